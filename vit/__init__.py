@@ -1,0 +1,1 @@
+"""Vision Transformers to train, trust and look inside."""

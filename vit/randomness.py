@@ -1,0 +1,77 @@
+"""Random numbers as a pure function of (seed, epoch, position in the epoch).
+
+Every random choice made for a sample (its crop, its mixing partner, the blocks that stochastic depth skips) is a hash
+of where the sample stands, never the next number of a shared generator. So the numbers depend neither on workers, nor
+on how a batch is divided among processes, nor on whether the run was stopped and continued.
+
+The hash is the 64-bit finaliser of SplitMix64 (Steele, Lea and Flood 2014): integer arithmetic only, so every device
+gives the same bits. This room knows tensors and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MIX_1 = _signed(0xBF58476D1CE4E5B9)
+_MIX_2 = _signed(0x94D049BB133111EB)
+
+
+def _shift_right(bits: Tensor, count: int) -> Tensor:
+    """Logical shift: torch shifts int64 arithmetically, so the copies of the sign bit are cut off."""
+    return (bits >> count) & ((1 << (64 - count)) - 1)
+
+
+def _scramble(bits: Tensor) -> Tensor:
+    bits = bits + _GOLDEN
+    bits = (bits ^ _shift_right(bits, 30)) * _MIX_1
+    bits = (bits ^ _shift_right(bits, 27)) * _MIX_2
+    return bits ^ _shift_right(bits, 31)
+
+
+@dataclass(frozen=True)
+class SampleRandom:
+    """One independent stream of random numbers a sample; `state` is int64 of shape (b,)."""
+
+    state: Tensor
+
+    @classmethod
+    def at(cls, seed: int, epoch: int, positions: Tensor) -> SampleRandom:
+        """The streams of the samples that stand at `positions` (b,) of an epoch."""
+        root = _scramble(_scramble(torch.tensor(seed, dtype=torch.int64)) ^ epoch)
+        return cls(_scramble(_scramble(positions.to(torch.int64)) ^ root.to(positions.device)))
+
+    def fork(self, stream: int | str) -> SampleRandom:
+        """An independent stream for one use; the same number or name gives the same stream."""
+        number = zlib.crc32(stream.encode()) if isinstance(stream, str) else stream
+        return SampleRandom(_scramble(self.state ^ _scramble(torch.full_like(self.state[:1], number))))
+
+    def uniform(self, *shape: int) -> Tensor:
+        """(b, *shape) float32 in [0, 1), 24 random bits each."""
+        count = math.prod(shape)
+        counter = torch.arange(count, device=self.state.device, dtype=torch.int64)
+        bits = _scramble(self.state[:, None] + counter * _GOLDEN)  # b count
+        return (_shift_right(bits, 40).to(torch.float32) * 2.0**-24).reshape(-1, *shape)
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """(b, *shape) int64 in [0, high)."""
+        return (self.uniform(*shape) * high).to(torch.int64).clamp_(max=high - 1)
+
+    def beta(self, alpha: float, *shape: int) -> Tensor:
+        """(b, *shape) float32 draws of Beta(alpha, alpha), alpha > 0.
+
+        A rejection method has no fixed number of draws; the inverse of the distribution function needs one a number.
+        """
+        probabilities = self.uniform(*shape).cpu().numpy()
+        return torch.from_numpy(betaincinv(alpha, alpha, probabilities).astype("float32")).to(self.state.device)
