@@ -1,0 +1,108 @@
+"""Attention: the only place in the package where it is computed.
+
+The legend, used everywhere: `b` batch, `n` queries, `m` keys, `h` heads, `g` key heads (grouped queries: `g`
+divides `h`), `d` head width, `v` value width, `c` channels, `gh gw` patch grid, `ph pw` pixels of a patch.
+
+Vaswani et al. 2017; grouped queries: Ainslie et al. 2023. This room does not know that images or text exist.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from vit.attention.backends import BACKENDS, Request, reference_weights
+from vit.attention.scores import InnerProduct, ScaledDotProduct, Score
+from vit.config import nearest
+from vit.randomness import SampleRandom
+
+DOT_PRODUCT = ScaledDotProduct()
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    score: Score = DOT_PRODUCT,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: SampleRandom | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Weighted averages of the values: `b h n d, b g m d, b g m v -> b h n v` (Vaswani et al., eq. 1).
+
+    `mask` (boolean, True = may attend) and `bias` (added to the scores, finite) broadcast to `b h n m`. A
+    query that may attend to nothing gives zeros. `dropout` of the weights is drawn per sample from `rng`, or
+    from torch's generator. Raises ValueError for shapes that do not fit and for a backend that cannot do what
+    is asked.
+    """
+    _check_shapes(query, key, value)
+    request = Request(
+        score=score,
+        scale=scale,
+        mask=_four_dimensions("mask", mask, query, key),
+        bias=_four_dimensions("bias", bias, query, key),
+        dropout=dropout,
+        rng=rng,
+    )
+    name = choose(request) if backend == "auto" else backend
+    if name not in BACKENDS:
+        raise ValueError(f"backend: {backend!r} is not valid: {nearest(backend, ['auto', *BACKENDS])}")
+    return BACKENDS[name](query, key, value, request)
+
+
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    score: Score = DOT_PRODUCT,
+    scale: float | None = None,
+) -> Tensor:
+    """The map itself, `b h n d, b g m d -> b h n m`; rows sum to 1, or to 0 where the mask allows nothing."""
+    _check_shapes(query, key, key)
+    mask, bias = _four_dimensions("mask", mask, query, key), _four_dimensions("bias", bias, query, key)
+    return reference_weights(query, key, Request(score=score, scale=scale, mask=mask, bias=bias))
+
+
+def choose(request: Request) -> str:
+    """The backend of `auto`: the fused kernel, except where it cannot or does not pay.
+
+    It cannot take the score's definition instead of vectors (`reference`), nor dropout from `rng`; a learned
+    bias makes it give up fusion and keep more copies of the scores than `matmul` does.
+    """
+    if not isinstance(request.score, InnerProduct):
+        return "reference"
+    draws_from_rng = request.dropout > 0 and request.rng is not None
+    learns_bias = request.bias is not None and request.bias.requires_grad
+    return "matmul" if draws_from_rng or learns_bias else "sdpa"
+
+
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
+    rule = f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m d, b g m v"
+    if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
+        raise ValueError(rule)
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(f"{rule}, with one b")
+    if query.shape[1] % key.shape[1]:
+        raise ValueError(f"{rule}, and g ({key.shape[1]}) must divide h ({query.shape[1]})")
+
+
+def _four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    if tensor is None:
+        return None
+    if (tensor.dtype.is_floating_point, name) not in ((False, "mask"), (True, "bias")):
+        raise ValueError(
+            f"{name}: {tensor.dtype} is not valid: a mask is boolean (True = may attend), a bias is real"
+        )
+    full = (*query.shape[:3], key.shape[2])
+    shape = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)
+    if len(shape) != 4 or any(size not in (1, whole) for size, whole in zip(shape, full, strict=True)):
+        raise ValueError(
+            f"{name}: shape {tuple(tensor.shape)} is not valid: it must broadcast to b h n m, {full}"
+        )
+    return tensor.reshape(shape)

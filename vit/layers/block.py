@@ -1,0 +1,71 @@
+"""The pre-norm Transformer block (ViT, eq. 2 and 3). It knows tokens, and neither what they are nor where
+they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from vit.attention.multihead import SelfAttention
+from vit.config import ViTConfig
+from vit.layers.feedforward import FeedForward, SwiGLU
+from vit.layers.regularization import Dropout, LayerScale, StochasticDepth
+from vit.randomness import SampleRandom
+
+STREAMS = 6
+"""Random streams that one block takes, counted from its `stream`."""
+
+
+class Block(nn.Module):
+    """`b n c -> b n c`. `depth_rate` is the rate of its stochastic depth, `stream` the first of its random
+    streams.
+    """
+
+    def __init__(self, config: ViTConfig, depth_rate: float, stream: int) -> None:
+        super().__init__()
+        width, hidden_width = config.width, round(config.width * config.mlp_ratio)
+        feedforward = {"gelu": FeedForward, "swiglu": SwiGLU}[config.feedforward]
+        self.norm1 = nn.LayerNorm(width, config.norm_eps)
+        self.attention = SelfAttention(
+            width,
+            config.num_heads,
+            qkv_bias=config.qkv_bias,
+            qk_norm=config.qk_norm,
+            norm_eps=config.norm_eps,
+            dropout_rate=config.attention_dropout_rate,
+            backend=config.backend,
+            stream=stream,
+        )
+        self.attention_dropout = Dropout(config.dropout_rate, stream + 1)
+        self.scale1 = _layer_scale(config)
+        self.depth1 = StochasticDepth(depth_rate, stream + 2)
+        self.norm2 = nn.LayerNorm(width, config.norm_eps)
+        self.feedforward = feedforward(width, hidden_width, config.dropout_rate, stream + 3)
+        self.scale2 = _layer_scale(config)
+        self.depth2 = StochasticDepth(depth_rate, stream + 5)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor | None = None,
+        rotate: Callable[[Tensor], Tensor] | None = None,
+        rng: SampleRandom | None = None,
+    ) -> Tensor:
+        """`bias` on the attention scores and `rotate` of queries and keys tell where tokens stand."""
+        x = x + self.depth1(self.scale1(self._attend(self.norm1(x), bias, rotate, rng)), rng)
+        return x + self.depth2(self.scale2(self.feedforward(self.norm2(x), rng)), rng)
+
+    def _attend(
+        self,
+        tokens: Tensor,
+        bias: Tensor | None,
+        rotate: Callable[[Tensor], Tensor] | None,
+        rng: SampleRandom | None,
+    ) -> Tensor:
+        return self.attention_dropout(self.attention(tokens, bias=bias, rotate=rotate, rng=rng), rng)
+
+
+def _layer_scale(config: ViTConfig) -> nn.Module:
+    return nn.Identity() if config.layer_scale is None else LayerScale(config.width, config.layer_scale)

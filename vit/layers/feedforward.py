@@ -1,0 +1,46 @@
+"""The feed-forward half of a block: two linear layers and what is between them. GELU is the exact one (erf).
+
+Vaswani et al. 2017; GELU: Hendrycks and Gimpel 2016; SwiGLU: Shazeer 2020.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import gelu, silu
+
+from vit.layers.regularization import Dropout
+from vit.randomness import SampleRandom
+
+
+class FeedForward(nn.Module):
+    """`contract(gelu(expand(x)))`, `b n c -> b n c`. It takes the streams `stream` and `stream + 1`."""
+
+    def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, hidden_width)
+        self.hidden_dropout = Dropout(dropout_rate, stream)
+        self.contract = nn.Linear(hidden_width, width)
+        self.dropout = Dropout(dropout_rate, stream + 1)
+
+    def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
+        hidden = self.hidden_dropout(gelu(self.expand(x)), rng)
+        return self.dropout(self.contract(hidden), rng)
+
+
+class SwiGLU(nn.Module):
+    """`contract(silu(gate(x)) * expand(x))`. `hidden_width` is cut to two thirds, so that it has as many
+    parameters.
+    """
+
+    def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
+        super().__init__()
+        hidden_width = -(-hidden_width * 2 // 3 // 8) * 8
+        self.gate = nn.Linear(width, hidden_width)
+        self.expand = nn.Linear(width, hidden_width)
+        self.hidden_dropout = Dropout(dropout_rate, stream)
+        self.contract = nn.Linear(hidden_width, width)
+        self.dropout = Dropout(dropout_rate, stream + 1)
+
+    def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
+        hidden = self.hidden_dropout(silu(self.gate(x)) * self.expand(x), rng)
+        return self.dropout(self.contract(hidden), rng)

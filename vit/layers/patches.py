@@ -1,0 +1,71 @@
+"""Images to patches to vectors (ViT, eq. 1), and the convolutional stem of the hybrid.
+
+A patch is cut and projected as one matrix product; the weight keeps the shape of the convolution it is. The
+stem is the first stage of a ResNet-18 with GroupNorm, so that a sample never depends on its batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torchvision.models.resnet import BasicBlock
+
+from vit.config import Stem, check
+
+STEM_STRIDE = 4
+STEM_WIDTH = 64
+
+
+class PatchProjection(nn.Conv2d):
+    """A convolution whose stride is its kernel, computed as a matrix product: `b k H W -> b (gh gw) c`."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        ph, pw = self.kernel_size
+        patches = rearrange(images, "b k (gh ph) (gw pw) -> b (gh gw) (k ph pw)", ph=ph, pw=pw)
+        return linear(patches, rearrange(self.weight, "c k ph pw -> c (k ph pw)"), self.bias)
+
+
+class ResNetStem(nn.Sequential):
+    """`b 3 H W -> b 64 H/4 W/4`."""
+
+    def __init__(self) -> None:
+        norm = partial(nn.GroupNorm, 32)
+        super().__init__(
+            nn.Conv2d(3, STEM_WIDTH, 7, stride=2, padding=3, bias=False),
+            norm(STEM_WIDTH),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm_layer=norm),
+            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm_layer=norm),
+        )
+
+
+class PatchEmbedding(nn.Module):
+    """`b 3 H W -> b n c`, patches row by row."""
+
+    def __init__(
+        self, width: int, patch_size: tuple[int, int], *, stem: Stem = "patch", bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        channels, stride = (3, 1) if stem == "patch" else (STEM_WIDTH, STEM_STRIDE)
+        kernel = (patch_size[0] // stride, patch_size[1] // stride)
+        self.stem = nn.Identity() if stem == "patch" else ResNetStem()
+        self.projection = PatchProjection(channels, width, kernel, stride=kernel, bias=bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.stem(images))
+
+    def grid_size(self, images: Tensor) -> tuple[int, int]:
+        """Patches along the height and the width; ValueError where the patch does not divide the image."""
+        sides = tuple(images.shape[-2:])
+        for side, image, patch in zip(("height", "width"), sides, self.patch_size, strict=True):
+            below = max(image // patch, 1) * patch
+            rule = (
+                f"the patch {side} {patch} must divide the image {side}; nearest: {below} or {below + patch}"
+            )
+            check(image % patch == 0 and image > 0, "model.image_size", sides, rule)
+        return sides[0] // self.patch_size[0], sides[1] // self.patch_size[1]

@@ -1,0 +1,215 @@
+"""Where a patch stands, told to the model in one of six ways (ViT, appendix D.4; RoPE: Su et al. 2021, Heo et
+al. 2024).
+
+A kind may add to the patches (`forward`), add to the attention scores (`biases`) or rotate queries and keys
+(`rotation`). Every kind takes any grid: learned ones are resized from the grid they were learned on. `kept`
+(b, k) names the patches that patch dropout left, None: all. This room knows grids and widths, not images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange, repeat
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, pad
+
+from vit.config import ViTConfig
+
+Grid = tuple[int, int]
+
+SINCOS_TEMPERATURE = 10_000.0
+ROPE_TEMPERATURE = 100.0
+
+
+def resize_grid(grid: Tensor, old: Grid, new: Grid) -> Tensor:
+    """`1 (gh gw) c` on the grid `old` to the grid `new`: bicubic, antialiased; the same grid comes back
+    untouched.
+    """
+    if old == new:
+        return grid
+    table = rearrange(grid.float(), "1 (gh gw) c -> 1 c gh gw", gh=old[0], gw=old[1])
+    table = interpolate(table, size=new, mode="bicubic", antialias=True, align_corners=False)
+    return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
+
+
+def sincos_2d(grid: Grid, width: int, *, device: torch.device | None = None) -> Tensor:
+    """Fixed sines and cosines, `1 (gh gw) c`; every vector has squared norm c/2 (big_vision,
+    `posemb_sincos_2d`).
+    """
+    rates = SINCOS_TEMPERATURE ** -torch.linspace(0, 1, width // 4, device=device)
+    rows, columns = (torch.arange(size, device=device)[:, None] * rates for size in grid)
+    y, x = (
+        repeat(rows, "gh c -> (gh gw) c", gw=grid[1]),
+        repeat(columns, "gw c -> (gh gw) c", gh=grid[0]),
+    )
+    return torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=1)[None]  # 1 n c
+
+
+@dataclass(frozen=True)
+class AxialRotation:
+    """Rotates pairs of channels of the patch tokens; prefix tokens stay. `cos`, `sin`: `(n, d/2)` or `(b, 1,
+    n, d/2)`.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    num_prefix: int
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        prefix, patches = vectors.split(
+            (self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2
+        )  # b h n d
+        first, second = patches.chunk(2, dim=-1)
+        cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
+        rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
+        return torch.cat((prefix, rotated), dim=2)
+
+
+def axial_rotation(
+    grid: Grid, head_width: int, *, num_prefix: int, kept: Tensor | None, device: torch.device
+) -> AxialRotation:
+    """A quarter of the channels turns with the row, in pairs, and a quarter with the column; places count
+    patches.
+    """
+    rates = ROPE_TEMPERATURE ** -(torch.arange(head_width // 4, device=device) / (head_width // 4))
+    rows, columns = (torch.arange(size, device=device)[:, None] * rates for size in grid)
+    angles = torch.cat(
+        (repeat(rows, "gh d -> (gh gw) d", gw=grid[1]), repeat(columns, "gw d -> (gh gw) d", gh=grid[0])),
+        dim=1,
+    )  # n d/2
+    if kept is not None:
+        angles = rearrange(angles[kept], "b k d -> b 1 k d")
+    return AxialRotation(angles.cos(), angles.sin(), num_prefix)
+
+
+class Positions(nn.Module):
+    """No positions at all, and what every kind answers."""
+
+    prefix: Tensor | None
+
+    def __init__(self, width: int = 0, num_prefix: int = 0) -> None:
+        """`num_prefix` class and distillation tokens have a learned position, `prefix`."""
+        super().__init__()
+        self.prefix = nn.Parameter(torch.empty(1, num_prefix, width)) if num_prefix else None
+
+    def forward(self, patches: Tensor, grid: Grid) -> Tensor:  # noqa: ARG002
+        """The patches `b n c` with what this kind adds to them."""
+        return patches
+
+    def rotation(
+        self,
+        grid: Grid,  # noqa: ARG002
+        kept: Tensor | None,  # noqa: ARG002
+        device: torch.device,  # noqa: ARG002
+    ) -> AxialRotation | None:
+        """The rotation of queries and keys."""
+        return None
+
+    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | None:  # noqa: ARG002
+        """What every block adds to its scores, `1 h N N` or `b h N N` with N all tokens."""
+        return None
+
+
+class LearnedGrid(Positions):
+    """One learned vector a patch."""
+
+    def __init__(self, grid: Grid, width: int, num_prefix: int) -> None:
+        super().__init__(width, num_prefix)
+        self.size = grid
+        self.grid = nn.Parameter(torch.empty(1, grid[0] * grid[1], width))
+
+    def forward(self, patches: Tensor, grid: Grid) -> Tensor:
+        return patches + resize_grid(self.grid, self.size, grid)
+
+
+class LearnedAxes(Positions):
+    """A learned half vector a row and one a column, side by side."""
+
+    def __init__(self, grid: Grid, width: int, num_prefix: int) -> None:
+        super().__init__(width, num_prefix)
+        self.rows = nn.Parameter(torch.empty(grid[0], width // 2))
+        self.columns = nn.Parameter(torch.empty(grid[1], width // 2))
+
+    def forward(self, patches: Tensor, grid: Grid) -> Tensor:
+        rows = resize_grid(self.rows[None], (self.rows.shape[0], 1), (grid[0], 1))[0]
+        columns = resize_grid(self.columns[None], (1, self.columns.shape[0]), (1, grid[1]))[0]
+        halves = (
+            repeat(rows, "gh c -> (gh gw) c", gw=grid[1]),
+            repeat(columns, "gw c -> (gh gw) c", gh=grid[0]),
+        )
+        return patches + torch.cat(halves, dim=1)
+
+
+class SinCos(Positions):
+    """`sincos_2d`; prefix tokens have no position."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, patches: Tensor, grid: Grid) -> Tensor:
+        return patches + sincos_2d(grid, self.width, device=patches.device).to(patches.dtype)
+
+
+class Rotary(Positions):
+    """`axial_rotation` of queries and keys."""
+
+    def __init__(self, head_width: int, num_prefix: int) -> None:
+        super().__init__()
+        self.head_width = head_width
+        self.num_prefix = num_prefix
+
+    def rotation(self, grid: Grid, kept: Tensor | None, device: torch.device) -> AxialRotation:
+        return axial_rotation(grid, self.head_width, num_prefix=self.num_prefix, kept=kept, device=device)
+
+
+class RelativeBias(Positions):
+    """A learned number for every block, head and offset between two patches; none where a prefix token takes
+    part.
+    """
+
+    def __init__(self, grid: Grid, depth: int, num_heads: int, num_prefix: int) -> None:
+        super().__init__()
+        self.size = grid
+        self.num_prefix = num_prefix
+        self.table = nn.Parameter(torch.empty(depth, num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
+
+    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...]:
+        depth, num_heads, *old = self.table.shape
+        new = (2 * grid[0] - 1, 2 * grid[1] - 1)
+        flat: Tensor = rearrange(self.table, "l h dr dc -> 1 (dr dc) (l h)")
+        flat = rearrange(resize_grid(flat, (old[0], old[1]), new), "1 o (l h) -> l h o", l=depth, h=num_heads)
+        offsets = self._offsets(grid) if kept is None else self._kept_offsets(grid, kept)  # b n n
+        full = pad(rearrange(flat[:, :, offsets], "l h b n m -> l b h n m"), (self.num_prefix, 0) * 2)
+        return full.unbind(0)
+
+    def _offsets(self, grid: Grid) -> Tensor:
+        """Place in the table of the offset from every patch to every patch, `1 n n`."""
+        rows, columns = (torch.arange(size, device=self.table.device) for size in grid)
+        row, column = repeat(rows, "gh -> (gh gw)", gw=grid[1]), repeat(columns, "gw -> (gh gw)", gh=grid[0])
+        down, right = row[:, None] - row + grid[0] - 1, column[:, None] - column + grid[1] - 1
+        return (down * (2 * grid[1] - 1) + right)[None]
+
+    def _kept_offsets(self, grid: Grid, kept: Tensor) -> Tensor:
+        return self._offsets(grid)[0][kept[:, :, None], kept[:, None, :]]  # b k k
+
+
+def build_positions(config: ViTConfig) -> Positions:
+    """The kind that the configuration names."""
+    grid, num_prefix = config.grid_size, config.num_prefix_tokens
+    placed = int(config.class_token) + int(config.distillation_token) if config.positions_on_prefix else 0
+    match config.positions:
+        case "learned_1d":
+            return LearnedGrid(grid, config.width, placed)
+        case "learned_2d":
+            return LearnedAxes(grid, config.width, placed)
+        case "sincos_2d":
+            return SinCos(config.width)
+        case "rope":
+            return Rotary(config.width // config.num_heads, num_prefix)
+        case "relative":
+            return RelativeBias(grid, config.depth, config.num_heads, num_prefix)
+        case "none":
+            return Positions()

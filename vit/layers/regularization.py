@@ -1,0 +1,94 @@
+"""Regularization layers: dropout, stochastic depth, patch dropout and LayerScale.
+
+In evaluation the random ones do nothing. In training they draw from `rng`, a `SampleRandom` of the samples in
+the batch, forked by the layer's own `stream` number; without one, from torch's generator. Stochastic depth:
+Huang et al. 2016; patch dropout: Liu et al. 2022; LayerScale: Touvron et al. 2021 (CaiT).
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import repeat
+from torch import Tensor, nn
+
+from vit.randomness import SampleRandom
+
+
+def _uniform(reference: Tensor, shape: tuple[int, ...], stream: int, rng: SampleRandom | None) -> Tensor:
+    """(b, *shape) numbers in [0, 1) for the b samples of `reference`."""
+    if rng is None:
+        return torch.rand(reference.shape[0], *shape, device=reference.device)
+    return rng.fork(stream).uniform(*shape)
+
+
+class Dropout(nn.Module):
+    """Sets entries to zero and scales the rest up."""
+
+    def __init__(self, rate: float, stream: int) -> None:
+        super().__init__()
+        self.rate = rate
+        self.stream = stream
+
+    def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        if rng is None:
+            return nn.functional.dropout(x, self.rate)
+        keep = _uniform(x, tuple(x.shape[1:]), self.stream, rng) >= self.rate
+        return x * keep / (1 - self.rate)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, stream={self.stream}"
+
+
+class StochasticDepth(nn.Module):
+    """Skips a residual branch, sample by sample, and scales it up where it is kept."""
+
+    def __init__(self, rate: float, stream: int) -> None:
+        super().__init__()
+        self.rate = rate
+        self.stream = stream
+
+    def forward(self, branch: Tensor, rng: SampleRandom | None = None) -> Tensor:
+        if not self.training or self.rate == 0:
+            return branch
+        keep = _uniform(branch, (1,) * (branch.dim() - 1), self.stream, rng) >= self.rate  # b 1 1
+        return branch * (keep / (1 - self.rate)).to(branch.dtype)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, stream={self.stream}"
+
+
+class PatchDropout(nn.Module):
+    """Keeps a random part of every sample's patches: `b n c -> b k c`, and which, `b k`, in ascending
+    order.
+    """
+
+    def __init__(self, rate: float, stream: int) -> None:
+        super().__init__()
+        self.rate = rate
+        self.stream = stream
+
+    def forward(self, patches: Tensor, rng: SampleRandom | None = None) -> tuple[Tensor, Tensor | None]:
+        if not self.training or self.rate == 0:
+            return patches, None
+        num_patches = patches.shape[1]
+        num_kept = max(1, round(num_patches * (1 - self.rate)))
+        order = _uniform(patches, (num_patches,), self.stream, rng).argsort(dim=1, stable=True)
+        kept = order[:, :num_kept].sort(dim=1).values  # b k
+        return patches.gather(1, repeat(kept, "b k -> b k c", c=patches.shape[-1])), kept
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, stream={self.stream}"
+
+
+class LayerScale(nn.Module):
+    """A learned factor a channel on a residual branch."""
+
+    def __init__(self, width: int, initial_value: float) -> None:
+        super().__init__()
+        self.initial_value = initial_value
+        self.gamma = nn.Parameter(torch.full((width,), initial_value))
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return branch * self.gamma

@@ -1,0 +1,91 @@
+"""First values of every parameter, in one place.
+
+| parameter                | `xavier`                           | `normal`               |
+|--------------------------|------------------------------------|------------------------|
+| linear, patch projection | uniform, fan-averaged              | truncated, std 0.02    |
+| fused q, k, v            | each third by its own fans         | truncated, std 0.02    |
+| positions                | normal, std 1/√c                   | truncated, std 0.02    |
+| relative bias            | 0                                  | 0                      |
+| class, other tokens      | truncated, std 0.02                | truncated, std 0.02    |
+| pooling query            | normal, std 1/√c                   | truncated, std 0.02    |
+| heads                    | 0                                  | 0                      |
+| norms, biases            | 1, 0                               | 1, 0                   |
+| LayerScale               | its initial value                  | its initial value      |
+| stem's convolutions      | He, fan-out                        | He, fan-out            |
+
+Glorot and Bengio 2010; He et al. 2015; positions and heads: big_vision. A parameter that no row names is an
+error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vit.config import ViTConfig
+from vit.layers.patches import PatchProjection
+from vit.layers.positions import RelativeBias
+from vit.layers.regularization import LayerScale
+
+STD = 0.02
+POSITIONS = ("grid", "rows", "columns", "prefix", "probe")
+TOKENS = ("class_token", "distillation_token", "register_tokens")
+_TRUNCATED_STD = 0.8796256610342398
+"""Standard deviation of a standard normal cut at ±2."""
+
+
+def truncated_normal(tensor: Tensor, std: float = STD) -> None:
+    """Normal numbers cut at two of the underlying deviations, with `std` after the cut."""
+    sigma = std / _TRUNCATED_STD
+    nn.init.trunc_normal_(tensor, std=sigma, a=-2 * sigma, b=2 * sigma)
+
+
+def xavier_uniform(weight: Tensor, parts: int = 1) -> None:
+    """Uniform numbers of variance 2/(fan in + fan out); `parts` matrices of one size may be stacked in
+    `weight`.
+    """
+    fan_out, fan_in = weight.shape[0] // parts, weight[0].numel()
+    bound = math.sqrt(6 / (fan_in + fan_out))
+    nn.init.uniform_(weight, -bound, bound)
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, config: ViTConfig) -> None:
+    """Write first values into every parameter of a `VisionTransformer`, from torch's generator."""
+    for name, module in model.named_modules():
+        match module:
+            case PatchProjection() | nn.Linear():
+                _initialize_matrix(name, module, config)
+            case nn.Conv2d():
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            case nn.LayerNorm() | nn.GroupNorm():
+                nn.init.ones_(module.weight)
+                nn.init.zeros_(module.bias)
+            case LayerScale():
+                nn.init.constant_(module.gamma, module.initial_value)
+            case RelativeBias():
+                nn.init.zeros_(module.table)
+            case _:
+                for own_name, parameter in module.named_parameters(recurse=False):
+                    _initialize_vector(own_name, parameter, config)
+
+
+def _initialize_matrix(name: str, module: nn.Linear | nn.Conv2d, config: ViTConfig) -> None:
+    if name in ("head", "distillation_head"):
+        nn.init.zeros_(module.weight)
+    elif config.init == "xavier":
+        xavier_uniform(module.weight, parts=3 if name.endswith(".qkv") else 1)
+    else:
+        truncated_normal(module.weight)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def _initialize_vector(name: str, parameter: Tensor, config: ViTConfig) -> None:
+    assert name in (*POSITIONS, *TOKENS), f"no first value is defined for the parameter {name}"
+    if config.init == "xavier" and name in POSITIONS:
+        nn.init.normal_(parameter, std=config.width**-0.5)
+    else:
+        truncated_normal(parameter)

@@ -1,0 +1,190 @@
+"""Names of models, and the architecture each one says. Names and meanings are timm's where timm has them.
+
+`vit_SIZE_patchP_PIXELS` takes every size, patch and image size that go together; the irregular ones are
+listed. A name gives defaults, a field of `ModelConfig` overrides one, and a field without effect on the named
+model is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, nearest
+from vit.models.resnet import ResNet
+from vit.models.vision_transformer import VisionTransformer
+
+XAVIER_BELOW = 384
+"""Widths under this start from Xavier's values unless `model.init` says otherwise: 0.02 is too little for
+them.
+"""
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 192, "depth": 12, "num_heads": 3},
+    "small": {"width": 384, "depth": 12, "num_heads": 6},
+    "medium": {"width": 512, "depth": 12, "num_heads": 8},
+    "base": {"width": 768, "depth": 12, "num_heads": 12},
+    "large": {"width": 1024, "depth": 24, "num_heads": 16},
+    "huge": {"width": 1280, "depth": 32, "num_heads": 16},
+}
+PATCHES = (8, 14, 16, 32)
+PLAIN = "vit"
+_GAP = {"pooling": "gap", "class_token": False}
+_MEDIUM_GAP = _GAP | {"qkv_bias": False, "layer_scale": 1e-6}
+_REGISTERS_GAP = _GAP | {"num_registers": 4, "final_norm": "pooled"}
+_DINOV2 = {"layer_scale": 1e-5}
+_DINOV2_REGISTERS = _DINOV2 | {"num_registers": 4, "positions_on_prefix": False}
+_CLIP = {"pre_norm": True, "norm_eps": 1e-5}
+
+IRREGULAR: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    # name: size, patch, pixels, what else differs
+    "vit_medium_patch16_gap_240": ("medium", 16, 240, _MEDIUM_GAP),
+    "vit_medium_patch16_gap_256": ("medium", 16, 256, _MEDIUM_GAP),
+    "vit_medium_patch16_gap_384": ("medium", 16, 384, _MEDIUM_GAP),
+    "vit_base_patch16_gap_224": ("base", 16, 224, _GAP | {"num_heads": 16}),
+    "vit_huge_patch14_gap_224": ("huge", 14, 224, _GAP),
+    "vit_medium_patch16_reg4_gap_256": ("medium", 16, 256, _REGISTERS_GAP | {"layer_scale": 1e-5}),
+    "vit_base_patch16_reg4_gap_256": ("base", 16, 256, _REGISTERS_GAP),
+    "vit_base_patch32_clip_224": ("base", 32, 224, _CLIP),
+    "vit_base_patch16_clip_224": ("base", 16, 224, _CLIP),
+    "vit_large_patch14_clip_224": ("large", 14, 224, _CLIP),
+    **{f"vit_{size}_patch14_dinov2": (size, 14, 518, _DINOV2) for size in ("small", "base", "large")},
+    **{
+        f"vit_{size}_patch14_reg4_dinov2": (size, 14, 518, _DINOV2_REGISTERS)
+        for size in ("small", "base", "large")
+    },
+    **{f"deit_{size}_patch16_224": (size, 16, 224, {}) for size in ("tiny", "small", "base")},
+    "deit_base_patch16_384": ("base", 16, 384, {}),
+    **{
+        f"deit_{size}_distilled_patch16_224": (size, 16, 224, {"distillation_token": True})
+        for size in ("tiny", "small", "base")
+    },
+    "deit_base_distilled_patch16_384": ("base", 16, 384, {"distillation_token": True}),
+    **{
+        f"deit3_{size}_patch{patch}_{pixels}": (
+            size,
+            patch,
+            pixels,
+            {"positions_on_prefix": False, "layer_scale": 1e-6},
+        )
+        for size, patch, pixels in (
+            ("small", 16, 224),
+            ("small", 16, 384),
+            ("medium", 16, 224),
+            ("base", 16, 224),
+            ("base", 16, 384),
+            ("large", 16, 224),
+            ("large", 16, 384),
+            ("huge", 14, 224),
+        )
+    },
+}
+RESNETS: dict[str, dict[str, Any]] = {
+    f"resnet{depth}{suffix}": {"depth": depth, "stem": stem}
+    for depth in (18, 34, 50)
+    for suffix, stem in (("", "imagenet"), ("_cifar", "cifar"))
+}
+_REGULAR = re.compile(rf"vit_({'|'.join(SIZES)})_patch({'|'.join(map(str, PATCHES))})_(\d+)")
+_NOT_ARCHITECTURE = ("name", "pretrained", "new_head", "freeze_backbone", "num_classes")
+
+
+def list_models() -> list[str]:
+    """The names, sorted; of the regular ViTs those at the usual image sizes, though any other is
+    understood.
+    """
+    pixels = {8: (32, 64, 224), 14: (224,), 16: (224, 384), 32: (224, 384)}
+    regular = (
+        f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch]
+    )
+    return sorted({PLAIN, *regular, *IRREGULAR, *RESNETS})
+
+
+def resolve(config: ModelConfig, num_classes: int | None = None) -> ViTConfig | ResNetConfig:
+    """The full architecture: the name's, changed by the fields that are set.
+
+    `num_classes` is the data's; `model.num_classes` must agree with it where both are given. ValueError for
+    an unknown name, a field without effect and values that do not go together.
+    """
+    overrides = architecture_overrides(config)
+    classes = _agreed_classes(config.num_classes, num_classes)
+    if config.name is None:
+        raise ValueError(
+            f"model.name: it is missing; choose from {', '.join(list_models()[:6])}, …, or set model.pretrained"
+        )
+    if config.name in RESNETS:
+        return _resolve_resnet(config.name, overrides, classes)
+    return _resolve_vit(config.name, overrides, classes)
+
+
+def architecture_overrides(config: ModelConfig) -> dict[str, Any]:
+    """The architectural fields that are set, sizes as (height, width)."""
+    overrides = {
+        f.name: getattr(config, f.name)
+        for f in fields(config)
+        if f.name not in _NOT_ARCHITECTURE and getattr(config, f.name) is not None
+    }
+    return overrides | {
+        name: (value, value) if isinstance(value, int) else tuple(value)
+        for name, value in overrides.items()
+        if name in ("image_size", "patch_size")
+    }
+
+
+def _agreed_classes(asked: int | None, of_data: int | None) -> dict[str, int]:
+    agree = asked is None or of_data is None or asked == of_data
+    check(
+        agree, "model.num_classes", asked, f"the data has {of_data} classes; leave it out to follow the data"
+    )
+    chosen = of_data if asked is None else asked
+    return {} if chosen is None else {"num_classes": chosen}
+
+
+def _resolve_resnet(name: str, overrides: dict[str, Any], classes: dict[str, int]) -> ResNetConfig:
+    known = {f.name for f in fields(ResNetConfig)} - {"depth"}
+    for field_name, value in overrides.items():
+        rule = f"it has no effect on {name}; a ResNet takes {', '.join(sorted(known))}"
+        check(field_name in known, f"model.{field_name}", value, rule)
+    if "stem" in overrides:
+        check(
+            overrides["stem"] in ("imagenet", "cifar"),
+            "model.stem",
+            overrides["stem"],
+            "'imagenet' or 'cifar'",
+        )
+    return ResNetConfig(**(RESNETS[name] | overrides | classes))
+
+
+def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) -> ViTConfig:
+    if "stem" in overrides:
+        check(
+            overrides["stem"] in ("patch", "resnet"), "model.stem", overrides["stem"], "'patch' or 'resnet'"
+        )
+    settings = _defaults(name) | overrides | classes
+    settings.setdefault("init", "xavier" if settings["width"] < XAVIER_BELOW else "normal")
+    resolved = ViTConfig(**settings)
+    if "positions_on_prefix" in overrides:
+        learned = resolved.positions in ("learned_1d", "learned_2d")
+        rule = "it has no effect without learned model.positions and a class token"
+        value = overrides["positions_on_prefix"]
+        check(learned and resolved.class_token, "model.positions_on_prefix", value, rule)
+    return resolved
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """What a ViT's name says."""
+    if name == PLAIN:
+        return {"image_size": (32, 32), "patch_size": (4, 4), "width": 192, "depth": 6, "num_heads": 3}
+    regular = _REGULAR.fullmatch(name)
+    if regular:
+        size, patch, pixels = regular[1], int(regular[2]), int(regular[3])
+        others: dict[str, Any] = {}
+    else:
+        check(name in IRREGULAR, "model.name", name, nearest(name, list_models()))
+        size, patch, pixels, others = IRREGULAR[name]
+    return {"image_size": (pixels, pixels), "patch_size": (patch, patch)} | SIZES[size] | others
+
+
+def build_model(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
+    """A model with first values in it, on torch's default device."""
+    return VisionTransformer(config) if isinstance(config, ViTConfig) else ResNet(config)
