@@ -68,6 +68,10 @@ class SampleRandom:
         """(b, *shape) int64 in [0, high)."""
         return (self.uniform(*shape) * high).to(torch.int64).clamp_(max=high - 1)
 
+    def normal(self, *shape: int) -> Tensor:
+        """(b, *shape) float32 draws of the standard normal, by its quantile function; none is beyond 5.6."""
+        return torch.special.ndtri(self.uniform(*shape).to(torch.float64) + 2.0**-25).to(torch.float32)
+
     def beta(self, alpha: float, *shape: int) -> Tensor:
         """(b, *shape) float32 draws of Beta(alpha, alpha), alpha > 0.
 

@@ -1,0 +1,119 @@
+"""Which part of the canvas a sample shows: rectangles drawn for a whole batch, and the padded shift.
+
+Boxes are whole canvas pixels. A canvas may be squashed: `aspects` says how many times wider than high the original was
+for a square canvas, and areas and ratios are those of the original image.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vit.randomness import SampleRandom
+
+_TRIES = 10
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """One rectangle a sample, in canvas pixels; every field is int64 (b,)."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+
+    def cover(self, canvas: tuple[int, int]) -> bool:
+        """Whether every box is the whole canvas."""
+        return bool(((self.height == canvas[0]) & (self.width == canvas[1])).all())
+
+
+def draw_boxes(
+    rng: SampleRandom,
+    canvas: tuple[int, int],
+    shape: Tensor,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[Boxes, Tensor]:
+    """Boxes of uniform area in `scale` and log-uniform width / height in `ratio`, and which of them fit (b,).
+
+    `shape` (b,): width / height of the image. torchvision draws up to ten times until a box fits; here ten candidates
+    are drawn at once and the first that fits is taken, which is the same distribution. Where none fits the box is
+    meaningless and the caller chooses.
+    """
+    draws = rng.fork("size").uniform(_TRIES, 2).to(torch.float64)  # b tries 2
+    area = scale[0] + (scale[1] - scale[0]) * draws[..., 0]
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    relative = torch.exp(low + (high - low) * draws[..., 1]) / shape[:, None]
+    heights = ((area / relative).sqrt() * canvas[0]).round().to(torch.int64)
+    widths = ((area * relative).sqrt() * canvas[1]).round().to(torch.int64)
+    fits = (heights > 0) & (heights <= canvas[0]) & (widths > 0) & (widths <= canvas[1])
+    misses = (fits.cumsum(dim=1) == 0).sum(dim=1, keepdim=True)  # b 1
+    chosen = misses.clamp(max=_TRIES - 1)
+    height, width = (sizes.gather(1, chosen).squeeze(1).clamp(min=1) for sizes in (heights, widths))
+    place = rng.fork("place").uniform(2)
+    top = (place[:, 0] * (canvas[0] - height + 1)).to(torch.int64)
+    left = (place[:, 1] * (canvas[1] - width + 1)).to(torch.int64)
+    return Boxes(top, left, height, width), misses.squeeze(1) < _TRIES
+
+
+def random_resized_boxes(
+    rng: SampleRandom,
+    canvas: tuple[int, int],
+    aspects: Tensor,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> Boxes:
+    """torchvision's `RandomResizedCrop`: `draw_boxes`, or the largest central box within `ratio` where none fits."""
+    shape = _image_shape(canvas, aspects)
+    boxes, fits = draw_boxes(rng, canvas, shape, scale=scale, ratio=ratio)
+    fallback = _central(canvas, (shape / ratio[0]).clamp(max=1), (ratio[1] / shape).clamp(max=1))
+    pairs = ((getattr(boxes, name), getattr(fallback, name)) for name in ("top", "left", "height", "width"))
+    return Boxes(*(torch.where(fits, drawn, central) for drawn, central in pairs))
+
+
+def evaluation_boxes(
+    canvas: tuple[int, int], aspects: Tensor, image_size: tuple[int, int], crop_fraction: float
+) -> Boxes:
+    """The part that evaluation shows: the largest central box of the input's shape, times `crop_fraction`."""
+    excess = _image_shape(canvas, aspects) * image_size[0] / image_size[1]  # how much too wide the image is
+    return _central(canvas, crop_fraction * excess.clamp(max=1), crop_fraction * (1 / excess).clamp(max=1))
+
+
+def shift_reflected(images: Tensor, rng: SampleRandom, pad: int) -> Tensor:
+    """Pad every side with `pad` reflected pixels and cut out a canvas at a random place: uint8 (b, 3, h, w) → same."""
+    num_rows, num_columns = images.shape[-2:]
+    offset = rng.integers(2 * pad + 1, 2) - pad  # b 2
+    rows = _reflect(torch.arange(num_rows, device=images.device) + offset[:, :1], num_rows)  # b h
+    columns = _reflect(torch.arange(num_columns, device=images.device) + offset[:, 1:], num_columns)  # b w
+    sample = torch.arange(len(images), device=images.device)[:, None, None]
+    pixels = images.movedim(1, -1)[sample, rows[:, :, None], columns[:, None, :]]  # b h w c
+    return pixels.movedim(-1, 1).contiguous()
+
+
+def mirror(images: Tensor, mirrored: Tensor) -> Tensor:
+    """Flip the samples for which `mirrored` (b,) is true from left to right."""
+    return torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+
+
+def _image_shape(canvas: tuple[int, int], aspects: Tensor) -> Tensor:
+    """Width / height (b,) of the images; only square canvases are squashed."""
+    return aspects.to(torch.float64) * canvas[1] / canvas[0]
+
+
+def _central(canvas: tuple[int, int], height: Tensor, width: Tensor) -> Boxes:
+    """The central box whose sides are these fractions (b,) of the canvas."""
+    rows = (height * canvas[0]).round().to(torch.int64).clamp(1, canvas[0])
+    columns = (width * canvas[1]).round().to(torch.int64).clamp(1, canvas[1])
+    return Boxes((canvas[0] - rows) // 2, (canvas[1] - columns) // 2, rows, columns)
+
+
+def _reflect(index: Tensor, size: int) -> Tensor:
+    """Fold indices just outside [0, size) back in without repeating the border pixel."""
+    index = index.abs()
+    return torch.where(index >= size, 2 * (size - 1) - index, index)

@@ -1,0 +1,35 @@
+"""Random erasing (Zhong et al. 2020): one rectangle of an image replaced by noise, timm's `pixel` mode."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vit.data.augment.crops import draw_boxes
+from vit.randomness import SampleRandom
+
+_AREA = (0.02, 1 / 3)
+_RATIO = (0.3, 1 / 0.3)
+
+
+def erase(images: Tensor, positions: Tensor, probability: float, *, seed: int, epoch: int) -> Tensor:
+    """Normalised float32 (b, 3, h, w) → same, changed in place: standard normal noise for every pixel and channel."""
+    height, width = images.shape[-2:]
+    rng = SampleRandom.at(seed, epoch, positions)
+    erased = _rectangles(rng, (height, width)) & (rng.fork("erase").uniform() < probability)[:, None, None]
+    sample, row, column = erased.nonzero(as_tuple=True)
+    # One stream a pixel, so that only the erased ones are drawn.
+    pixels = SampleRandom.at(seed, epoch, (positions[sample] * height + row) * width + column)
+    images.movedim(1, -1)[sample, row, column] = pixels.fork("erase noise").normal(images.shape[1])
+    return images
+
+
+def _rectangles(rng: SampleRandom, size: tuple[int, int]) -> Tensor:
+    """(b, h, w) boolean. As in timm a rectangle must be smaller than the image on both sides, or nothing is erased."""
+    shape = torch.full_like(rng.state, 1, dtype=torch.float64) * size[1] / size[0]
+    boxes, fits = draw_boxes(rng.fork("erase box"), size, shape, scale=_AREA, ratio=_RATIO)
+    row = torch.arange(size[0], device=rng.state.device)
+    column = torch.arange(size[1], device=rng.state.device)
+    rows = (row >= boxes.top[:, None]) & (row < (boxes.top + boxes.height)[:, None])
+    columns = (column >= boxes.left[:, None]) & (column < (boxes.left + boxes.width)[:, None])
+    return rows[:, :, None] & columns[:, None, :] & fits[:, None, None]

@@ -1,0 +1,89 @@
+"""`Augment`: a uint8 batch on its device becomes normalised, augmented images and mixed targets.
+
+Owns the order of the steps and which random stream each uses; each step has a module of its own. Papers: Inception
+crop (Szegedy et al. 2015), RandAugment (Cubuk et al. 2020), AutoAugment (Cubuk et al. 2019), 3-Augment (Touvron et al.
+2022), random erasing (Zhong et al. 2020), Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vit.config import AugmentConfig, Preprocessing, check
+from vit.data.augment.crops import Boxes, evaluation_boxes, mirror, random_resized_boxes, shift_reflected
+from vit.data.augment.erasing import erase
+from vit.data.augment.mixing import mix
+from vit.data.augment.policies import apply_policy, jitter_colors
+from vit.data.augment.resampling import resample, resize_weights
+from vit.data.preprocessing import normalize
+from vit.randomness import SampleRandom
+
+if TYPE_CHECKING:
+    from vit.data.loading import TrainBatch
+
+
+class Augment:
+    """Batched augmentation as configured; holds no state, so equal batches give equal results.
+
+    What happens to a sample is a function of (seed, epoch, position), and of its group's where it is mixed.
+    """
+
+    def __init__(self, config: AugmentConfig, preprocessing: Preprocessing, num_classes: int) -> None:
+        self.config = config
+        self.preprocessing = preprocessing
+        self.num_classes = num_classes
+
+    @torch.no_grad()
+    def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+        """uint8 (b, 3, h, w) → normalised float32 (b, 3, H, W) and targets float32 (b, k), each row's sum 1.
+
+        ValueError where `augment.pad` is not smaller than the images.
+        """
+        config, positions = self.config, batch.positions
+        rng = SampleRandom.at(seed, epoch, positions)
+        images = self._crop_and_flip(batch.images, batch.aspects, rng)
+        images = apply_policy(images, rng, config)
+        if config.color_jitter > 0:
+            images = jitter_colors(images, rng, config.color_jitter)
+        images = normalize(images, self.preprocessing)
+        if config.erasing_probability > 0:
+            images = erase(images, positions, config.erasing_probability, seed=seed, epoch=epoch)
+        targets = F.one_hot(batch.labels, self.num_classes).to(torch.float32)
+        if config.mixes:
+            images, targets = mix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
+        return images, targets
+
+    def _crop_and_flip(self, images: Tensor, aspects: Tensor, rng: SampleRandom) -> Tensor:
+        config = self.config
+        canvas = (images.shape[-2], images.shape[-1])
+        mirrored = rng.fork("flip").uniform() < (0.5 if config.flip else 0.0)
+        if config.crop == "pad":
+            rule = f"the padding is reflected, so it must be below the image's side ({min(canvas)} pixels)"
+            check(config.pad < min(canvas), "augment.pad", config.pad, rule)
+            images = shift_reflected(images, rng.fork("crop"), config.pad)
+        boxes = self._boxes(canvas, aspects, rng)
+        if canvas == self.preprocessing.image_size and boxes.cover(canvas):
+            return mirror(images, mirrored) if config.flip else images
+        return self._resize(images, boxes, mirrored)
+
+    def _boxes(self, canvas: tuple[int, int], aspects: Tensor, rng: SampleRandom) -> Boxes:
+        config, size = self.config, self.preprocessing.image_size
+        if config.crop == "random_resized":
+            stream = rng.fork("crop")
+            return random_resized_boxes(stream, canvas, aspects, scale=config.scale, ratio=config.ratio)
+        return evaluation_boxes(canvas, aspects, size, self.preprocessing.crop_fraction)
+
+    def _resize(self, images: Tensor, boxes: Boxes, mirrored: Tensor) -> Tensor:
+        (num_rows, num_columns), (height, width) = images.shape[-2:], self.preprocessing.image_size
+        random = self.config.crop == "random_resized"
+        filter = self.config.interpolation if random else self.preprocessing.interpolation
+        antialias = self.preprocessing.antialias
+        rows = resize_weights(boxes.top, boxes.height, num_rows, height, filter=filter, antialias=antialias)
+        columns = resize_weights(
+            boxes.left, boxes.width, num_columns, width, filter=filter, antialias=antialias, mirrored=mirrored
+        )
+        return resample(images, rows, columns)

@@ -1,0 +1,162 @@
+"""Which operations a sample gets and how strong: RandAugment, AutoAugment, 3-Augment and colour jitter.
+
+A policy is a few slots; in each slot a sample draws one operation and its strength, the batch is sorted by operation,
+and each operation runs once on the samples that drew it (all of geometry as one).
+
+- RandAugment is timm's `rand-m{magnitude}-mstd{std}-inc1` with `num_ops` slots: an operation of fifteen, drawn with
+  replacement, applied with probability 1/2, its level drawn around `magnitude` and cut to 0..10.
+- AutoAugment draws one of 25 pairs of (operation, probability, level); strengths as in torchvision.
+- 3-Augment (DeiT-III) draws one of grey, solarize at 128, and blur by 0.1 to 2 pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vit.config import AugmentConfig
+from vit.data.augment.autoaugment import CIFAR10, IMAGENET, Policy
+from vit.data.augment.colors import OPERATIONS, blend, luminance, mean_luminance
+from vit.data.augment.geometry import GEOMETRY, affine_maps, warp
+from vit.randomness import SampleRandom
+
+_NAMES = (*GEOMETRY, *OPERATIONS)
+_IDENTITY = len(_NAMES)
+
+
+@dataclass(frozen=True)
+class Strength:
+    """An operation's argument at a level between 0 and 1: base ± slope · level, the product made whole if asked."""
+
+    base: float = 0.0
+    slope: float = 0.0
+    signed: bool = False
+    whole: Literal["no", "down", "nearest"] = "no"
+
+    def at(self, level: Tensor, negative: Tensor) -> Tensor:
+        """(b,) float64 arguments for levels (b,) and a drawn sign (b,), used where the operation has two directions."""
+        amount = self.slope * level
+        if self.whole != "no":
+            amount = (amount + (0.5 if self.whole == "nearest" else 0.0)).floor()
+        return self.base + (torch.where(negative, -amount, amount) if self.signed else amount)
+
+
+_ENHANCE = Strength(1, 0.9, signed=True)
+_RANDAUGMENT = {
+    "AutoContrast": Strength(),
+    "Equalize": Strength(),
+    "Invert": Strength(),
+    "Rotate": Strength(0, 30, signed=True),
+    "Posterize": Strength(4, -4, whole="down"),
+    "Solarize": Strength(256, -256, whole="down"),
+    "SolarizeAdd": Strength(0, 110, whole="down"),
+    "Color": _ENHANCE,
+    "Contrast": _ENHANCE,
+    "Brightness": _ENHANCE,
+    "Sharpness": _ENHANCE,
+    "ShearX": Strength(0, 0.3, signed=True),
+    "ShearY": Strength(0, 0.3, signed=True),
+    "TranslateX": Strength(0, 0.45, signed=True),
+    "TranslateY": Strength(0, 0.45, signed=True),
+}
+_AUTOAUGMENT = {name: strength for name, strength in _RANDAUGMENT.items() if name != "SolarizeAdd"} | {
+    "Posterize": Strength(8, -4, whole="nearest"),
+    "Solarize": Strength(255, -255),
+    "TranslateX": Strength(0, 150 / 331, signed=True),
+    "TranslateY": Strength(0, 150 / 331, signed=True),
+}
+
+
+def apply_policy(images: Tensor, rng: SampleRandom, config: AugmentConfig) -> Tensor:
+    """uint8 (b, 3, h, w) → same, by `config.policy`."""
+    match config.policy:
+        case "none":
+            return images
+        case "randaugment":
+            return _randaugment(images, rng, config)
+        case "autoaugment_cifar10":
+            return _autoaugment(images, rng, CIFAR10)
+        case "autoaugment_imagenet":
+            return _autoaugment(images, rng, IMAGENET)
+        case "three_augment":
+            return _three_augment(images, rng)
+
+
+def apply_operations(images: Tensor, kind: Tensor, argument: Tensor) -> Tensor:
+    """Each sample's operation: `kind` (b,) indexes geometry, then `OPERATIONS`; beyond them nothing is done."""
+    order = kind.argsort(stable=True)
+    counts = torch.bincount(kind, minlength=_IDENTITY + 1).tolist()
+    members = dict(zip((*_NAMES, "Identity"), order.split(counts), strict=True))
+    images = images.clone()
+    moved = order[: sum(counts[: len(GEOMETRY)])]
+    if len(moved):
+        maps = affine_maps(kind[moved], argument[moved], (images.shape[-2], images.shape[-1]))
+        images[moved] = warp(images[moved], maps)
+    for name, operation in OPERATIONS.items():
+        if len(members[name]):
+            images[members[name]] = operation(images[members[name]], argument[members[name]])
+    return images
+
+
+def jitter_colors(images: Tensor, rng: SampleRandom, strength: float) -> Tensor:
+    """Brightness, contrast and saturation by factors in [max(0, 1 - strength), 1 + strength], in an order drawn.
+
+    torchvision's `ColorJitter(strength, strength, strength)`. All three are blends with a reference (black, the mean
+    luminance, the luminance), so each of the three turns is one blend of the whole batch.
+    """
+    order = rng.fork("jitter order").uniform(3).argsort(dim=1)  # b 3
+    low = max(0.0, 1 - strength)
+    factors = low + (1 + strength - low) * rng.fork("jitter").uniform(3)
+    for turn in range(3):
+        kind = order[:, turn, None, None, None]
+        pixels = images.to(torch.float32)
+        grey = luminance(pixels)
+        reference = torch.where(kind == 2, grey, torch.where(kind == 1, mean_luminance(grey), 0.0))
+        images = blend(pixels, reference, factors.gather(1, order)[:, turn])
+    return images
+
+
+def _randaugment(images: Tensor, rng: SampleRandom, config: AugmentConfig) -> Tensor:
+    names = tuple(_RANDAUGMENT)
+    codes = torch.tensor([_NAMES.index(name) for name in names], device=images.device)
+    for slot in range(config.num_ops):
+        stream = rng.fork(f"randaugment {slot}")
+        kind = codes[stream.fork("operation").integers(len(names))]
+        kind = torch.where(stream.fork("applied").uniform() < 0.5, kind, _IDENTITY)
+        level = config.magnitude + config.magnitude_std * stream.fork("level").normal().to(torch.float64)
+        negative = stream.fork("sign").uniform() < 0.5
+        images = apply_operations(images, kind, _arguments(_RANDAUGMENT, kind, level.clamp(0, 10) / 10, negative))
+    return images
+
+
+def _autoaugment(images: Tensor, rng: SampleRandom, policy: Policy) -> Tensor:
+    pair = rng.fork("autoaugment").integers(len(policy))
+    for slot in range(2):
+        stream = rng.fork(f"autoaugment {slot}")
+        rows = [row[slot] for row in policy]
+        codes = torch.tensor([_NAMES.index(name) for name, _, _ in rows], device=images.device)
+        numbers = torch.tensor([row[1:] for row in rows], dtype=torch.float64, device=images.device)[pair]  # b 2
+        applied = stream.fork("applied").uniform() < numbers[:, 0]
+        kind = torch.where(applied, codes[pair], _IDENTITY)
+        negative = stream.fork("sign").uniform() < 0.5
+        images = apply_operations(images, kind, _arguments(_AUTOAUGMENT, kind, numbers[:, 1] / 9, negative))
+    return images
+
+
+def _three_augment(images: Tensor, rng: SampleRandom) -> Tensor:
+    codes = torch.tensor([_NAMES.index(name) for name in ("Color", "Solarize", "GaussianBlur")], device=images.device)
+    choice = rng.fork("three augment").integers(3)
+    sigma = 0.1 + 1.9 * rng.fork("three augment blur").uniform()
+    argument = torch.where(choice == 2, sigma, torch.where(choice == 1, 128.0, 0.0))
+    return apply_operations(images, codes[choice], argument)
+
+
+def _arguments(strengths: dict[str, Strength], kind: Tensor, level: Tensor, negative: Tensor) -> Tensor:
+    """(b,) float64: each sample's argument for its operation."""
+    argument = torch.zeros_like(level)
+    for name, strength in strengths.items():
+        argument = torch.where(kind == _NAMES.index(name), strength.at(level, negative), argument)
+    return argument
