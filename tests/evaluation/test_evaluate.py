@@ -1,0 +1,151 @@
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.multiprocessing import spawn
+
+from tests.evaluation.stand_ins import IndexModel, Loader
+from vit.evaluation.evaluate import predict
+from vit.evaluation.metrics import classification_metrics, confusion_matrix
+
+CPU = torch.device("cpu")
+NAMES = ["a", "b", "c"]
+
+
+def expected_logits(places: np.ndarray) -> np.ndarray:
+    return np.stack([(places * 7 + k * 5) % 11 * 3 for k in range(3)], axis=1)
+
+
+def test_every_sample_is_answered_in_order():
+    found = predict(IndexModel(), Loader(10), NAMES, device=CPU)
+    places = np.arange(10)
+    np.testing.assert_array_equal(found.indices, places * 2 + 5)
+    np.testing.assert_array_equal(found.labels, places % 3)
+    np.testing.assert_allclose(found.logits, expected_logits(places), atol=1e-3)
+    assert (found.num_total, found.num_broken, found.class_names) == (10, 0, NAMES)
+
+
+def test_the_batch_size_changes_nothing():
+    one, many = (predict(IndexModel(), Loader(10, batch_size=size), NAMES, device=CPU) for size in (1, 7))
+    np.testing.assert_array_equal(one.logits, many.logits)
+
+
+def test_shuffled_batches_come_back_sorted():
+    loader = Loader(10)
+    loader.mine = loader.mine[::-1]
+    found = predict(IndexModel(), loader, NAMES, device=CPU)
+    np.testing.assert_array_equal(found.indices, np.arange(10) * 2 + 5)
+
+
+def test_every_submodule_keeps_its_mode():
+    model = IndexModel().train()
+    model.frozen.eval()
+    predict(model, Loader(5), NAMES, device=CPU)
+    assert (model.training, model.dropout.training, model.frozen.training) == (True, True, False)
+    loader = Loader(5)
+    loader.preprocessing = None
+    with pytest.raises(AttributeError):
+        predict(model, loader, NAMES, device=CPU)
+    assert (model.training, model.dropout.training, model.frozen.training) == (True, True, False)
+
+
+def test_no_graph_is_recorded_and_autocast_surrounds_the_model_only():
+    seen = []
+
+    class Watching(IndexModel):
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append((torch.is_inference_mode_enabled(), inside[0], images.dtype))
+            return super().forward(images).to(torch.bfloat16)
+
+    inside = [False]
+
+    @contextmanager
+    def autocast():
+        inside[0] = True
+        yield
+        inside[0] = False
+
+    found = predict(Watching(), Loader(5), NAMES, device=CPU, autocast=autocast)
+    assert seen == [(True, True, torch.float32)] * 2
+    assert found.logits.dtype == np.float32
+
+
+def test_progress_counts_images():
+    sizes = []
+    predict(IndexModel(), Loader(10), NAMES, device=CPU, progress=sizes.append)
+    assert sizes == [4, 4, 2]
+
+
+def test_broken_images_are_counted_not_answered():
+    found = predict(IndexModel(), Loader(10, broken=(2, 7)), NAMES, device=CPU)
+    assert (len(found.labels), found.num_total, found.num_broken) == (8, 10, 2)
+    assert 2 * 2 + 5 not in found.indices
+
+
+def test_a_batch_of_broken_images_does_not_reach_the_model():
+    found = predict(IndexModel(), Loader(10, batch_size=1, broken=(9,)), NAMES, device=CPU)
+    assert len(found.labels) == 9
+
+
+def test_a_missing_sample_is_named():
+    loader = Loader(10)
+    loader.mine.remove(3)
+    with pytest.raises(AssertionError, match=r"9 samples seen and 0 broken of 10: no answer for indices 11$"):
+        predict(IndexModel(), loader, NAMES, device=CPU)
+
+
+def test_a_doubled_sample_is_named():
+    loader = Loader(10)
+    loader.mine[3] = 4
+    with pytest.raises(AssertionError, match=r"more than once: indices 13$"):
+        predict(IndexModel(), loader, NAMES, device=CPU)
+
+
+def test_a_strange_sample_is_named():
+    loader = Loader(40)
+    loader.expected = loader.split.indices
+    loader.split = SimpleNamespace(indices=loader.expected[12:])
+    with pytest.raises(AssertionError, match=r"not in the split: indices 5, 7, .* and 2 more$"):
+        predict(IndexModel(), loader, NAMES, device=CPU)
+
+
+def test_another_class_count_is_one_line():
+    with pytest.raises(ValueError, match=r"model\.num_classes: 3 is not valid: the data has 4 classes"):
+        predict(IndexModel(), Loader(5), [*NAMES, "d"], device=CPU)
+
+
+def gather_uneven(tensor: Tensor) -> Tensor:
+    parts = [torch.empty(0)] * dist.get_world_size()
+    dist.all_gather_object(parts, tensor)
+    return torch.cat(parts)
+
+
+def evaluate_in_process(rank: int, world_size: int, num: int, folder: str) -> None:
+    address = f"file://{folder}/store{world_size}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
+    torch.set_num_threads(1)
+    loader = Loader(num, rank=rank, world_size=world_size, broken=(1, num - 1) if num > 2 else ())
+    found = predict(IndexModel(), loader, NAMES, device=CPU, gather=gather_uneven)
+    found.save(Path(folder) / f"{num}-{world_size}-{rank}.npz")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num", [2, 53])
+def test_any_number_of_processes_gives_the_same_integers(tmp_path, num):
+    from vit.evaluation.predictions import Predictions
+
+    for world_size in (1, 2, 3):  # with two samples, the third process has none
+        spawn(evaluate_in_process, args=(world_size, num, str(tmp_path)), nprocs=world_size)
+    files = sorted(tmp_path.glob("*.npz"))
+    assert len(files) == 6
+    first, *others = [Predictions.load(file) for file in files]
+    for other in others:
+        np.testing.assert_array_equal(confusion_matrix(other), confusion_matrix(first))
+        np.testing.assert_array_equal(other.indices, first.indices)
+        assert classification_metrics(other) == classification_metrics(first)

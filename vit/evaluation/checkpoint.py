@@ -1,0 +1,161 @@
+"""A trained checkpoint on a test set: the same `predict` for every model, its own preprocessing, its results stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from vit.config import DataConfig, Preprocessing, RunConfig, check
+from vit.data.images import Split, open_test, open_training
+from vit.data.loading import EvalLoader
+from vit.engine import gather_uneven, make_accelerator
+from vit.evaluation.evaluate import predict
+from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
+from vit.evaluation.predictions import Predictions
+from vit.evaluation.transfer import transfer_metrics
+from vit.figures.confusion_matrix import confusion_matrix as draw_confusion_matrix
+from vit.figures.style import save_figure
+from vit.hub import LoadedModel, load_run
+from vit.models import Classifier
+from vit.runs import write_json
+from vit.settings import override, run_config_from
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is evaluated: a run or checkpoint folder, and how."""
+
+    checkpoint: Path
+    select: str = "best"
+    weights: str = "auto"
+    image_size: int | None = None
+    """Evaluate at another size than the model was trained at; positions are resized."""
+    transfer: bool = False
+    """Also judge the frozen features: k-NN, few-shot linear, linear probe."""
+    output_dir: Path | None = None
+    """None: `predictions/` of the run."""
+    overrides: Sequence[str] = ()
+
+
+def evaluate_checkpoint(request: Request) -> dict[str, Any]:
+    """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
+
+    ValueError when the data's classes are not the checkpoint's, or other preprocessing than the stored is asked for.
+    """
+    loaded, state = load_run(request.checkpoint, request.select, request.weights)
+    trained = run_config_from(state["config"])
+    config = override(trained, request.overrides)
+    preprocessing = _enforced(config, loaded, request.image_size)
+    accelerator = make_accelerator(config.device, config.train.precision)
+    split = open_test(config.data)
+    assert loaded.class_names is not None
+    check_classes(split.source.class_names, loaded.class_names)
+    model = accelerator.prepare(loaded.model)
+    loader = EvalLoader(
+        split,
+        preprocessing,
+        config.data,
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+    )
+    predictions = _predict(accelerator, model, loader, loaded.class_names)
+    metrics: dict[str, Any] = dict(classification_metrics(predictions))
+    if request.transfer:
+        metrics |= _transfer(accelerator, loaded.model, split, preprocessing, config)
+    if accelerator.is_main_process:
+        _store(request, state, config.data, predictions, metrics)
+    accelerator.wait_for_everyone()
+    return metrics
+
+
+def check_classes(of_data: list[str], of_checkpoint: list[str]) -> None:
+    """ValueError unless the data has the checkpoint's classes, in its order."""
+    check(
+        len(of_data) == len(of_checkpoint),
+        "data.root",
+        f"{len(of_data)} classes",
+        f"the checkpoint was trained on {len(of_checkpoint)}",
+    )
+    for index, (theirs, ours) in enumerate(zip(of_data, of_checkpoint, strict=True)):
+        check(theirs == ours, "data.root", theirs, f"class {index} of the checkpoint is {ours!r}")
+
+
+def _enforced(config: RunConfig, loaded: LoadedModel, image_size: int | None) -> Preprocessing:
+    """The stored preprocessing. Another one may not slip in by way of the data section."""
+    stored = loaded.preprocessing
+    assert stored is not None
+    asked = config.data.preprocessing(stored.image_size)
+    for name in ("crop_fraction", "interpolation", "antialias", "mean", "std"):
+        theirs, ours = getattr(stored, name), getattr(asked, name)
+        check(
+            theirs == ours,
+            f"data.{name}",
+            ours,
+            f"the checkpoint was trained with {theirs}, which is enforced",
+        )
+    return stored if image_size is None else replace(stored, image_size=(image_size, image_size))
+
+
+def _predict(
+    accelerator: Accelerator, model: Classifier, loader: EvalLoader, class_names: list[str]
+) -> Predictions:
+    return predict(
+        model,
+        loader,
+        class_names,
+        device=accelerator.device,
+        gather=lambda values: gather_uneven(accelerator, values),
+    )
+
+
+def _transfer(
+    accelerator: Accelerator, model: Classifier, test: Split, preprocessing: Preprocessing, config: RunConfig
+) -> dict[str, float]:
+    if accelerator.num_processes > 1:
+        raise ValueError(
+            "--transfer: the frozen features are judged by one process; leave out accelerate launch"
+        )
+    train, _ = open_training(config.data)
+    loaders = [EvalLoader(split, preprocessing, config.data) for split in (train, test)]
+    return transfer_metrics(model, *loaders, device=accelerator.device)
+
+
+def _store(
+    request: Request,
+    state: dict[str, Any],
+    data: DataConfig,
+    predictions: Predictions,
+    metrics: dict[str, Any],
+) -> None:
+    run = (
+        request.checkpoint
+        if (request.checkpoint / "checkpoints").is_dir()
+        else request.checkpoint.parent.parent
+    )
+    folder = request.output_dir or run / "predictions"
+    folder.mkdir(parents=True, exist_ok=True)
+    size = f"_{request.image_size}px" if request.image_size else ""
+    stem = f"{data.name.replace(':', '_')}_{request.select}_{request.weights}{size}"
+    predictions.save(folder / f"{stem}.npz")
+    counts = confusion_matrix(predictions)
+    record = {
+        "checkpoint": str(request.checkpoint),
+        "step": state["progress"]["step"],
+        **metrics,
+        "per_class_accuracy": dict(
+            zip(predictions.class_names, per_class_accuracy(predictions).tolist(), strict=True)
+        ),
+    }
+    write_json(folder / f"{stem}.json", json.loads(json.dumps(record)))
+    numbers = {
+        "counts": counts.tolist(),
+        "class_names": predictions.class_names,
+        "conventions": "rows: true class; columns: predicted class",
+    }
+    figure = draw_confusion_matrix(counts, predictions.class_names)
+    save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)

@@ -1,0 +1,152 @@
+"""Runs any model over an evaluation set, every sample exactly once, in any number of processes.
+
+One path for every model and every split, during training and after it. This room does not know how the model
+was trained, and computes no number from the answers (`metrics` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vit.data.preprocessing import normalize
+from vit.evaluation.predictions import Predictions
+
+if TYPE_CHECKING:
+    from vit.data.loading import EvalLoader
+
+Autocast = Callable[[], AbstractContextManager[object]]
+Gather = Callable[[Tensor], Tensor]
+
+
+def one_process(tensor: Tensor) -> Tensor:
+    """The `gather` of a single process: what it has is all there is."""
+    return tensor
+
+
+def predict(
+    model: nn.Module,
+    loader: EvalLoader,
+    class_names: list[str],
+    *,
+    device: torch.device,
+    autocast: Autocast = nullcontext,
+    gather: Gather = one_process,
+    progress: Callable[[int], None] | None = None,
+) -> Predictions:
+    """The model's logits for the whole split, the same on every process.
+
+    `gather` joins tensors of different lengths over processes. They may hold different numbers of batches, so
+    a `DistributedDataParallel` wrapper, which broadcasts buffers at every forward pass, is stepped around.
+    `progress` is told the size of each batch. ValueError: the model has another number of classes than
+    `class_names`. AssertionError: samples were missed or seen twice; it names them.
+    """
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    indices, labels, logits = collect(
+        model,
+        model,
+        loader,
+        device=device,
+        autocast=autocast,
+        gather=gather,
+        progress=progress,
+        width=len(class_names),
+    )
+    num_broken = check_seen_once(indices, loader, device=device, gather=gather)
+    return Predictions(
+        indices=indices.numpy(),
+        labels=labels.numpy(),
+        logits=logits.numpy(),
+        class_names=list(class_names),
+        num_total=loader.num_total,
+        num_broken=num_broken,
+    )
+
+
+@torch.inference_mode()
+def collect(
+    model: nn.Module,
+    compute: Callable[[Tensor], Tensor],
+    loader: EvalLoader,
+    *,
+    device: torch.device,
+    autocast: Autocast = nullcontext,
+    gather: Gather = one_process,
+    progress: Callable[[int], None] | None = None,
+    width: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Indices (n,), labels (n,) and `compute(normalised images)` float32 (n, c), on the CPU, sorted by index.
+
+    The model is in evaluation mode meanwhile, and every submodule in its own mode afterwards. `width`: the c
+    that is expected; a process without a single sample needs it to take part.
+    """
+    indices, labels = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, dtype=torch.int64)]
+    outputs = [] if width is None else [torch.zeros(0, width, device=device)]
+    with evaluating(model):
+        for batch in loader:
+            if len(batch.labels) == 0:  # every image of it is broken
+                continue
+            images = normalize(
+                batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing
+            )
+            with autocast():
+                output = compute(images)
+            _check_width(output, width)
+            outputs.append(output.float())
+            indices.append(batch.indices)
+            labels.append(batch.labels)
+            if progress is not None:
+                progress(len(batch.labels))
+    columns = (torch.cat(indices).to(device), torch.cat(labels).to(device), torch.cat(outputs))
+    found, true, answers = (gather(column).cpu() for column in columns)
+    order = found.argsort(stable=True)
+    return found[order], true[order], answers[order]
+
+
+def check_seen_once(
+    indices: Tensor, loader: EvalLoader, *, device: torch.device, gather: Gather = one_process
+) -> int:
+    """Number of broken samples over all processes. AssertionError: some sample is missing or doubled."""
+    num_broken = int(gather(torch.tensor([loader.num_broken], device=device)).sum())
+    values, times = indices.unique(return_counts=True)
+    if (times > 1).any():
+        raise AssertionError(f"samples seen more than once: indices {_some(values[times > 1])}")
+    expected = loader.split.indices
+    if (strangers := values[~torch.isin(values, expected)]).numel():
+        raise AssertionError(f"samples that are not in the split: indices {_some(strangers)}")
+    if len(indices) + num_broken != loader.num_total:
+        missing = expected[~torch.isin(expected, values)]
+        raise AssertionError(
+            f"{len(indices)} samples seen and {num_broken} broken of {loader.num_total}: "
+            f"no answer for indices {_some(missing)}"
+        )
+    return num_broken
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every submodule is back in the mode it had, also one that was frozen."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _check_width(output: Tensor, width: int | None) -> None:
+    if width is not None and output.shape[1:] != (width,):
+        found = "x".join(str(size) for size in output.shape[1:])
+        raise ValueError(f"model.num_classes: {found} is not valid: the data has {width} classes")
+
+
+def _some(indices: Tensor, limit: int = 10) -> str:
+    shown = ", ".join(str(index) for index in indices[:limit].tolist())
+    return shown if len(indices) <= limit else f"{shown} and {len(indices) - limit} more"
