@@ -111,7 +111,12 @@ class ViTConfig:
                 "learned_2d": (2, self.width, "model.width"),
                 "rope": (4, self.width // self.num_heads, "model.width / model.num_heads"),
             }[self.positions]
-            check(of % divisor == 0, what, of, f"model.positions {self.positions!r} needs a multiple of {divisor}")
+            check(
+                of % divisor == 0,
+                what,
+                of,
+                f"model.positions {self.positions!r} needs a multiple of {divisor}",
+            )
         if self.stem == "resnet":
             check(
                 min(self.patch_size) >= 8 and all(p % 4 == 0 for p in self.patch_size),
@@ -175,7 +180,8 @@ class ResNetConfig:
 class ModelConfig:
     """A model by name; every other architectural field overrides what the name says."""
 
-    name: str = "vit_tiny_patch16_224"
+    name: str | None = None
+    """One of `list_models()`; None: the architecture of `pretrained`."""
     pretrained: str | None = None
     """A run folder, a weights file, or `timm:NAME`."""
     new_head: bool = False
@@ -310,7 +316,9 @@ class AugmentConfig:
     """`crop: random_resized` only: width over height of the crop."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     flip: bool = False
-    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = "none"
+    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = (
+        "none"
+    )
     num_ops: int = 2
     """`policy: randaugment` only."""
     magnitude: float = 9.0
@@ -334,13 +342,17 @@ class AugmentConfig:
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
         check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
         for name in ("erasing_probability", "mix_probability", "cutmix_probability"):
-            check(0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]")
+            check(
+                0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]"
+            )
         for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std"):
             check(getattr(self, name) >= 0, f"augment.{name}", getattr(self, name), "it must be at least 0")
         check(0 <= self.magnitude <= 10, "augment.magnitude", self.magnitude, "it must be in [0, 10]")
         for name in ("pad", "num_ops", "mix_group", "repeats"):
             check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
-        check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
+        check(
+            self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2"
+        )
 
     @property
     def mixes(self) -> bool:
@@ -413,7 +425,13 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps"):
+        for name in (
+            "epochs",
+            "accumulation_steps",
+            "evaluate_every_epochs",
+            "save_every_steps",
+            "log_every_steps",
+        ):
             _check_positive(f"train.{name}", getattr(self, name))
         _check_rate("train.label_smoothing", self.label_smoothing)
         _check_rate("train.ema_decay", self.ema_decay)

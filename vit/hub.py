@@ -1,0 +1,151 @@
+"""A model by name, with weights from where the user says: a run, a file, a library's hub. Joins models, weights, runs.
+
+Knows nothing of data sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig, check, nearest
+from vit.models import Classifier, build_model, config_from_dict, resolve
+from vit.models.zoo import architecture_overrides
+from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
+from vit.weights.loader import load_weights, read_tensors
+from vit.weights.report import LoadReport
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and what came with its weights."""
+
+    model: Classifier
+    preprocessing: Preprocessing | None = None
+    class_names: list[str] | None = None
+    report: LoadReport | None = None
+
+
+def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
+    """A model by its name in `list_models()`, as `create_model("vit_base_patch16_224", num_classes=10, image_size=64)`.
+
+    `pretrained` is a run folder, a weights file or `timm:NAME`; without a name, the architecture is its own. `options`
+    are the fields of `ModelConfig`. ValueError for an unknown name or option and for weights that do not fit.
+    """
+    known = [item.name for item in fields(ModelConfig)]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"model.{option}: there is no such option; {nearest(option, known)}")
+    return load_model(ModelConfig(name=name, pretrained=pretrained, **options)).model
+
+
+def load_model(config: ModelConfig, num_classes: int | None = None) -> LoadedModel:
+    """The configured model with its pretrained weights, if any. `num_classes` is the data's.
+
+    ValueError when the weights have other classes than the data and `model.new_head` is false.
+    """
+    if config.pretrained is None:
+        return LoadedModel(build_model(resolve(config, num_classes)))
+    if config.pretrained.startswith("timm:"):
+        return _from_timm(config, config.pretrained.removeprefix("timm:"), num_classes)
+    path = Path(config.pretrained)
+    if holds_checkpoints(path):
+        return _from_run(config, path, num_classes)
+    tensors = read_tensors(path)
+    model = build_model(resolve(config, num_classes))
+    return LoadedModel(model, report=load_weights(model, tensors, str(path), new_head=config.new_head))
+
+
+def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[LoadedModel, dict[str, Any]]:
+    """A run's model as it was trained, and the state of its checkpoint.
+
+    `select`: best or last. `weights`: raw, ema, or auto (the average where the run kept one).
+    """
+    checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
+    if weights == "ema" and "ema" not in checkpoint.tensors:
+        raise ValueError(
+            f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)"
+        )
+    averaged = "ema" in checkpoint.tensors and weights != "raw"
+    model = build_model(config_from_dict(checkpoint.state["model"]))
+    model.load_state_dict(checkpoint.tensors["ema" if averaged else "model"])
+    loaded = LoadedModel(model, preprocessing_from(checkpoint.state), checkpoint.state["class_names"])
+    return loaded, checkpoint.state
+
+
+def preprocessing_from(state: dict[str, Any]) -> Preprocessing:
+    """The preprocessing that a checkpoint's state holds."""
+    stored = state["preprocessing"]
+    return Preprocessing(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
+    )
+
+
+def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> LoadedModel:
+    """Another run's weights; its architecture too, changed by the fields that are set, unless a name is given."""
+    loaded, state = load_run(path)
+    source = loaded.model.config
+    target = resolve(config, num_classes) if config.name else _changed(source, config, num_classes)
+    model = build_model(target)
+    grid = source.grid_size if isinstance(source, ViTConfig) else None
+    tensors = loaded.model.state_dict()
+    report = load_weights(
+        model, tensors, str(path), source_grid=grid, new_head=_needs_head(config, source, target)
+    )
+    return LoadedModel(model, preprocessing_from(state), loaded.class_names, report)
+
+
+def _needs_head(
+    config: ModelConfig, source: ViTConfig | ResNetConfig, target: ViTConfig | ResNetConfig
+) -> bool:
+    """A new head is for other classes: with the same number of them the head is kept, and asking for one is an order."""
+    return config.new_head or (target.num_classes == 0 and source.num_classes > 0)
+
+
+def _changed(
+    source: ViTConfig | ResNetConfig, config: ModelConfig, num_classes: int | None
+) -> ViTConfig | ResNetConfig:
+    overrides = architecture_overrides(config)
+    known = {item.name for item in fields(source)}
+    for name, value in overrides.items():
+        check(name in known, f"model.{name}", value, f"it has no effect on the model in {config.pretrained}")
+    classes = num_classes if config.num_classes is None else config.num_classes
+    return replace(source, **overrides, **({} if classes is None else {"num_classes": classes}))
+
+
+def _from_timm(config: ModelConfig, name: str, num_classes: int | None) -> LoadedModel:
+    """Weights by timm's name, through timm's own download and cache."""
+    tensors, preprocessing = _download_timm(name)
+    architecture = config.name or name.split(".")[0]
+    classes = num_classes if num_classes is not None else config.num_classes
+    if classes is None:
+        classes = next((len(tensors[key]) for key in ("head.weight", "fc.weight") if key in tensors), 0)
+    model = build_model(resolve(replace(config, name=architecture, num_classes=None), classes))
+    report = load_weights(model, tensors, f"timm:{name}", new_head=config.new_head)
+    return LoadedModel(model, preprocessing, report=report)
+
+
+def _download_timm(name: str) -> tuple[dict[str, Tensor], Preprocessing]:
+    import timm
+
+    if not timm.is_model(name.split(".")[0]):
+        raise ValueError(f"model.pretrained: timm has no model {name!r}; {nearest(name, timm.list_models())}")
+    try:
+        source = timm.create_model(name, pretrained=True)
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"model.pretrained: timm's weights {name!r} could not be fetched ({reason}); "
+            "without a network, give the path of a file"
+        ) from error
+    settings = source.pretrained_cfg
+    return source.state_dict(), Preprocessing(
+        image_size=tuple(settings["input_size"][1:]),
+        crop_fraction=settings["crop_pct"],
+        interpolation=settings["interpolation"],
+        mean=tuple(settings["mean"]),
+        std=tuple(settings["std"]),
+    )

@@ -1,0 +1,242 @@
+"""The run folder: its checkpoints, its history, its settings. Knows files; does not know models.
+
+    RUN/config.yaml            every setting, and where each came from
+    RUN/metrics.jsonl          one line a logged step or evaluated epoch
+    RUN/summary.json           flat; accuracies are fractions
+    RUN/checkpoints/step-…/    model, ema and optimizer as safetensors, state.json, hashes.json
+    RUN/figures/ predictions/ README.md
+
+Nothing in it is a pickle. A checkpoint is written to a temporary folder, hashed, flushed to the disk and renamed, so a
+killed process leaves either the whole of it or none. The best checkpoint is named in the state of the newest, so no
+second file can disagree with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+_HASHES = "hashes.json"
+_STATE = "state.json"
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint that is incomplete or was altered after it was written."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run continues from: groups of named tensors (`model`, `ema`, `optimizer`) and a JSON state."""
+
+    state: dict[str, Any]
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    path: Path | None = None
+
+
+# ------------------------------------------------------------------ writing
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a JSON file in one step: a reader sees the old one or the new one, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    _flush(temporary)
+    temporary.replace(path)
+
+
+def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
+    """Write `RUN/checkpoints/step-…`, then delete all but the newest `keep` and the best ones that these name."""
+    root = run / "checkpoints"
+    root.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(root)
+    target = root / _folder_name(step)
+    temporary = root / f".writing-{target.name}-{os.getpid()}"
+    temporary.mkdir()
+    for name, tensors in checkpoint.tensors.items():
+        save_file(
+            {key: value.detach().contiguous().cpu() for key, value in tensors.items()},
+            temporary / f"{name}.safetensors",
+        )
+    (temporary / _STATE).write_text(json.dumps(checkpoint.state, indent=1))
+    hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+    (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
+    for file in temporary.iterdir():
+        _flush(file)
+    if target.exists():  # the same step again, after a resume from an earlier checkpoint
+        _discard(target)
+    temporary.rename(target)
+    _flush(root)
+    _retire(root, keep)
+    return target
+
+
+def _folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _remove_leftovers(root: Path) -> None:
+    for folder in (*root.glob(".writing-*"), *root.glob(".removing-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _discard(folder: Path) -> None:
+    """Take a checkpoint out of sight before its files go one by one."""
+    hidden = folder.with_name(f".removing-{folder.name}-{os.getpid()}")
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def discard_after(run: Path, step: int) -> None:
+    """Drop the checkpoints (damaged ones) that are newer than the one a run continues from."""
+    for folder in _step_folders(run / "checkpoints"):
+        if folder.name > _folder_name(step):
+            _discard(folder)
+
+
+def _retire(root: Path, keep: int) -> None:
+    """A kept checkpoint may be the one that is fallen back to, so the best that each of them names is kept too."""
+    folders = _step_folders(root)
+    kept = set(folders[-keep:])
+    for folder in folders[-keep:]:
+        state = _read_json(folder / _STATE)
+        best = state.get("best") if state else None
+        if best:
+            kept.add(root / _folder_name(best["step"]))
+    for folder in set(folders) - kept:
+        _discard(folder)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------------ reading
+
+
+def _step_folders(root: Path) -> list[Path]:
+    return sorted(folder for folder in root.glob("step-*") if folder.is_dir())
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Raise `DamagedCheckpoint`, naming the file, unless every file is there and has the hash it was written with."""
+    hashes = _read_json(path / _HASHES)
+    if hashes is None:
+        raise DamagedCheckpoint(f"{path}: {_HASHES} is missing or cut short")
+    for name, expected in hashes.items():
+        file = path / name
+        if not file.is_file():
+            raise DamagedCheckpoint(f"{file} is missing")
+        if _sha256(file) != expected:
+            raise DamagedCheckpoint(f"{file} is not what was written (its SHA-256 differs)")
+
+
+def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoint:
+    """Read a verified checkpoint; `groups` limits the tensors that are read."""
+    verify_checkpoint(path)
+    names = sorted(file.stem for file in path.glob("*.safetensors"))
+    wanted = names if groups is None else [name for name in names if name in set(groups)]
+    try:
+        tensors = {name: load_file(path / f"{name}.safetensors") for name in wanted}
+    except SafetensorError as error:
+        raise DamagedCheckpoint(f"{path}: {error}") from error
+    state = _read_json(path / _STATE)
+    if state is None:
+        raise DamagedCheckpoint(f"{path / _STATE} is not JSON")
+    return Checkpoint(state=state, tensors=tensors, path=path)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The newest checkpoint that verifies; each newer one that does not is named in a warning. None: there is none."""
+    for folder in reversed(_step_folders(run / "checkpoints")):
+        try:
+            verify_checkpoint(folder)
+        except DamagedCheckpoint as error:
+            log.warning("refused a damaged checkpoint: %s; trying the one before it", error)
+            continue
+        return folder
+    return None
+
+
+def find_checkpoint(location: Path, select: str = "best") -> Path:
+    """The checkpoint folder that a user means by a run folder or by a checkpoint folder itself.
+
+    `select` is `best` (highest validation accuracy; the last where none was validated) or `last`.
+    """
+    if (location / _STATE).is_file():
+        return location
+    if not location.is_dir():
+        raise ValueError(
+            f"checkpoint: {str(location)!r} is not a folder; give a run folder (with checkpoints/ in it)"
+        )
+    last = last_checkpoint(location)
+    if last is None:
+        raise ValueError(
+            f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)"
+        )
+    best = (_read_json(last / _STATE) or {}).get("best")
+    return last.parent / _folder_name(best["step"]) if select == "best" and best else last
+
+
+def holds_checkpoints(location: Path) -> bool:
+    """Whether a path is a run folder with checkpoints, or a checkpoint folder."""
+    return (location / _STATE).is_file() or bool(_step_folders(location / "checkpoints"))
+
+
+# ------------------------------------------------------------------ history
+
+
+def append_metrics(run: Path, record: dict[str, Any]) -> None:
+    with (run / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps(record) + "\n")
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Every whole line; a last line that a killed process left unfinished is left out."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    records = []
+    for line in lines:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+def rewind_metrics(run: Path, step: int) -> None:
+    """Forget what was logged after `step`, so that a continued run's history is that of an unbroken one."""
+    kept = [record for record in read_metrics(run) if record["step"] <= step]
+    path = run / "metrics.jsonl"
+    temporary = path.with_name(".metrics.jsonl")
+    temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
+    temporary.replace(path)

@@ -1,0 +1,215 @@
+"""Settings between YAML file, command line and `RunConfig`, and where each came from. Rules of validity are config's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser
+
+from vit.config import RunConfig, nearest
+
+DEFAULT, FILE, COMMAND_LINE = "default", "file", "command line"
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    config: RunConfig
+    origins: dict[str, str]
+    """Dotted setting → default, file or command line."""
+    source: Path
+    """The configuration file."""
+
+
+def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
+    """Read a YAML file and put the command line's dotted overrides (`--optim.lr 3e-4`) over it.
+
+    ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
+    """
+    in_file = flatten(_read_yaml(config_file))
+    _refuse_unknown(in_file, f"{config_file}: ")
+    _refuse_unknown(_override_names(overrides), "--")
+    parser = _parser()
+    try:
+        settings = parser.parse_args(["--config", str(config_file), *overrides])
+        on_command_line = _parser().parse_args(list(overrides), defaults=False)
+    except ArgumentError as error:
+        raise ValueError(_one_line(str(error))) from error
+    given = {**dict.fromkeys(in_file, FILE), **dict.fromkeys(vars(on_command_line.as_flat()), COMMAND_LINE)}
+    config = _build(parser.instantiate(settings))
+    return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)}, config_file)
+
+
+def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The settings with dotted overrides (`--data.root PATH`) put over them. ValueError as in `resolve_run`."""
+    _refuse_unknown(_override_names(overrides), "--")
+    parser = _parser()
+    try:
+        settings = parser.parse_object(asdict(config))
+        settings.update(_parser().parse_args(list(overrides), defaults=False))
+    except ArgumentError as error:
+        raise ValueError(_one_line(str(error))) from error
+    return _build(parser.instantiate(settings))
+
+
+def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
+    """The settings and origins of a run folder's `config.yaml`."""
+    text = path.read_text()
+    parser = _parser()
+    settings = parser.parse_object(yaml.safe_load(text))
+    return _build(parser.instantiate(settings)), _origins_in(text)
+
+
+def run_config_from(content: dict[str, Any]) -> RunConfig:
+    """The settings from nested dictionaries, as a checkpoint's state holds them."""
+    parser = _parser()
+    return _build(parser.instantiate(parser.parse_object(content)))
+
+
+def dump_run_config(config: RunConfig, origins: dict[str, str]) -> str:
+    """YAML that reads back to the same settings, each line saying where its value came from."""
+    lines = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            lines.append(f"{item.name}:")
+            lines += [
+                _line(f"{item.name}.{f.name}", getattr(value, f.name), origins, "  ") for f in fields(value)
+            ]
+        else:
+            lines.append(_line(item.name, value, origins, ""))
+    return "\n".join(lines) + "\n"
+
+
+def flat_settings(config: RunConfig) -> dict[str, Any]:
+    """Dotted name → value, lists for tuples, as JSON has them."""
+    return flatten(json.loads(json.dumps(asdict(config))))
+
+
+def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted name → both values, for the settings that differ."""
+    ours, theirs = flat_settings(first), flat_settings(second)
+    return {key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]}
+
+
+# ------------------------------------------------------------------ parts
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action=ActionConfigFile)
+    parser.add_class_arguments(RunConfig, None)
+    return parser
+
+
+def _build(settings: Any) -> RunConfig:
+    return RunConfig(**{item.name: getattr(settings, item.name) for item in fields(RunConfig)})
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ValueError(f"--config: cannot read {str(path)!r}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"--config: {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"--config: {str(path)!r} must hold sections such as model: and data:")
+    return content
+
+
+def _known() -> set[str]:
+    return set(flat_settings(RunConfig()))
+
+
+def _refuse_unknown(names: Any, prefix: str) -> None:
+    known = _known()
+    sections = {name.split(".")[0] for name in known if "." in name}
+    for name in names:
+        if name in known or name in sections:
+            continue
+        raise ValueError(f"{prefix}{name}: there is no such setting; {nearest(name, known)}")
+
+
+def _override_names(overrides: Sequence[str]) -> list[str]:
+    """The names in `--a.b value` and `--a.b=value`. A number such as -1 is a value."""
+    return [word[2:].split("=")[0] for word in overrides if word.startswith("--")]
+
+
+def _one_line(message: str) -> str:
+    """jsonargparse's several lines about a wrong type, as `name: value is not valid: it must be …`."""
+    name = re.search(r'key "([^"]+)"', message)
+    value = re.search(r"(?:Got value|Given value): (.*)", message)
+    expected = [
+        what.replace("typing.", "").replace("<class '", "").replace("'>", "").replace("NoneType", "null")
+        for what in re.findall(r"Expected an? (.+?)(?:\.\s|\.?$|\. Got)", message, flags=re.MULTILINE)
+    ]
+    if name and value and expected:
+        return (
+            f"{name[1]}: {value[1].strip()!r} is not valid: it must be {' or '.join(dict.fromkeys(expected))}"
+        )
+    return " ".join(message.split())
+
+
+def _line(name: str, value: Any, origins: dict[str, str], indent: str) -> str:
+    plain = json.loads(json.dumps(value))
+    text = yaml.safe_dump(plain, default_flow_style=True, width=1000).replace("\n...", "").strip()
+    return f"{indent}{name.split('.')[-1]}: {text}  # {origins.get(name, DEFAULT)}"
+
+
+def _origins_in(text: str) -> dict[str, str]:
+    origins, section = {}, ""
+    for line in text.splitlines():
+        key, _, rest = line.partition(":")
+        if not line.startswith(" "):
+            section = "" if rest.strip() else f"{key}."
+        _, mark, origin = rest.rpartition("  # ")
+        if mark:
+            origins[section + key.strip() if line.startswith(" ") else key] = origin
+    return origins
+
+
+# ------------------------------------------------------------------ two runs beside each other
+
+
+def diff_runs(first: Path, second: Path) -> str:
+    """A table of the settings (with their origins) and the results in which two run folders differ."""
+    (ours, our_origins), (theirs, their_origins) = (
+        read_run_config(_config_of(run)) for run in (first, second)
+    )
+    rows = [
+        (key, f"{a}  ({our_origins.get(key, DEFAULT)})", f"{b}  ({their_origins.get(key, DEFAULT)})")
+        for key, (a, b) in differences(ours, theirs).items()
+    ]
+    results = [_results_of(run) for run in (first, second)]
+    for key in results[0] | results[1]:
+        a, b = (result.get(key, "–") for result in results)
+        if a != b:
+            rows.append((key, str(a), str(b)))
+    table = [("", str(first), str(second)), *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(2)]
+    return "\n".join(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}".rstrip() for row in table)
+
+
+def _config_of(run: Path) -> Path:
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise ValueError(f"run: {str(run)!r} is not a run folder (it has no config.yaml)")
+    return path
+
+
+def _results_of(run: Path) -> dict[str, Any]:
+    path = run / "summary.json"
+    return flatten(json.loads(path.read_text())) if path.is_file() else {}

@@ -1,0 +1,133 @@
+"""When and what a session saves, and how it starts or continues in a run folder. The files are `vit/runs.py`'s."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vit.config import RunConfig
+from vit.models import config_to_dict
+from vit.runs import (
+    Checkpoint,
+    discard_after,
+    holds_checkpoints,
+    last_checkpoint,
+    read_checkpoint,
+    rewind_metrics,
+    write_checkpoint,
+)
+from vit.settings import differences, dump_run_config, run_config_from
+from vit.training.setup import Session
+from vit.training.state import (
+    Progress,
+    gather_tensors,
+    progress_from,
+    progress_to,
+    scaler_state,
+    scatter_tensors,
+)
+
+log = logging.getLogger(__name__)
+
+_FREE_TO_CHANGE = frozenset(
+    {
+        "device",
+        "output_dir",
+        "data.root",
+        "data.download",
+        "data.workers",
+        "data.cache_gib",
+        "data.eval_batch_size",
+        "train.accumulation_steps",
+        "train.compile",
+        "train.gradient_checkpointing",
+        "train.log_every_steps",
+        "train.save_every_steps",
+        "train.tensorboard",
+    }
+)
+"""Settings that may differ when a run is continued: they change speed and places, not what is computed."""
+
+
+def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
+    """Make the run folder and write `config.yaml`. ValueError if it holds a run that this one would overwrite."""
+    run = session.run
+    if not resume and holds_checkpoints(run):
+        raise ValueError(
+            f"output_dir: {str(run)!r} holds a run already; continue it with --resume or choose another folder"
+        )
+    if session.is_main:
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "config.yaml").write_text(dump_run_config(session.config, origins))
+        if not resume:
+            (run / "metrics.jsonl").write_text("")
+    session.accelerator.wait_for_everyone()
+    if session.config.train.tensorboard:
+        session.accelerator.init_trackers("tensorboard")
+
+
+def save_session(session: Session, progress: Progress) -> Path | None:
+    """Write a checkpoint; every process calls it, the main one writes."""
+    tensors = gather_tensors(session.accelerator, session.model, session.optimizers, session.average)
+    written = None
+    if session.is_main:
+        written = write_checkpoint(session.run, progress.step, Checkpoint(_state(session, progress), tensors))
+    session.accelerator.wait_for_everyone()
+    return written
+
+
+def load_session(session: Session) -> Progress:
+    """Continue from the newest checkpoint that verifies; from the beginning where there is none yet.
+
+    ValueError when the settings or the data differ from those the checkpoint was made with.
+    """
+    path = last_checkpoint(session.run)
+    if path is None:
+        log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
+        if session.is_main:
+            rewind_metrics(session.run, 0)
+        return Progress()
+    checkpoint = read_checkpoint(path)
+    _check_same(session, checkpoint.state, path)
+    scatter_tensors(
+        session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors
+    )
+    if session.accelerator.scaler is not None:
+        session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+    progress = progress_from(checkpoint.state)
+    if session.is_main:
+        rewind_metrics(session.run, progress.step)
+        discard_after(session.run, progress.step)
+    session.accelerator.wait_for_everyone()
+    return progress
+
+
+def _state(session: Session, progress: Progress) -> dict[str, Any]:
+    return {
+        "progress": progress_to(progress),
+        "best": progress.best,
+        "model": config_to_dict(session.bare_model.config),
+        "model_name": session.model_name,
+        "preprocessing": asdict(session.preprocessing),
+        "class_names": session.class_names,
+        "config": asdict(session.config),
+        "data": {"fingerprint": session.data_fingerprint},
+        "scaler": scaler_state(session.accelerator),
+    }
+
+
+def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
+    before: RunConfig = run_config_from(state["config"])
+    changed = {
+        key: pair for key, pair in differences(before, session.config).items() if key not in _FREE_TO_CHANGE
+    }
+    if changed:
+        key, (old, new) = next(iter(changed.items()))
+        raise ValueError(
+            f"{key}: {new!r} is not valid: the run in {str(session.run)!r} was started with {old!r}; "
+            "continue it as it was, or start another one with --output_dir"
+        )
+    if state["data"]["fingerprint"] != session.data_fingerprint:
+        raise ValueError(f"data.root: the images or labels are not those that {path} was trained on")

@@ -1,0 +1,89 @@
+"""Muon: momentum, orthogonalised (Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv 2502.16982).
+
+Each update is the nearest semi-orthogonal matrix to the momentum, found by five Newton–Schulz steps. Two things differ
+from torch's and timm's: matrices of one shape are orthogonalised together in one batched product, and the products
+run in bfloat16 only on a device that computes it (elsewhere bfloat16 is emulated and cost a third of a training step).
+Only matrices belong here; everything else is AdamW's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+_RMS_OF_ADAMW = 0.2  # what an AdamW update's root mean square is in practice (arXiv 2502.16982, section 2.2)
+
+
+def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
+    """Newton–Schulz iteration on (batch, rows, columns): singular values go to about 1, singular vectors stay.
+
+    The quintic's coefficients are Jordan's: singular values end between 0.7 and 1.2, not at 1, which is enough.
+    """
+    a, b, c = _QUINTIC
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    x = matrices if wide else matrices.mT
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return x if wide else x.mT
+
+
+class Muon(torch.optim.Optimizer):
+    """SGD with Nesterov momentum whose updates are orthogonalised and scaled to the size of AdamW's.
+
+    A parameter of shape (parts · rows, columns) in a group with `parts` above 1 (a fused query-key-value projection) is
+    treated as that many matrices. ValueError for a parameter that is not a matrix.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+        work_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.work_dtype = work_dtype
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})  # type: ignore[arg-type]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.ndim != 2:
+                    raise ValueError(
+                        f"Muon takes matrices; got a parameter of shape {tuple(parameter.shape)}"
+                    )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "Muon does not re-evaluate the loss"
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    by_shape[parameter.shape].append(parameter)
+            for parameters in by_shape.values():
+                self._update(parameters, group)
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        directions = [self._direction(parameter, group["momentum"]) for parameter in parameters]
+        rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1]
+        stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
+        orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), -1, columns)
+        scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
+        for parameter, update in zip(parameters, orthogonal, strict=True):
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.add_(update, alpha=-group["lr"] * scale)
+
+    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
+        return parameter.grad.lerp(buffer, momentum)

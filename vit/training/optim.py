@@ -1,0 +1,84 @@
+"""Optimizers: which parameter decays, at which rate, and by which rule. Knows no schedule and no process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vit.config import OptimConfig
+from vit.models import Classifier
+from vit.training.muon import Muon
+
+
+def build_optimizers(model: Classifier, config: OptimConfig, fast_bf16: bool = False) -> list[Optimizer]:
+    """One optimizer, or two for `muon`: Muon on the blocks' matrices, AdamW on the rest.
+
+    Every parameter group carries `lr_scale`, the factor on the scheduled rate (`layer_decay`), and `decays`.
+    ValueError when nothing is trainable.
+    """
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not named:
+        raise ValueError("model.freeze_backbone: nothing is left to train; the model has no head")
+    if config.name != "muon":
+        return [_plain(_groups(model, named, config), config)]
+    matrices = {name for name, parameter in named if _is_block_matrix(model, name, parameter)}
+    hidden = _groups(model, [pair for pair in named if pair[0] in matrices], config)
+    rest = _groups(model, [pair for pair in named if pair[0] not in matrices], config)
+    optimizers: list[Optimizer] = []
+    if hidden:
+        dtype = torch.bfloat16 if fast_bf16 else torch.float32
+        optimizers.append(Muon(hidden, lr=config.lr, momentum=config.momentum, work_dtype=dtype))
+    if rest:
+        optimizers.append(torch.optim.AdamW(rest, lr=config.lr, betas=config.betas))
+    return optimizers
+
+
+def set_learning_rate(optimizers: list[Optimizer], rate: float) -> None:
+    for group in parameter_groups(optimizers):
+        group["lr"] = rate * group["lr_scale"]
+
+
+def parameter_groups(optimizers: list[Optimizer]) -> Iterator[dict[str, Any]]:
+    for optimizer in optimizers:
+        yield from optimizer.param_groups
+
+
+def _plain(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0)
+    if config.name == "lamb":
+        from timm.optim import Lamb
+
+        return Lamb(groups, lr=config.lr, betas=config.betas, max_grad_norm=None)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
+
+
+def _groups(
+    model: Classifier, named: list[tuple[str, nn.Parameter]], config: OptimConfig
+) -> list[dict[str, Any]]:
+    """Parameters that share decay, layer and shape of projection share a group; order follows the model's."""
+    exempt = model.no_weight_decay()
+    grouped: dict[tuple[float, bool, int], list[Tensor]] = defaultdict(list)
+    for name, parameter in named:
+        scale = config.layer_decay ** (model.num_layers - model.layer_of(name))
+        parts = 3 if config.name == "muon" and name.endswith("attention.qkv.weight") else 1
+        grouped[scale, name not in exempt, parts].append(parameter)
+    return [
+        {
+            "params": parameters,
+            "weight_decay": config.weight_decay if decays else 0.0,
+            "lr_scale": scale,
+            **({"parts": parts} if parts > 1 else {}),
+        }
+        for (scale, decays, parts), parameters in grouped.items()
+    ]
+
+
+def _is_block_matrix(model: Classifier, name: str, parameter: nn.Parameter) -> bool:
+    inner = 0 < model.layer_of(name) < model.num_layers
+    return inner and parameter.ndim == 2 and name not in model.no_weight_decay()

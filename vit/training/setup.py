@@ -1,0 +1,188 @@
+"""From a configuration to everything the loop needs. Each line that can refuse a setting runs before training starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vit.config import ModelConfig, Preprocessing, RunConfig, check
+from vit.data.augment import Augment
+from vit.data.images import Split, fingerprint, open_training
+from vit.data.loading import EvalLoader, TrainLoader
+from vit.engine import gather_uneven, has_fast_bf16, make_accelerator
+from vit.hub import LoadedModel, load_model
+from vit.models import Classifier, ResNet
+from vit.training.averaging import WeightAverage
+from vit.training.optim import build_optimizers
+from vit.training.tasks import Classification, Teacher
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Session:
+    """One process's part of a run."""
+
+    config: RunConfig
+    run: Path
+    accelerator: Accelerator
+    model: nn.Module
+    """As prepared: wrapped where there are several processes."""
+    optimizers: list[Optimizer]
+    average: WeightAverage | None
+    task: Classification
+    train_loader: TrainLoader
+    val_loader: EvalLoader
+    preprocessing: Preprocessing
+    class_names: list[str]
+    data_fingerprint: str
+
+    @property
+    def bare_model(self) -> Classifier:
+        return self.accelerator.unwrap_model(self.model)
+
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    @property
+    def model_name(self) -> str:
+        return self.config.model.name or str(self.config.model.pretrained)
+
+    @property
+    def precision(self) -> str:
+        return {"no": "fp32"}.get(self.accelerator.mixed_precision, str(self.accelerator.mixed_precision))
+
+    @property
+    def two_heads(self) -> bool:
+        """Whether the teacher speaks to a head of its own."""
+        return self.task.teacher is not None and bool(
+            getattr(self.bare_model.config, "distillation_token", False)
+        )
+
+    @property
+    def total_steps(self) -> int:
+        return self.config.train.epochs * self.train_loader.steps_per_epoch
+
+    @property
+    def total_images(self) -> int:
+        return self.config.train.epochs * self.train_loader.images_per_epoch
+
+    @property
+    def gather(self) -> Callable[[Tensor], Tensor]:
+        return lambda values: gather_uneven(self.accelerator, values)
+
+
+def prepare(config: RunConfig, run: Path) -> Session:
+    """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured."""
+    accelerator = make_accelerator(config.device, config.train.precision, **_trackers(config, run))
+    _check_precision(config, accelerator)
+    train_split, val_split = open_training(config.data)
+    class_names = train_split.source.class_names
+    torch.manual_seed(config.seed)
+    loaded = load_model(config.model, num_classes=len(class_names))
+    preprocessing = _preprocessing(config, loaded)
+    model = loaded.model
+    _freeze(model, config.model)
+    _set_switches(model, config)
+    optimizers = build_optimizers(model, config.optim, has_fast_bf16(accelerator.device.type))
+    average = None
+    task = Classification(
+        Augment(config.augment, preprocessing, len(class_names)),
+        config.train,
+        config.seed,
+        _teacher(config, accelerator),
+    )
+    prepared, *optimizers = accelerator.prepare(model, *optimizers)
+    if config.train.ema_decay is not None:
+        average = WeightAverage(accelerator.unwrap_model(prepared), config.train.ema_decay)
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    return Session(
+        config=config,
+        run=run,
+        accelerator=accelerator,
+        model=prepared,
+        optimizers=optimizers,
+        average=average,
+        task=task,
+        train_loader=TrainLoader(
+            train_split,
+            config.data,
+            config.augment,
+            image_size=preprocessing.image_size,
+            seed=config.seed,
+            accumulation_steps=config.train.accumulation_steps,
+            **place,
+        ),
+        val_loader=EvalLoader(val_split, preprocessing, config.data, **place),
+        preprocessing=preprocessing,
+        class_names=class_names,
+        data_fingerprint=_fingerprint(train_split, val_split),
+    )
+
+
+def _fingerprint(train: Split, val: Split) -> str:
+    return f"{fingerprint(train)}+{fingerprint(val)}"
+
+
+def _trackers(config: RunConfig, run: Path) -> dict[str, object]:
+    return {"log_with": "tensorboard", "project_dir": str(run)} if config.train.tensorboard else {}
+
+
+def _preprocessing(config: RunConfig, loaded: LoadedModel) -> Preprocessing:
+    """The data section's, at the model's image size. Pretrained weights that were made for another mean or spread are refused."""
+    wanted = config.data.preprocessing(loaded.model.config.image_size)
+    came_with = loaded.preprocessing
+    if came_with is not None:
+        for name in ("mean", "std"):
+            theirs, ours = getattr(came_with, name), getattr(wanted, name)
+            same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
+            check(
+                same,
+                f"data.{name}",
+                ours,
+                f"{config.model.pretrained} was trained with {theirs}; set data.{name} to it",
+            )
+    return wanted
+
+
+def _check_precision(config: RunConfig, accelerator: Accelerator) -> None:
+    check(
+        not (accelerator.mixed_precision == "fp16" and config.optim.name == "muon"),
+        "train.precision",
+        "fp16",
+        "Accelerate's loss scaling supports one optimizer and optim.name 'muon' needs two; use bf16",
+    )
+
+
+def _freeze(model: Classifier, config: ModelConfig) -> None:
+    """Leave only the head trainable."""
+    if not config.freeze_backbone:
+        return
+    heads = tuple(f"{name}." for name in model.head_names())
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(heads))
+
+
+def _set_switches(model: Classifier, config: RunConfig) -> None:
+    if config.train.gradient_checkpointing:
+        rule = "a ResNet's BatchNorm would count every recomputed batch twice"
+        check(not isinstance(model, ResNet), "train.gradient_checkpointing", True, rule)
+        model.gradient_checkpointing = True
+    if config.train.compile:
+        model.compile()
+
+
+def _teacher(config: RunConfig, accelerator: Accelerator) -> Teacher | None:
+    if config.distill.teacher is None:
+        return None
+    loaded = load_model(ModelConfig(pretrained=config.distill.teacher), num_classes=None)
+    model = loaded.model.to(accelerator.device).eval().requires_grad_(False)
+    return Teacher(model, config.distill)

@@ -1,0 +1,146 @@
+"""A session's state as a checkpoint and back: weights, averages, optimizers, counters. Files are `vit/runs.py`'s."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vit.training.averaging import WeightAverage
+
+
+@dataclass
+class Progress:
+    """Everything that changes from step to step besides tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    images_seen: int = 0
+    seconds: float = 0.0
+    """Time spent training, evaluation left out."""
+    window: dict[str, float] = field(
+        default_factory=lambda: {"loss": 0.0, "correct": 0.0, "images": 0.0, "seconds": 0.0}
+    )
+    """Sums since the last logged line."""
+    best: dict[str, float] | None = None
+    """Step and value of the highest validation accuracy so far."""
+
+
+def gather_tensors(
+    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer], average: WeightAverage | None
+) -> dict[str, dict[str, Tensor]]:
+    """Named tensors of a checkpoint. Called by every process: sharded weights are collected from all of them."""
+    tensors = {
+        "model": _model_state(accelerator, model),
+        "optimizer": _optimizer_state(accelerator, model, optimizers),
+    }
+    if average is not None:
+        tensors["ema"] = average.tensors
+    return tensors
+
+
+def scatter_tensors(
+    accelerator: Accelerator,
+    model: nn.Module,
+    optimizers: list[Optimizer],
+    average: WeightAverage | None,
+    tensors: dict[str, dict[str, Tensor]],
+) -> None:
+    """Put a checkpoint's tensors back where `gather_tensors` found them."""
+    accelerator.unwrap_model(model).load_state_dict(tensors["model"])
+    _load_optimizer_state(accelerator, model, optimizers, tensors["optimizer"])
+    if average is not None:
+        average.load(tensors["ema"])
+
+
+def scaler_state(accelerator: Accelerator) -> dict[str, Any] | None:
+    return accelerator.scaler.state_dict() if accelerator.scaler is not None else None
+
+
+def progress_from(state: dict[str, Any]) -> Progress:
+    return Progress(**state["progress"])
+
+
+def progress_to(progress: Progress) -> dict[str, Any]:
+    return asdict(progress)
+
+
+def _model_state(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return accelerator.get_state_dict(model)
+    return accelerator.unwrap_model(model).state_dict()
+
+
+def _is_sharded(accelerator: Accelerator) -> bool:
+    return accelerator.distributed_type == DistributedType.FSDP
+
+
+def _names(accelerator: Accelerator, model: nn.Module) -> dict[Tensor, str]:
+    return {parameter: name for name, parameter in accelerator.unwrap_model(model).named_parameters()}
+
+
+def _optimizer_state(
+    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer]
+) -> dict[str, Tensor]:
+    """`parameter/entry` → tensor. Counts that an optimizer keeps as numbers become tensors of one element."""
+    if _is_sharded(accelerator):
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
+        flat = get_optimizer_state_dict(
+            model, [_bare(optimizer) for optimizer in optimizers], options=options
+        )
+        return {key: torch.as_tensor(value) for key, value in flat.items()}
+    names = _names(accelerator, model)
+    flat = {}
+    for number, optimizer in enumerate(optimizers):
+        for parameter, entries in optimizer.state.items():
+            for key, value in entries.items():
+                flat[f"{names[parameter]}/{key}"] = torch.as_tensor(value)
+        for index, group in enumerate(optimizer.param_groups):
+            if "step" in group:  # LAMB counts a group's steps, not a parameter's
+                flat[f"{number}/{index}/step"] = torch.as_tensor(group["step"])
+    return flat
+
+
+def _load_optimizer_state(
+    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer], flat: dict[str, Tensor]
+) -> None:
+    if _is_sharded(accelerator):
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+        options = StateDictOptions(full_state_dict=True, flatten_optimizer_state_dict=True)
+        set_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], flat, options=options)  # type: ignore[arg-type]
+        return
+    names = _names(accelerator, model)
+    entries: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in flat.items():
+        owner, _, entry = key.rpartition("/")
+        entries.setdefault(owner, {})[entry] = tensor
+    for number, optimizer in enumerate(optimizers):
+        bare = _bare(optimizer)
+        for index, group in enumerate(bare.param_groups):
+            if f"{number}/{index}" in entries:
+                group["step"] = int(entries[f"{number}/{index}"]["step"])
+            for parameter in group["params"]:
+                saved = entries.get(names[parameter], {})
+                if saved:
+                    bare.state[parameter] = {
+                        key: _place(key, value, parameter) for key, value in saved.items()
+                    }
+
+
+def _bare(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+
+def _place(key: str, value: Tensor, parameter: Tensor) -> Tensor:
+    """Step counters stay on the CPU, where torch's optimizers keep them; the rest goes to the parameter's device."""
+    return value.clone() if key == "step" else value.to(parameter.device, copy=True)
