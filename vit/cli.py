@@ -18,10 +18,10 @@ DEFAULT_CONFIG = Path("configs/digits_vit.yaml")
 _USAGE = """\
 vit COMMAND …
 
-  train     train a model:            vit train --config FILE [--output_dir DIR] [--resume] [--section.setting VALUE …]
+  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--section.setting VALUE]
   eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights auto|raw|ema] [--transfer]
   predict   classify images:          vit predict --checkpoint RUN IMAGE…
-  plan      what a run will do:       vit plan --config FILE [--figure PNG] [--section.setting VALUE …]
+  plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--section.setting VALUE]
   diff      how two runs differ:      vit diff RUN RUN
   bench     measure speed:            vit bench train --config FILE
 
@@ -78,9 +78,7 @@ def _run_parser(name: str, what: str) -> _Parser:
     parser = _Parser(
         prog=f"vit {name}", description=f"{what} Every setting of the file can be given as --section.setting."
     )
-    parser.add_argument(
-        "--config", type=Path, default=DEFAULT_CONFIG, help="YAML file (default: %(default)s)"
-    )
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="YAML file (default: %(default)s)")
     return parser
 
 
@@ -105,13 +103,9 @@ def _eval(words: list[str]) -> None:
     from vit.evaluation.checkpoint import Request, evaluate_checkpoint
 
     parser = _Parser(prog="vit eval", description="Evaluate a checkpoint. --data.… settings say on what.")
-    parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints"
-    )
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--select", choices=("best", "last"), default="best")
-    parser.add_argument(
-        "--weights", choices=("auto", "raw", "ema"), default="auto", help="auto: ema where it was kept"
-    )
+    parser.add_argument("--weights", choices=("auto", "raw", "ema"), default="auto", help="auto: ema where it was kept")
     parser.add_argument("--image_size", type=int, help="evaluate at another size; positions are resized")
     parser.add_argument(
         "--transfer", action="store_true", help="also k-NN, few-shot and linear probe on frozen features"
@@ -126,9 +120,7 @@ def _predict(words: list[str]) -> None:
     from vit.evaluation.classify import classify
 
     parser = _Parser(prog="vit predict", description="The likeliest classes of each image.")
-    parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints"
-    )
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
     known = parser.parse_args(words)

@@ -316,9 +316,7 @@ class AugmentConfig:
     """`crop: random_resized` only: width over height of the crop."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     flip: bool = False
-    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = (
-        "none"
-    )
+    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = "none"
     num_ops: int = 2
     """`policy: randaugment` only."""
     magnitude: float = 9.0
@@ -342,17 +340,13 @@ class AugmentConfig:
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
         check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
         for name in ("erasing_probability", "mix_probability", "cutmix_probability"):
-            check(
-                0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]"
-            )
+            check(0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]")
         for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std"):
             check(getattr(self, name) >= 0, f"augment.{name}", getattr(self, name), "it must be at least 0")
         check(0 <= self.magnitude <= 10, "augment.magnitude", self.magnitude, "it must be in [0, 10]")
         for name in ("pad", "num_ops", "mix_group", "repeats"):
             check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
-        check(
-            self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2"
-        )
+        check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
 
     @property
     def mixes(self) -> bool:
@@ -390,7 +384,7 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig:
-    """Learning from a teacher's predictions (DeiT). The student's distillation token, where it has one, is the pupil."""
+    """Learning from a teacher's predictions (DeiT), through the distillation token where the model has one."""
 
     teacher: str | None = None
     """A run folder, a weights file, or `timm:NAME`."""

@@ -1,6 +1,6 @@
 """Where the work runs: device, precision, processes. Builds the one `Accelerator` and refuses what it would replace.
 
-Accelerate quietly turns FSDP into DDP, and fp16 into fp32, on a CPU. Here both are errors: a run that says fp16 is fp16.
+On a CPU Accelerate quietly turns FSDP into DDP, and fp16 into fp32. Here both are errors: a run that says fp16 is fp16.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
     on_cpu = device == "cpu" or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
     kind = "cpu" if on_cpu else _best_device()
     chosen = choose_precision(kind, precision)
-    accelerator = Accelerator(
-        cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options
-    )
+    accelerator = Accelerator(cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options)
     _check_distribution(accelerator)
     return accelerator
 
 
 def choose_precision(kind: str, precision: str) -> str:
-    """`auto` is bf16 where the device computes it faster than fp32; the launcher's `--mixed_precision` counts as asked."""
+    """`auto` is bf16 where the device computes it faster than fp32. The launcher's `--mixed_precision` counts too."""
     asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if asked not in ("no", "fp32"):
         if precision not in ("auto", asked):

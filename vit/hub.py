@@ -66,9 +66,7 @@ def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[L
     """
     checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
     if weights == "ema" and "ema" not in checkpoint.tensors:
-        raise ValueError(
-            f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)"
-        )
+        raise ValueError(f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)")
     averaged = "ema" in checkpoint.tensors and weights != "raw"
     model = build_model(config_from_dict(checkpoint.state["model"]))
     model.load_state_dict(checkpoint.tensors["ema" if averaged else "model"])
@@ -79,9 +77,7 @@ def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[L
 def preprocessing_from(state: dict[str, Any]) -> Preprocessing:
     """The preprocessing that a checkpoint's state holds."""
     stored = state["preprocessing"]
-    return Preprocessing(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
-    )
+    return Preprocessing(**{key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
 
 
 def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> LoadedModel:
@@ -92,16 +88,12 @@ def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> Loade
     model = build_model(target)
     grid = source.grid_size if isinstance(source, ViTConfig) else None
     tensors = loaded.model.state_dict()
-    report = load_weights(
-        model, tensors, str(path), source_grid=grid, new_head=_needs_head(config, source, target)
-    )
+    report = load_weights(model, tensors, str(path), source_grid=grid, new_head=_needs_head(config, source, target))
     return LoadedModel(model, preprocessing_from(state), loaded.class_names, report)
 
 
-def _needs_head(
-    config: ModelConfig, source: ViTConfig | ResNetConfig, target: ViTConfig | ResNetConfig
-) -> bool:
-    """A new head is for other classes: with the same number of them the head is kept, and asking for one is an order."""
+def _needs_head(config: ModelConfig, source: ViTConfig | ResNetConfig, target: ViTConfig | ResNetConfig) -> bool:
+    """Asked for, or the model has none while the weights do."""
     return config.new_head or (target.num_classes == 0 and source.num_classes > 0)
 
 

@@ -78,6 +78,4 @@ class SampleRandom:
         A rejection method has no fixed number of draws; the inverse of the distribution function needs one a number.
         """
         probabilities = self.uniform(*shape).cpu().numpy()
-        return torch.from_numpy(betaincinv(alpha, alpha, probabilities).astype("float32")).to(
-            self.state.device
-        )
+        return torch.from_numpy(betaincinv(alpha, alpha, probabilities).astype("float32")).to(self.state.device)

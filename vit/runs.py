@@ -195,14 +195,10 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     if (location / _STATE).is_file():
         return location
     if not location.is_dir():
-        raise ValueError(
-            f"checkpoint: {str(location)!r} is not a folder; give a run folder (with checkpoints/ in it)"
-        )
+        raise ValueError(f"checkpoint: {str(location)!r} is not a folder; give a run folder (with checkpoints/ in it)")
     last = last_checkpoint(location)
     if last is None:
-        raise ValueError(
-            f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)"
-        )
+        raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)")
     best = (_read_json(last / _STATE) or {}).get("best")
     return last.parent / _folder_name(best["step"]) if select == "best" and best else last
 

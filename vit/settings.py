@@ -1,4 +1,4 @@
-"""Settings between YAML file, command line and `RunConfig`, and where each came from. Rules of validity are config's."""
+"""From YAML file and command line to `RunConfig`, and where each setting came from. What is valid, config says."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def dump_run_config(config: RunConfig, origins: dict[str, str]) -> str:
         value = getattr(config, item.name)
         if is_dataclass(value):
             lines.append(f"{item.name}:")
-            lines += [
-                _line(f"{item.name}.{f.name}", getattr(value, f.name), origins, "  ") for f in fields(value)
-            ]
+            lines += [_line(f"{item.name}.{f.name}", getattr(value, f.name), origins, "  ") for f in fields(value)]
         else:
             lines.append(_line(item.name, value, origins, ""))
     return "\n".join(lines) + "\n"
@@ -157,9 +155,7 @@ def _one_line(message: str) -> str:
         for what in re.findall(r"Expected an? (.+?)(?:\.\s|\.?$|\. Got)", message, flags=re.MULTILINE)
     ]
     if name and value and expected:
-        return (
-            f"{name[1]}: {value[1].strip()!r} is not valid: it must be {' or '.join(dict.fromkeys(expected))}"
-        )
+        return f"{name[1]}: {value[1].strip()!r} is not valid: it must be {' or '.join(dict.fromkeys(expected))}"
     return " ".join(message.split())
 
 
@@ -186,9 +182,7 @@ def _origins_in(text: str) -> dict[str, str]:
 
 def diff_runs(first: Path, second: Path) -> str:
     """A table of the settings (with their origins) and the results in which two run folders differ."""
-    (ours, our_origins), (theirs, their_origins) = (
-        read_run_config(_config_of(run)) for run in (first, second)
-    )
+    (ours, our_origins), (theirs, their_origins) = (read_run_config(_config_of(run)) for run in (first, second))
     rows = [
         (key, f"{a}  ({our_origins.get(key, DEFAULT)})", f"{b}  ({their_origins.get(key, DEFAULT)})")
         for key, (a, b) in differences(ours, theirs).items()

@@ -101,9 +101,7 @@ def _enforced(config: RunConfig, loaded: LoadedModel, image_size: int | None) ->
     return stored if image_size is None else replace(stored, image_size=(image_size, image_size))
 
 
-def _predict(
-    accelerator: Accelerator, model: Classifier, loader: EvalLoader, class_names: list[str]
-) -> Predictions:
+def _predict(accelerator: Accelerator, model: Classifier, loader: EvalLoader, class_names: list[str]) -> Predictions:
     return predict(
         model,
         loader,
@@ -117,9 +115,7 @@ def _transfer(
     accelerator: Accelerator, model: Classifier, test: Split, preprocessing: Preprocessing, config: RunConfig
 ) -> dict[str, float]:
     if accelerator.num_processes > 1:
-        raise ValueError(
-            "--transfer: the frozen features are judged by one process; leave out accelerate launch"
-        )
+        raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
     train, _ = open_training(config.data)
     loaders = [EvalLoader(split, preprocessing, config.data) for split in (train, test)]
     return transfer_metrics(model, *loaders, device=accelerator.device)
@@ -132,11 +128,7 @@ def _store(
     predictions: Predictions,
     metrics: dict[str, Any],
 ) -> None:
-    run = (
-        request.checkpoint
-        if (request.checkpoint / "checkpoints").is_dir()
-        else request.checkpoint.parent.parent
-    )
+    run = request.checkpoint if (request.checkpoint / "checkpoints").is_dir() else request.checkpoint.parent.parent
     folder = request.output_dir or run / "predictions"
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
@@ -147,9 +139,7 @@ def _store(
         "checkpoint": str(request.checkpoint),
         "step": state["progress"]["step"],
         **metrics,
-        "per_class_accuracy": dict(
-            zip(predictions.class_names, per_class_accuracy(predictions).tolist(), strict=True)
-        ),
+        "per_class_accuracy": dict(zip(predictions.class_names, per_class_accuracy(predictions).tolist(), strict=True)),
     }
     write_json(folder / f"{stem}.json", json.loads(json.dumps(record)))
     numbers = {

@@ -32,8 +32,7 @@ def classify(
             probabilities = model(normalize(pixels, loaded.preprocessing)).softmax(dim=1)[0]
         values, indices = probabilities.topk(min(most, len(loaded.class_names)))
         results[path] = [
-            (loaded.class_names[index], value)
-            for index, value in zip(indices.tolist(), values.tolist(), strict=True)
+            (loaded.class_names[index], value) for index, value in zip(indices.tolist(), values.tolist(), strict=True)
         ]
     return results
 

@@ -1,0 +1,1 @@
+"""matplotlib, and only here: arrays in, `Figure` out, one style. Knows nothing of where numbers come from."""

@@ -91,9 +91,7 @@ def load_session(session: Session) -> Progress:
         return Progress()
     checkpoint = read_checkpoint(path)
     _check_same(session, checkpoint.state, path)
-    scatter_tensors(
-        session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors
-    )
+    scatter_tensors(session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     progress = progress_from(checkpoint.state)
@@ -120,9 +118,7 @@ def _state(session: Session, progress: Progress) -> dict[str, Any]:
 
 def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
     before: RunConfig = run_config_from(state["config"])
-    changed = {
-        key: pair for key, pair in differences(before, session.config).items() if key not in _FREE_TO_CHANGE
-    }
+    changed = {key: pair for key, pair in differences(before, session.config).items() if key not in _FREE_TO_CHANGE}
     if changed:
         key, (old, new) = next(iter(changed.items()))
         raise ValueError(

@@ -109,9 +109,7 @@ def draw_run(run: Path, predictions: Predictions) -> None:
 
 def model_card(summary: dict[str, Any], class_names: list[str], pretrained: str | None) -> str:
     """Markdown: what the model is, what it was trained on, and what was measured."""
-    shown = ", ".join(class_names[:20]) + (
-        f", … ({len(class_names)} in all)" if len(class_names) > 20 else ""
-    )
+    shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
     rows = [
         ("test top-1", f"{summary['test.top1']:.2%} of {summary['test.n_seen']:.0f} images"),
         ("test top-5", f"{summary['test.top5']:.2%}"),
@@ -136,8 +134,8 @@ def model_card(summary: dict[str, Any], class_names: list[str], pretrained: str 
         f"# {summary['model']} on {summary['dataset']}\n\n{start}"
         f"| measured | |\n|---|---|\n{table}\n\n"
         f"Classes: {shown}.\n\n"
-        "The test set was read once, after training; the weights were chosen on a validation split cut from the training "
-        "set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        "The test set was read once, after training; the weights were chosen on a validation split cut from the "
+        "training set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    python eval.py --checkpoint {summary.get('run', '.')}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![confusion matrix](figures/confusion_matrix.png)\n"
     )

@@ -47,9 +47,9 @@ def train(
 ) -> dict[str, Any]:
     """Train as configured, evaluate the test set once, fill the run folder, and return its summary.
 
-    `origins` says where each dotted setting came from, for `config.yaml`. Raises ValueError for a setting that cannot be
-    honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal; in each case the last good checkpoint
-    stands.
+    `origins` says where each dotted setting came from, for `config.yaml`. Raises ValueError for a setting that cannot
+    be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal; in each case the last good
+    checkpoint stands.
     """
     session = prepare(config, run)
     start_run(session, resume, origins or {})
@@ -94,8 +94,8 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
 def _train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
     """One optimizer step: the mean loss of all its images, over micro-batches and processes, whatever their sizes.
 
-    Returns (4,): loss, part classified correctly, and how many processes were asked to stop by SIGTERM and by SIGINT, the
-    same on every process. Raises `NonFinite` before the weights change.
+    Returns (4,): loss, part classified correctly, and how many processes were asked to stop by SIGTERM and by SIGINT,
+    the same on every process. Raises `NonFinite` before the weights change.
     """
     accelerator = session.accelerator
     totals = torch.zeros(4, device=accelerator.device)
@@ -132,9 +132,7 @@ def _clip(session: Session) -> float:
     return float(session.accelerator.clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 
-def _check_finite(
-    session: Session, progress: Progress, loss: float, norm: float, batch: TrainBatch | None
-) -> None:
+def _check_finite(session: Session, progress: Progress, loss: float, norm: float, batch: TrainBatch | None) -> None:
     scaled = session.accelerator.scaler is not None  # fp16: the scaler skips the step and lowers its scale
     if math.isfinite(loss) and (scaled or math.isfinite(norm)):
         return
@@ -178,9 +176,8 @@ def _log_window(session: Session, progress: Progress, rate: float, bar: Any) -> 
     }
     progress.window = Progress().window
     _log(session, record)
-    bar.set_postfix_str(
-        f"loss {record['train.loss']:.3f}, accuracy {record['train.accuracy']:.1%}, {record['images_per_second']:.0f} images/s"
-    )
+    loss, accuracy, speed = record["train.loss"], record["train.accuracy"], record["images_per_second"]
+    bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}, {speed:.0f} images/s")
 
 
 def _evaluate(session: Session, progress: Progress) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Muon: momentum, orthogonalised (Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv 2502.16982).
+"""Muon: momentum, orthogonalised (Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025).
 
 Each update is the nearest semi-orthogonal matrix to the momentum, found by five Newton–Schulz steps. Two things differ
 from torch's and timm's: matrices of one shape are orthogonalised together in one batched product, and the products
@@ -55,9 +55,7 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.ndim != 2:
-                    raise ValueError(
-                        f"Muon takes matrices; got a parameter of shape {tuple(parameter.shape)}"
-                    )
+                    raise ValueError(f"Muon takes matrices; got a parameter of shape {tuple(parameter.shape)}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -58,9 +58,7 @@ def _plain(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
 
 
-def _groups(
-    model: Classifier, named: list[tuple[str, nn.Parameter]], config: OptimConfig
-) -> list[dict[str, Any]]:
+def _groups(model: Classifier, named: list[tuple[str, nn.Parameter]], config: OptimConfig) -> list[dict[str, Any]]:
     """Parameters that share decay, layer and shape of projection share a group; order follows the model's."""
     exempt = model.no_weight_decay()
     grouped: dict[tuple[float, bool, int], list[Tensor]] = defaultdict(list)

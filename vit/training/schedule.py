@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the images seen. No state: nothing to save, nothing a wrapper can step twice."""
+"""The learning rate as a pure function of the images seen: no state to save, nothing a wrapper can step twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a configuration to everything the loop needs. Each line that can refuse a setting runs before training starts."""
+"""From a configuration to everything the loop needs. What can refuse a setting does so before training starts."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class Session:
     @property
     def two_heads(self) -> bool:
         """Whether the teacher speaks to a head of its own."""
-        return self.task.teacher is not None and bool(
-            getattr(self.bare_model.config, "distillation_token", False)
-        )
+        return self.task.teacher is not None and bool(getattr(self.bare_model.config, "distillation_token", False))
 
     @property
     def total_steps(self) -> int:
@@ -137,7 +135,7 @@ def _trackers(config: RunConfig, run: Path) -> dict[str, object]:
 
 
 def _preprocessing(config: RunConfig, loaded: LoadedModel) -> Preprocessing:
-    """The data section's, at the model's image size. Pretrained weights that were made for another mean or spread are refused."""
+    """The data section's, at the model's image size. Weights that were made for another mean or spread are refused."""
     wanted = config.data.preprocessing(loaded.model.config.image_size)
     came_with = loaded.preprocessing
     if came_with is not None:

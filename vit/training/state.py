@@ -85,17 +85,13 @@ def _names(accelerator: Accelerator, model: nn.Module) -> dict[Tensor, str]:
     return {parameter: name for name, parameter in accelerator.unwrap_model(model).named_parameters()}
 
 
-def _optimizer_state(
-    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer]
-) -> dict[str, Tensor]:
+def _optimizer_state(accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
     """`parameter/entry` → tensor. Counts that an optimizer keeps as numbers become tensors of one element."""
     if _is_sharded(accelerator):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
-        flat = get_optimizer_state_dict(
-            model, [_bare(optimizer) for optimizer in optimizers], options=options
-        )
+        flat = get_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], options=options)
         return {key: torch.as_tensor(value) for key, value in flat.items()}
     names = _names(accelerator, model)
     flat = {}
@@ -131,9 +127,7 @@ def _load_optimizer_state(
             for parameter in group["params"]:
                 saved = entries.get(names[parameter], {})
                 if saved:
-                    bare.state[parameter] = {
-                        key: _place(key, value, parameter) for key, value in saved.items()
-                    }
+                    bare.state[parameter] = {key: _place(key, value, parameter) for key, value in saved.items()}
 
 
 def _bare(optimizer: Optimizer) -> Optimizer:

@@ -44,9 +44,7 @@ class Teacher:
 class Classification:
     """Augment a batch, run the model, compare with the labels and, where there is one, with the teacher."""
 
-    def __init__(
-        self, augment: Augment, config: TrainConfig, seed: int, teacher: Teacher | None = None
-    ) -> None:
+    def __init__(self, augment: Augment, config: TrainConfig, seed: int, teacher: Teacher | None = None) -> None:
         self.augment = augment
         self.config = config
         self.seed = seed

@@ -1,4 +1,4 @@
-"""Weights from a file or a dictionary into a model: renamed, resized where the grid differs, checked to the last tensor.
+"""Weights from a file or a dictionary into a model: renamed, resized to the grid, checked to the last tensor.
 
 Reads safetensors, and torch files of plain tensors (`weights_only`); a pickle with code in it is refused.
 """
@@ -25,7 +25,7 @@ Grid = tuple[int, int]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file. ValueError, naming the file, for any other."""
+    """The named tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file. ValueError, naming it, for any other."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -39,9 +39,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ) from error
     except (SafetensorError, RuntimeError, EOFError) as error:
         raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
-    raise ValueError(
-        f"model.pretrained: {str(path)!r} is not a .safetensors, .pth, .pt or .bin file, nor a run folder"
-    )
+    raise ValueError(f"model.pretrained: {str(path)!r} is not a .safetensors, .pth, .pt or .bin file, nor a run folder")
 
 
 def _only_tensors(path: Path, content: object) -> dict[str, Tensor]:
@@ -88,7 +86,8 @@ def load_weights(
     for key, value in source.items():
         if value.shape != target[key].shape:
             raise ValueError(
-                f"model.pretrained: {name}: {key} has shape {tuple(value.shape)}, the model's is {tuple(target[key].shape)}"
+                f"model.pretrained: {name}: {key} has shape {tuple(value.shape)}, "
+                f"the model's is {tuple(target[key].shape)}"
             )
     report.loaded = sorted(source)
     model.load_state_dict(source, strict=False)
@@ -98,9 +97,7 @@ def load_weights(
 _HEADS = ("head.", "distillation_head.", "fc.")
 
 
-def _check_classes(
-    source: dict[str, Tensor], target: dict[str, Tensor], heads: tuple[str, ...], name: str
-) -> None:
+def _check_classes(source: dict[str, Tensor], target: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
     for key in (key for key in target if key.startswith(heads) and key in source):
         theirs, ours = source[key].shape[0], target[key].shape[0]
         if theirs != ours:
@@ -131,7 +128,7 @@ def _resize_positions(
             _note(report, key, old, size)
     if "positions.table" in source:
         table = source["positions.table"]
-        depth, heads, rows, columns = table.shape
+        depth, _, rows, columns = table.shape
         size = (2 * new[0] - 1, 2 * new[1] - 1)
         flat: Tensor = rearrange(table, "l h dr dc -> 1 (dr dc) (l h)")
         flat = resize_grid(flat, (rows, columns), size)
@@ -152,6 +149,6 @@ def _guess_grid(count: int, wanted: Grid, name: str) -> Grid:
     if side * side == count:
         return side, side
     raise ValueError(
-        f"model.pretrained: {name} has positions for {count} patches, neither the model's {wanted[0]}×{wanted[1]} nor a square; "
-        "is model.name (prefix tokens, patch size) the right one?"
+        f"model.pretrained: {name} has positions for {count} patches, "
+        f"neither the model's {wanted[0]}×{wanted[1]} nor a square; is model.name (prefix tokens, patch size) the right one?"
     )

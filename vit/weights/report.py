@@ -27,9 +27,7 @@ class LoadReport:
         ):
             if names:
                 shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-                raise ValueError(
-                    f"model.pretrained: {self.source} {what} {shown}; is model.name the right one?"
-                )
+                raise ValueError(f"model.pretrained: {self.source} {what} {shown}; is model.name the right one?")
 
     def summary(self) -> str:
         """One line."""

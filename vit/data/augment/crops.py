@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from vit.randomness import SampleRandom
@@ -85,20 +86,19 @@ def evaluation_boxes(
     return _central(canvas, crop_fraction * excess.clamp(max=1), crop_fraction * (1 / excess).clamp(max=1))
 
 
-def shift_reflected(images: Tensor, rng: SampleRandom, pad: int) -> Tensor:
-    """Pad every side with `pad` reflected pixels and cut out a canvas at a random place: uint8 (b, 3, h, w) → same."""
+def shift_reflected(images: Tensor, offset: Tensor, mirrored: Tensor) -> Tensor:
+    """Move the window by `offset` (b, 2) rows and columns, flip the samples that are `mirrored` (b,) left to right.
+
+    uint8 (b, 3, h, w) → same. What the window shows beyond the border is reflected without repeating the border
+    pixel, so an offset must be smaller than the side.
+    """
     num_rows, num_columns = images.shape[-2:]
-    offset = rng.integers(2 * pad + 1, 2) - pad  # b 2
     rows = _reflect(torch.arange(num_rows, device=images.device) + offset[:, :1], num_rows)  # b h
     columns = _reflect(torch.arange(num_columns, device=images.device) + offset[:, 1:], num_columns)  # b w
-    sample = torch.arange(len(images), device=images.device)[:, None, None]
-    pixels = images.movedim(1, -1)[sample, rows[:, :, None], columns[:, None, :]]  # b h w c
-    return pixels.movedim(-1, 1).contiguous()
-
-
-def mirror(images: Tensor, mirrored: Tensor) -> Tensor:
-    """Flip the samples for which `mirrored` (b,) is true from left to right."""
-    return torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    source = rearrange(rows[:, :, None] * num_columns + columns[:, None, :], "b h w -> b 1 (h w)")
+    pixels = rearrange(images, "b c h w -> b c (h w)")
+    return pixels.gather(2, source.expand_as(pixels)).view_as(images)
 
 
 def _image_shape(canvas: tuple[int, int], aspects: Tensor) -> Tensor:

@@ -14,10 +14,12 @@ _RATIO = (0.3, 1 / 0.3)
 
 def erase(images: Tensor, positions: Tensor, probability: float, *, seed: int, epoch: int) -> Tensor:
     """Normalised float32 (b, 3, h, w) → same, changed in place: standard normal noise for every pixel and channel."""
-    height, width = images.shape[-2:]
     rng = SampleRandom.at(seed, epoch, positions)
-    erased = _rectangles(rng, (height, width)) & (rng.fork("erase").uniform() < probability)[:, None, None]
-    sample, row, column = erased.nonzero(as_tuple=True)
+    chosen = (rng.fork("erase").uniform() < probability).nonzero().squeeze(1)
+    height, width = images.shape[-2:]
+    rectangles = _rectangles(SampleRandom(rng.state[chosen]), (height, width))
+    member, row, column = rectangles.nonzero(as_tuple=True)
+    sample = chosen[member]
     # One stream a pixel, so that only the erased ones are drawn.
     pixels = SampleRandom.at(seed, epoch, (positions[sample] * height + row) * width + column)
     images.movedim(1, -1)[sample, row, column] = pixels.fork("erase noise").normal(images.shape[1])
@@ -25,7 +27,7 @@ def erase(images: Tensor, positions: Tensor, probability: float, *, seed: int, e
 
 
 def _rectangles(rng: SampleRandom, size: tuple[int, int]) -> Tensor:
-    """(b, h, w) boolean. As in timm a rectangle must be smaller than the image on both sides, or nothing is erased."""
+    """(b, h, w) boolean. Where ten tries gave no rectangle that fits, nothing is erased."""
     shape = torch.full_like(rng.state, 1, dtype=torch.float64) * size[1] / size[0]
     boxes, fits = draw_boxes(rng.fork("erase box"), size, shape, scale=_AREA, ratio=_RATIO)
     row = torch.arange(size[0], device=rng.state.device)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit.config import AugmentConfig, Preprocessing, check
-from vit.data.augment.crops import Boxes, evaluation_boxes, mirror, random_resized_boxes, shift_reflected
+from vit.data.augment.crops import Boxes, evaluation_boxes, random_resized_boxes, shift_reflected
 from vit.data.augment.erasing import erase
 from vit.data.augment.mixing import mix
 from vit.data.augment.policies import apply_policy, jitter_colors
@@ -51,7 +51,7 @@ class Augment:
             images = jitter_colors(images, rng, config.color_jitter)
         images = normalize(images, self.preprocessing)
         if config.erasing_probability > 0:
-            images = erase(images, positions, config.erasing_probability, seed=seed, epoch=epoch)
+            images = erase(images, batch.positions, config.erasing_probability, seed=seed, epoch=epoch)
         targets = F.one_hot(batch.labels, self.num_classes).to(torch.float32)
         if config.mixes:
             images, targets = mix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
@@ -64,11 +64,14 @@ class Augment:
         if config.crop == "pad":
             rule = f"the padding is reflected, so it must be below the image's side ({min(canvas)} pixels)"
             check(config.pad < min(canvas), "augment.pad", config.pad, rule)
-            images = shift_reflected(images, rng.fork("crop"), config.pad)
+            offset = rng.fork("crop").integers(2 * config.pad + 1, 2) - config.pad
+            images, mirrored = shift_reflected(images, offset, mirrored), torch.zeros_like(mirrored)
         boxes = self._boxes(canvas, aspects, rng)
-        if canvas == self.preprocessing.image_size and boxes.cover(canvas):
-            return mirror(images, mirrored) if config.flip else images
-        return self._resize(images, boxes, mirrored)
+        if canvas != self.preprocessing.image_size or not boxes.cover(canvas):
+            return self._resize(images, boxes, mirrored)
+        if config.flip and config.crop != "pad":
+            images = shift_reflected(images, images.new_zeros(len(images), 2, dtype=torch.int64), mirrored)
+        return images
 
     def _boxes(self, canvas: tuple[int, int], aspects: Tensor, rng: SampleRandom) -> Boxes:
         config, size = self.config, self.preprocessing.image_size
