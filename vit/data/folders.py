@@ -1,0 +1,164 @@
+"""`imagefolder`: a folder for training and one for testing, in each a folder a class, in those the images.
+
+Owns the layout and what is said when it is wrong. Tiny-ImageNet's own `val/val_annotations.txt` is read as
+well.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vit.config import DataConfig
+from vit.data.decoding import read_rgb
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"}
+_LAYOUT = "expected {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
+_ANNOTATIONS = "val_annotations.txt"
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """Image files below `root`; `files` are relative to it, with forward slashes."""
+
+    root: Path
+    files: list[str]
+    labels: Tensor
+    class_names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:
+        return read_rgb(self.root / self.files[index], self.files[index], smallest)
+
+    def name(self, index: int) -> str:
+        return self.files[index]
+
+
+def open_training_folder(config: DataConfig) -> FolderSource:
+    """`<data.root>/train`. Of the test folder only its classes' names are read, where there is one."""
+    root = Path(config.root)
+    folder = root / "train"
+    if not folder.is_dir():
+        raise ValueError(f"data.root: no training images: {_missing(folder)}; {_hint(root)}")
+    classes = _class_folders(folder)
+    test_classes = _classes_if_readable(_test_folder(config))
+    if test_classes is not None:
+        _check_same_classes(folder, classes, _test_folder(config), test_classes)
+    return _collect(root, folder, classes)
+
+
+def open_test_folder(config: DataConfig) -> FolderSource:
+    """`data.test_folder`, else `val`, else `test` below `data.root`. Its classes must be those of `train`."""
+    root = Path(config.root)
+    folder, training = _test_folder(config), root / "train"
+    if not folder.is_dir():
+        raise ValueError(f"data.root: no test images: {_missing(folder)}; {_hint(root)}")
+    if (folder / _ANNOTATIONS).is_file():
+        return _collect_annotated(root, folder, _class_folders(training))
+    classes = _class_folders(folder)
+    if training.is_dir():
+        _check_same_classes(training, _class_folders(training), folder, classes)
+    return _collect(root, folder, classes)
+
+
+def _test_folder(config: DataConfig) -> Path:
+    root = Path(config.root)
+    if config.test_folder is not None:
+        return root / config.test_folder
+    return root / "test" if (root / "test").is_dir() and not (root / "val").is_dir() else root / "val"
+
+
+def _missing(folder: Path) -> str:
+    return f"there is no folder {str(folder.absolute())!r}"
+
+
+def _hint(root: Path) -> str:
+    inside = sorted(path.parent for path in root.glob("*/train")) if root.is_dir() else []
+    if inside:
+        return f"did you mean --data.root {inside[0]}?"
+    return _LAYOUT.format(root=root)
+
+
+def _is_image(name: str) -> bool:
+    return not name.startswith(".") and Path(name).suffix.lower() in _SUFFIXES
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Sorted names of the class folders; ValueError where images lie beside them or there are none."""
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_dir()) for entry in entries)
+    stray = [name for name, is_dir in found if not is_dir and _is_image(name)]
+    classes = [name for name, is_dir in found if is_dir and not name.startswith(".")]
+    if stray:
+        raise ValueError(
+            f"data.root: {str(folder / stray[0])!r} lies directly in {folder.name}/ and so has no class; "
+            f"move every image into a folder of its class, {folder.name}/<class>/{stray[0]}"
+        )
+    if not classes:
+        raise ValueError(f"data.root: {str(folder)!r} holds no class folders; {_LAYOUT.format(root=folder.parent)}")
+    return classes
+
+
+def _classes_if_readable(folder: Path) -> list[str] | None:
+    """None where the names cannot be had: the test set is checked again when it is opened."""
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK) or (folder / _ANNOTATIONS).is_file():
+        return None
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _check_same_classes(training: Path, expected: list[str], folder: Path, found: list[str]) -> None:
+    if expected == found:
+        return
+    only_train, only_test = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+    parts = [
+        f"only in {where}/: {', '.join(map(repr, names[:3]))}{' …' if len(names) > 3 else ''} ({len(names)})"
+        for where, names in ((training.name, only_train), (folder.name, only_test))
+        if names
+    ]
+    raise ValueError(
+        f"data.root: the classes of {str(training)!r} and {str(folder)!r} differ: {'; '.join(parts)}; "
+        "make both hold the same class folders, or choose another data.test_folder"
+    )
+
+
+def _images_below(folder: Path) -> list[str]:
+    found = []
+    for place, _, names in os.walk(folder, followlinks=True):
+        found += [(Path(place) / name).relative_to(folder).as_posix() for name in names if _is_image(name)]
+    return sorted(found)
+
+
+def _collect(root: Path, folder: Path, classes: list[str]) -> FolderSource:
+    files: list[str] = []
+    labels: list[int] = []
+    prefix = Path(os.path.relpath(folder, root)).as_posix()
+    for label, name in enumerate(classes):
+        images = _images_below(folder / name)
+        if not images:
+            raise ValueError(
+                f"data.root: class folder {str(folder / name)!r} holds no images "
+                f"({', '.join(sorted(_SUFFIXES))}); add some, or remove it here and in every other part"
+            )
+        files += [f"{prefix}/{name}/{image}" for image in images]
+        labels += [label] * len(images)
+    return FolderSource(root, files, torch.tensor(labels, dtype=torch.int64), classes)
+
+
+def _collect_annotated(root: Path, folder: Path, classes: list[str]) -> FolderSource:
+    """Tiny-ImageNet as Stanford publishes it: `val/images/*` with a table of file name, class and box."""
+    rows = [line.split("\t")[:2] for line in (folder / _ANNOTATIONS).read_text().splitlines() if line]
+    unknown = sorted({name for _, name in rows} - set(classes))
+    if unknown:
+        raise ValueError(f"data.root: {folder / _ANNOTATIONS} names classes that train/ has not: {unknown[:3]}")
+    number = {name: label for label, name in enumerate(classes)}
+    files = [f"{folder.relative_to(root).as_posix()}/images/{file}" for file, _ in rows]
+    labels = torch.tensor([number[name] for _, name in rows], dtype=torch.int64)
+    return FolderSource(root, files, labels, classes)

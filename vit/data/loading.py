@@ -1,0 +1,241 @@
+"""Batches of uint8 images on the CPU: an epoch in optimizer steps to train on, each image once to evaluate.
+
+Small sets are decoded once and kept; larger ones stream through workers. What a step contains depends on
+(seed, epoch, step) alone, however many processes, micro-batches and workers share the work. Pixels are
+augmented elsewhere, on the device (`augment`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vit.config import AugmentConfig, DataConfig, Preprocessing
+from vit.data.decoding import BrokenImage
+from vit.data.order import StepPlan, epoch_order
+from vit.data.splits import Split
+from vit.data.streaming import (
+    WORTH_WORKERS,
+    CanvasDecoder,
+    Decoded,
+    EvaluationDecoder,
+    ImageStream,
+    canvas_size,
+    decode_all,
+    decoded_bytes,
+)
+
+_GIB = 2**30
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """One micro-batch of one process; b images, each with its place in the epoch."""
+
+    images: Tensor
+    """uint8 (b, 3, h, w), of the canvas's size."""
+    labels: Tensor
+    """int64 (b,)"""
+    positions: Tensor
+    """int64 (b,), place in the epoch's order."""
+    indices: Tensor
+    """int64 (b,), index in the source."""
+    weights: Tensor
+    """float32 (b,): 1; 0 for a broken image (all black) and for the stand-in of an empty micro-batch."""
+    aspects: Tensor
+    """float32 (b,): how much wider the image was than its canvas; width / height where that is square."""
+
+    def to(self, device: torch.device | str) -> TrainBatch:
+        return TrainBatch(*(tensor.to(device, non_blocking=True) for tensor in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step of one process. Its loss, summed over processes: sum(weights * loss) / num_images."""
+
+    batches: list[TrainBatch]
+    num_images: int
+
+
+@dataclass(frozen=True)
+class EvalBatch:
+    """Images uint8 (b, 3, H, W) as `Preprocessing` makes them, labels and indices int64 (b,)."""
+
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+
+
+class _BrokenImages:
+    """What to do about images that cannot be decoded: stop, or name each once and count."""
+
+    def __init__(self, config: DataConfig) -> None:
+        self._fatal = config.on_broken_image == "fail"
+        self.names: set[str] = set()
+
+    def report(self, broken: Iterable[BrokenImage]) -> None:
+        for error in broken:
+            if self._fatal:
+                remedy = "mend or remove it, or pass --data.on_broken_image skip"
+                raise ValueError(f"data.on_broken_image: {error.name} cannot be decoded ({error.reason}): {remedy}")
+            if error.name not in self.names:
+                logger.warning("skipping a broken image: %s (%s)", error.name, error.reason)
+            self.names.add(error.name)
+
+
+class TrainLoader:
+    """The epochs of a training split, as one of `world_size` processes sees them.
+
+    ValueError naming `data.batch_size` where it cannot be divided evenly. Nothing is decoded before the first
+    epoch.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        config: DataConfig,
+        augment: AugmentConfig,
+        *,
+        image_size: tuple[int, int],
+        seed: int,
+        accumulation_steps: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        assert 0 <= rank < world_size
+        self._split, self._config, self._seed, self._rank = split, config, seed, rank
+        self._image_size = image_size
+        self._repeats = augment.repeats
+        self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
+        group = augment.mix_group if augment.mixes else 1
+        self._plan = StepPlan(len(split), config.batch_size, accumulation_steps * world_size, group)
+        self._broken = _BrokenImages(config)
+        self._kept: Decoded | None = None
+        self._stream: ImageStream | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._plan.num_steps
+
+    @property
+    def images_per_epoch(self) -> int:
+        return len(self._split)
+
+    @property
+    def num_broken(self) -> int:
+        """Broken images met so far by this process, each counted once."""
+        return len(self._broken.names)
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
+        """The steps of an epoch from `start_step` on; those before it are not read.
+
+        ValueError names a broken image where `data.on_broken_image` is 'fail'.
+        """
+        order = epoch_order(self._seed, epoch, len(self._split), self._repeats)
+        steps = range(start_step, self.steps_per_epoch)
+        decoded = self._decode(order[self._held(step, chunk)] for step in steps for chunk in self._micro_batches)
+        for step in steps:
+            batches = [self._batch(step, chunk, order, next(decoded)) for chunk in self._micro_batches]
+            yield Step(batches, len(self._plan.positions(step)))
+
+    def _held(self, step: int, chunk: int) -> Tensor:
+        """The positions in a chunk; in an empty one the step's first, which stands in with weight 0."""
+        positions = self._plan.chunk(step, chunk) or self._plan.positions(step)[:1]
+        return torch.arange(positions.start, positions.stop)
+
+    def _decode(self, chunks: Iterator[Tensor]) -> Iterator[Decoded]:
+        """One `Decoded` for each chunk of rows of the split."""
+        if self._kept is None and self._stream is None:
+            self._prepare()
+        if self._kept is not None:
+            return map(self._kept.select, chunks)
+        assert self._stream is not None
+        return self._stream.decode(self._split.indices[rows].tolist() for rows in chunks)
+
+    def _prepare(self) -> None:
+        size = canvas_size(self._split, self._config, self._image_size)
+        decoder = CanvasDecoder(self._split.source, size, self._config.interpolation)
+        workers = self._config.workers
+        if decoded_bytes(len(self._split), size) <= self._config.cache_gib * _GIB:
+            self._kept = decode_all(decoder, self._split.indices, workers=workers, quiet=self._rank > 0)
+            self._broken.report(self._kept.broken.values())
+        else:
+            self._stream = ImageStream(decoder, workers)
+
+    def _batch(self, step: int, chunk: int, order: Tensor, decoded: Decoded) -> TrainBatch:
+        positions = self._held(step, chunk)
+        indices = self._split.indices[order[positions]]
+        weights = torch.full(positions.shape, 1.0 if self._plan.chunk(step, chunk) else 0.0)
+        weights[list(decoded.broken)] = 0.0
+        self._broken.report(decoded.broken.values())
+        return TrainBatch(
+            images=decoded.images,
+            labels=self._split.source.labels[indices],
+            positions=positions,
+            indices=indices,
+            weights=weights,
+            aspects=decoded.aspects,
+        )
+
+
+class EvalLoader:
+    """Every image of a split once, divided among the processes. Small sets are kept for the next pass.
+
+    Iterating raises ValueError naming a broken image where `data.on_broken_image` is 'fail'; else it is left
+    out.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        preprocessing: Preprocessing,
+        config: DataConfig,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        assert 0 <= rank < world_size
+        self.split, self.preprocessing = split, preprocessing
+        self._source = split.source
+        self._chunks = split.indices[rank::world_size].split(config.eval_batch_size)
+        self._decoder = EvaluationDecoder(split.source, preprocessing)
+        share = len(split.indices[rank::world_size])
+        self._keeps = decoded_bytes(share, preprocessing.image_size) <= config.cache_gib * _GIB
+        self._workers = config.workers if share >= WORTH_WORKERS else 0
+        self._kept: list[Decoded] | None = None
+        self._broken = _BrokenImages(config)
+        self.num_total = len(split)
+
+    @property
+    def num_broken(self) -> int:
+        """Broken images of this process's share, known after a pass."""
+        return len(self._broken.names)
+
+    def __len__(self) -> int:
+        """Batches of this process."""
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[EvalBatch]:
+        for indices, decoded in zip(self._chunks, self._decode(), strict=True):
+            self._broken.report(decoded.broken.values())
+            whole = torch.tensor([place for place in range(len(indices)) if place not in decoded.broken])
+            chosen = indices[whole.to(torch.int64)]
+            yield EvalBatch(decoded.select(whole).images, self._source.labels[chosen], chosen)
+
+    def _decode(self) -> Iterator[Decoded]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept = []
+        for decoded in ImageStream(self._decoder, self._workers).decode(chunk.tolist() for chunk in self._chunks):
+            if self._keeps:  # a copy: what workers send holds on to their shared memory
+                kept.append(replace(decoded, images=decoded.images.clone(), aspects=decoded.aspects.clone()))
+            yield decoded
+        if self._keeps:
+            self._kept = kept
