@@ -18,10 +18,10 @@ DEFAULT_CONFIG = Path("configs/digits_vit.yaml")
 _USAGE = """\
 vit COMMAND …
 
-  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--section.setting VALUE]
+  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--optim.lr 3e-4 …]
   eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights auto|raw|ema] [--transfer]
   predict   classify images:          vit predict --checkpoint RUN IMAGE…
-  plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--section.setting VALUE]
+  plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
   bench     measure speed:            vit bench train --config FILE
 

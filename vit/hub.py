@@ -77,7 +77,8 @@ def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[L
 def preprocessing_from(state: dict[str, Any]) -> Preprocessing:
     """The preprocessing that a checkpoint's state holds."""
     stored = state["preprocessing"]
-    return Preprocessing(**{key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored.items()}
+    return Preprocessing(**values)
 
 
 def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> LoadedModel:
@@ -105,7 +106,9 @@ def _changed(
     for name, value in overrides.items():
         check(name in known, f"model.{name}", value, f"it has no effect on the model in {config.pretrained}")
     classes = num_classes if config.num_classes is None else config.num_classes
-    return replace(source, **overrides, **({} if classes is None else {"num_classes": classes}))
+    if classes is not None:
+        overrides["num_classes"] = classes
+    return replace(source, **overrides)
 
 
 def _from_timm(config: ModelConfig, name: str, num_classes: int | None) -> LoadedModel:

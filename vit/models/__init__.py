@@ -23,7 +23,7 @@ def config_to_dict(config: ViTConfig | ResNetConfig) -> dict[str, Any]:
 
 def config_from_dict(content: dict[str, Any]) -> ViTConfig | ResNetConfig:
     """What `config_to_dict` wrote, read back."""
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in content.items()}
     return _CONFIGS[values.pop("kind")](**values)
 
 

@@ -146,7 +146,7 @@ def _check_finite(session: Session, progress: Progress, loss: float, norm: float
 
 
 def _names(session: Session, batch: TrainBatch, most: int = 4) -> str:
-    source = session.train_loader.split.source
+    source = session.train_split.source
     names = [source.name(int(index)) for index in batch.indices[:most]]
     return ", ".join(names) + (", …" if len(batch.indices) > most else "")
 

@@ -38,6 +38,7 @@ class Session:
     optimizers: list[Optimizer]
     average: WeightAverage | None
     task: Classification
+    train_split: Split
     train_loader: TrainLoader
     val_loader: EvalLoader
     preprocessing: Preprocessing
@@ -110,6 +111,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
         optimizers=optimizers,
         average=average,
         task=task,
+        train_split=train_split,
         train_loader=TrainLoader(
             train_split,
             config.data,

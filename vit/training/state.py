@@ -91,10 +91,10 @@ def _optimizer_state(accelerator: Accelerator, model: nn.Module, optimizers: lis
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
-        flat = get_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], options=options)
-        return {key: torch.as_tensor(value) for key, value in flat.items()}
+        sharded = get_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], options=options)
+        return {key: torch.as_tensor(value) for key, value in sharded.items()}
     names = _names(accelerator, model)
-    flat = {}
+    flat: dict[str, Tensor] = {}
     for number, optimizer in enumerate(optimizers):
         for parameter, entries in optimizer.state.items():
             for key, value in entries.items():

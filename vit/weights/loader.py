@@ -150,5 +150,6 @@ def _guess_grid(count: int, wanted: Grid, name: str) -> Grid:
         return side, side
     raise ValueError(
         f"model.pretrained: {name} has positions for {count} patches, "
-        f"neither the model's {wanted[0]}×{wanted[1]} nor a square; is model.name (prefix tokens, patch size) the right one?"
+        f"neither the model's {wanted[0]}×{wanted[1]} nor a square; "
+        "is model.name (prefix tokens, patch size) the right one?"
     )
