@@ -347,6 +347,40 @@ class AugmentConfig:
         for name in ("pad", "num_ops", "mix_group", "repeats"):
             check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
         check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
+        self._check_effects()
+
+    def _check_effects(self) -> None:
+        """A field that was changed from its default must have something to act on."""
+        random_resized, randaugment = self.crop == "random_resized", self.policy == "randaugment"
+        mixup, cutmix = self.mixup_alpha > 0, self.cutmix_alpha > 0
+        needs = {
+            "pad": (self.crop == "pad", "augment.crop 'pad'"),
+            "scale": (random_resized, "augment.crop 'random_resized'"),
+            "ratio": (random_resized, "augment.crop 'random_resized'"),
+            "interpolation": (random_resized, "augment.crop 'random_resized'"),
+            "num_ops": (randaugment, "augment.policy 'randaugment'"),
+            "magnitude": (randaugment, "augment.policy 'randaugment'"),
+            "magnitude_std": (randaugment, "augment.policy 'randaugment'"),
+            "mix_probability": (mixup or cutmix, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
+            "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
+            "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
+        }
+        for name, (met, need) in needs.items():
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            check(met or value == default, f"augment.{name}", value, f"it has an effect only with {need}")
+        check(
+            self.mixes or not (mixup or cutmix),
+            "augment.mix_probability",
+            self.mix_probability,
+            "nothing would be mixed; to turn mixing off set augment.mixup_alpha and augment.cutmix_alpha to 0",
+        )
+        unused = "cutmix_alpha" if self.cutmix_probability == 0 else "mixup_alpha"
+        check(
+            0 < self.cutmix_probability < 1 or not (mixup and cutmix),
+            "augment.cutmix_probability",
+            self.cutmix_probability,
+            f"augment.{unused} would have no effect; set that to 0 instead",
+        )
 
     @property
     def mixes(self) -> bool:

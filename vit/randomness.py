@@ -40,6 +40,14 @@ def _scramble(bits: Tensor) -> Tensor:
     return bits ^ _shift_right(bits, 31)
 
 
+def _scramble_number(value: int) -> int:
+    """`_scramble` of one number, without starting ten tensor operations for it."""
+    bits = (value + _GOLDEN) % (1 << 64)
+    bits = (bits ^ bits >> 30) * _MIX_1 % (1 << 64)
+    bits = (bits ^ bits >> 27) * _MIX_2 % (1 << 64)
+    return _signed(bits ^ bits >> 31)
+
+
 @dataclass(frozen=True)
 class SampleRandom:
     """One independent stream of random numbers a sample; `state` is int64 of shape (b,)."""
@@ -49,13 +57,13 @@ class SampleRandom:
     @classmethod
     def at(cls, seed: int, epoch: int, positions: Tensor) -> SampleRandom:
         """The streams of the samples that stand at `positions` (b,) of an epoch."""
-        root = _scramble(_scramble(torch.tensor(seed, dtype=torch.int64)) ^ epoch)
-        return cls(_scramble(_scramble(positions.to(torch.int64)) ^ root.to(positions.device)))
+        root = _scramble_number(_scramble_number(seed) ^ epoch)
+        return cls(_scramble(_scramble(positions.to(torch.int64)) ^ root))
 
     def fork(self, stream: int | str) -> SampleRandom:
         """An independent stream for one use; the same number or name gives the same stream."""
         number = zlib.crc32(stream.encode()) if isinstance(stream, str) else stream
-        return SampleRandom(_scramble(self.state ^ _scramble(torch.full_like(self.state[:1], number))))
+        return SampleRandom(_scramble(self.state ^ _scramble_number(number)))
 
     def uniform(self, *shape: int) -> Tensor:
         """(b, *shape) float32 in [0, 1), 24 random bits each."""

@@ -76,7 +76,7 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
             session.config.optim,
         )
         set_learning_rate(session.optimizers, rate)
-        totals = _train_step(session, progress, step, stop)
+        totals = train_step(session, progress, step, stop)
         _count(progress, step, totals, time.perf_counter() - started)
         if session.average is not None:
             session.average.update(session.bare_model, progress.step)
@@ -91,7 +91,7 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
             _leave_if_asked(session, progress, totals[2:], saved=due)
 
 
-def _train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
+def train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
     """One optimizer step: the mean loss of all its images, over micro-batches and processes, whatever their sizes.
 
     Returns (4,): loss, part classified correctly, and how many processes were asked to stop by SIGTERM and by SIGINT,

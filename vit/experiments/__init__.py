@@ -1,0 +1,1 @@
+"""What trains several models and compares them, and what measures speed."""

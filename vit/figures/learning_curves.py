@@ -1,0 +1,133 @@
+"""Loss, accuracy and learning rate over a training run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, PercentFormatter
+
+from vit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, count_axis, empty_figure, style
+
+_FEW = 50
+"""Up to this many points are drawn as points."""
+_PARTS = 25
+CONVENTIONS = {
+    "images_seen": "training images shown so far, over all processes",
+    "train.loss": "mean since the previous record, of the loss that is optimised (mixing and smoothing included)",
+    "train.accuracy": "fraction since the previous record, against the label with the larger weight",
+    "val.nll": "mean of -log p(label) over the validation set, nats",
+    "val.top1": "fraction of the validation set; `ema.` the same with the averaged weights",
+    "lr": "scheduled rate before any layer-wise factor",
+}
+_PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
+    "loss": {
+        "train.loss": ("training", BLUE),
+        "val.nll": ("validation", ORANGE),
+        "ema.val.nll": ("validation, averaged weights", GREEN),
+        "ema.nll": ("validation, averaged weights", GREEN),
+    },
+    "accuracy": {
+        "train.accuracy": ("training", BLUE),
+        "val.top1": ("validation", ORANGE),
+        "ema.val.top1": ("validation, averaged weights", GREEN),
+        "ema.top1": ("validation, averaged weights", GREEN),
+    },
+    "learning rate": {"lr": (None, PURPLE)},
+}
+
+
+def learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
+    """One panel each for loss, accuracy and learning rate, against images seen.
+
+    `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left
+    out. Many noisy training records are drawn pale, with their running mean (over a 25th of them) on top.
+    Accuracies are fractions.
+    """
+    panels = [name for name, keys in _PANELS.items() if any(_has(history, key) for key in keys)]
+    x_key = _x_key(history)
+    with style():
+        figure = empty_figure(3.9 * max(len(panels), 1), 3.1)
+        if not panels:
+            _say_empty(figure)
+        for place, name in enumerate(panels):
+            axes = figure.add_subplot(1, len(panels), place + 1)
+            axes.set_title(name)
+            for key, (label, color) in _PANELS[name].items():
+                if _has(history, key):
+                    _draw(axes, *_series(history, x_key, key), color, label, noisy=key.startswith("train."))
+            _finish(axes, name, x_key)
+    return figure
+
+
+def schedule(images_seen: Sequence[float], lr: Sequence[float]) -> Figure:
+    """The learning rate that a run will have, against images seen."""
+    with style():
+        figure = empty_figure(5.0, 2.8)
+        axes = figure.add_subplot()
+        axes.set_title("learning rate")
+        _draw(axes, np.asarray(images_seen), np.asarray(lr), PURPLE, None, noisy=False)
+        _finish(axes, "learning rate", "images_seen")
+    return figure
+
+
+def _has(history: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return any(_number(record.get(key)) is not None for record in history)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _x_key(history: Sequence[Mapping[str, Any]]) -> str:
+    """What every record can be placed by; the records' own order as a last resort."""
+    for key in ("images_seen", "step", "epoch"):
+        if history and all(_number(record.get(key)) is not None for record in history):
+            return key
+    return "record"
+
+
+def _series(history: Sequence[Mapping[str, Any]], x_key: str, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """The records that have the key; a value that is not finite (or null, its form in JSON) leaves a gap."""
+    rows = [(record.get(x_key, place), record[key]) for place, record in enumerate(history) if key in record]
+    x = np.array([float(row[0]) for row in rows])
+    return x, np.array([math.nan if (value := _number(row[1])) is None else value for row in rows])
+
+
+def _draw(axes: Axes, x: np.ndarray, y: np.ndarray, color: str, label: str | None, noisy: bool) -> None:
+    few = len(y) <= _FEW
+    if noisy and not few:
+        axes.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
+        y = _running_mean(y, len(y) // _PARTS)
+    axes.plot(x, y, color=color, label=label, marker="o" if few else None, markersize=3)
+
+
+def _running_mean(y: np.ndarray, window: int) -> np.ndarray:
+    """Centred mean over up to `window` points, fewer at the ends; gaps stay gaps and are left out of means."""
+    finite = np.isfinite(y)
+    kernel = np.ones(window)
+    total = np.convolve(np.where(finite, y, 0.0), kernel, mode="same")
+    count = np.convolve(finite.astype(float), kernel, mode="same")
+    return np.where(finite, total / np.maximum(count, 1), np.nan)
+
+
+def _finish(axes: Axes, name: str, x_key: str) -> None:
+    count_axis(axes, {"images_seen": "images seen"}.get(x_key, x_key))
+    if name == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
+    if name == "learning rate":
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    elif len(axes.get_legend_handles_labels()[1]) > 0:
+        axes.legend()
+
+
+def _say_empty(figure: Figure) -> None:
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "nothing recorded yet", ha="center", va="center", color=GREY, transform=axes.transAxes)
