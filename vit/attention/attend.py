@@ -106,13 +106,9 @@ def _four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tenso
     if tensor is None:
         return None
     if (tensor.dtype.is_floating_point, name) not in ((False, "mask"), (True, "bias")):
-        raise ValueError(
-            f"{name}: {tensor.dtype} is not valid: a mask is boolean (True = may attend), a bias is real"
-        )
+        raise ValueError(f"{name}: {tensor.dtype} is not valid: a mask is boolean (True = may attend), a bias is real")
     full = (*query.shape[:3], key.shape[2])
     shape = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)
     if len(shape) != 4 or any(size not in (1, whole) for size, whole in zip(shape, full, strict=True)):
-        raise ValueError(
-            f"{name}: shape {tuple(tensor.shape)} is not valid: it must broadcast to b h n m, {full}"
-        )
+        raise ValueError(f"{name}: shape {tuple(tensor.shape)} is not valid: it must broadcast to b h n m, {full}")
     return tensor.reshape(shape)

@@ -33,9 +33,7 @@ class Request:
         if isinstance(self.score, InnerProduct):
             return self.score
         name = type(self.score).__name__
-        raise ValueError(
-            f"backend: {backend!r} is not valid: the score {name} is no inner product, use 'reference'"
-        )
+        raise ValueError(f"backend: {backend!r} is not valid: the score {name} is no inner product, use 'reference'")
 
 
 def _dead_rows(mask: Tensor) -> Tensor:
@@ -77,9 +75,7 @@ def matmul(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tenso
     num_heads, num_groups = query.shape[1], key.shape[1]
     query, key, factor = request.inner_product("matmul").vectors(query, key, request.scale)
     grouped = rearrange(query * factor, "b (g r) n d -> b g (r n) d", g=num_groups)
-    scores = rearrange(
-        grouped @ key.transpose(-2, -1), "b g (r n) m -> b (g r) n m", r=num_heads // num_groups
-    )
+    scores = rearrange(grouped @ key.transpose(-2, -1), "b g (r n) m -> b (g r) n m", r=num_heads // num_groups)
     weights = _drop(_softmax_over_allowed(scores, request), request)
     grouped = rearrange(weights.to(value.dtype), "b (g r) n m -> b g (r n) m", g=num_groups)
     return rearrange(grouped @ value, "b g (r n) v -> b (g r) n v", r=num_heads // num_groups)

@@ -16,9 +16,7 @@ def padding(lengths: Tensor, num_keys: int) -> Tensor:
     """
     if lengths.dim() not in (1, 2) or lengths.is_floating_point():
         shape, dtype = tuple(lengths.shape), lengths.dtype
-        raise ValueError(
-            f"lengths: {shape} of {dtype} is not valid: they must be integers of shape (b,) or (b, n)"
-        )
+        raise ValueError(f"lengths: {shape} of {dtype} is not valid: they must be integers of shape (b,) or (b, n)")
     keys = torch.arange(num_keys, device=lengths.device)
     counts = lengths[:, None] if lengths.dim() == 1 else lengths
     return rearrange(keys < counts[..., None], "b n m -> b 1 n m")
@@ -31,9 +29,7 @@ def causal(num_queries: int, num_keys: int | None = None, *, device: torch.devic
     return torch.arange(num_keys, device=device) <= places[:, None]
 
 
-def window(
-    num_queries: int, radius: int, num_keys: int | None = None, *, device: torch.device | None = None
-) -> Tensor:
+def window(num_queries: int, radius: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
     """Keys at most `radius` places from the query's own, `n m`. Queries stand at the end of the keys."""
     if radius < 0:
         raise ValueError(f"radius: {radius} is not valid: it must be at least 0")

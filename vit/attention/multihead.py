@@ -61,9 +61,7 @@ class SelfAttention(nn.Module):
             query, key = rotate(query), rotate(key)
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
-        attended = attend(
-            query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend
-        )
+        attended = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend)
         return self.output(rearrange(attended, "b h n d -> b n (h d)"))
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,9 +96,7 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         divides = head_width is not None or query_width % num_heads == 0
-        check(
-            divides, "num_heads", num_heads, f"it must divide query_width ({query_width}); or give head_width"
-        )
+        check(divides, "num_heads", num_heads, f"it must divide query_width ({query_width}); or give head_width")
         inner = num_heads * (head_width or query_width // num_heads)
         self.num_heads = num_heads
         self.score = score

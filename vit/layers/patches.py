@@ -46,9 +46,7 @@ class ResNetStem(nn.Sequential):
 class PatchEmbedding(nn.Module):
     """`b 3 H W -> b n c`, patches row by row."""
 
-    def __init__(
-        self, width: int, patch_size: tuple[int, int], *, stem: Stem = "patch", bias: bool = True
-    ) -> None:
+    def __init__(self, width: int, patch_size: tuple[int, int], *, stem: Stem = "patch", bias: bool = True) -> None:
         super().__init__()
         self.patch_size = patch_size
         channels, stride = (3, 1) if stem == "patch" else (STEM_WIDTH, STEM_STRIDE)
@@ -64,8 +62,6 @@ class PatchEmbedding(nn.Module):
         sides = tuple(images.shape[-2:])
         for side, image, patch in zip(("height", "width"), sides, self.patch_size, strict=True):
             below = max(image // patch, 1) * patch
-            rule = (
-                f"the patch {side} {patch} must divide the image {side}; nearest: {below} or {below + patch}"
-            )
+            rule = f"the patch {side} {patch} must divide the image {side}; nearest: {below} or {below + patch}"
             check(image % patch == 0 and image > 0, "model.image_size", sides, rule)
         return sides[0] // self.patch_size[0], sides[1] // self.patch_size[1]

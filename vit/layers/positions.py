@@ -30,7 +30,10 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid) -> Tensor:
     if old == new:
         return grid
     table = rearrange(grid.float(), "1 (gh gw) c -> 1 c gh gw", gh=old[0], gw=old[1])
-    table = interpolate(table, size=new, mode="bicubic", antialias=True, align_corners=False)
+    if new[1] == 1:  # torch's antialiased resize repeats the first row when the result has one column
+        table = interpolate(table.mT, size=(1, new[0]), mode="bicubic", antialias=True).mT
+    else:
+        table = interpolate(table, size=new, mode="bicubic", antialias=True)
     return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
 
 
@@ -58,9 +61,7 @@ class AxialRotation:
     num_prefix: int
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        prefix, patches = vectors.split(
-            (self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2
-        )  # b h n d
+        prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
         first, second = patches.chunk(2, dim=-1)
         cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
         rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d

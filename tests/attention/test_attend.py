@@ -1,0 +1,227 @@
+"""Attention against hand-worked values, torch's own attention, and itself in float64."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from vit.attention import masks
+from vit.attention.attend import attend, attention_weights, choose
+from vit.attention.backends import BACKENDS, Request
+from vit.attention.scores import Constant, Cosine, ScaledDotProduct
+from vit.randomness import SampleRandom
+
+B, N, M, H, G, D, V = 2, 5, 7, 6, 3, 11, 13
+FAST = [name for name in BACKENDS if name != "reference"]
+
+
+class Distance:
+    """A score that is no inner product: minus the squared distance."""
+
+    def __call__(self, query, key, scale):
+        return -(query[:, :, :, None] - key[:, :, None]).square().sum(-1) * (scale or 1.0)
+
+
+def tensors(dtype=torch.float32, groups=H, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((B, H, N, D), (B, groups, M, D), (B, groups, M, V), (H, N, M))
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in shapes]
+
+
+def some_mask():
+    mask = torch.rand(B, 1, N, M, generator=torch.Generator().manual_seed(1)) > 0.4
+    mask[0, 0, 2] = False
+    return mask
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_query_over_identity_keys(backend):
+    query, eye = torch.tensor([0.0, math.sqrt(2)]).reshape(1, 1, 1, 2), torch.eye(2)[None, None]
+    expected = torch.tensor([1.0, math.e]) / (1 + math.e)
+    torch.testing.assert_close(attend(query, eye, eye, backend=backend)[0, 0, 0], expected)
+
+
+def test_scores_of_112_and_96_at_width_64():
+    query, keys = torch.ones(1, 1, 1, 64), torch.stack((torch.full((64,), 1.75), torch.full((64,), 1.5)))
+    weights = attention_weights(query, keys[None, None])
+    torch.testing.assert_close(weights[0, 0, 0], torch.tensor([14.0, 12.0]).softmax(0))
+    assert [round(w, 2) for w in weights.flatten().tolist()] == [0.88, 0.12]
+
+
+def test_worked_masked_softmax():
+    scores = torch.tensor(
+        [
+            [[0.4140, -1.1542, -1.2127, 0.6286], [-0.6033, 0.5189, -1.4756, -0.0650]],
+            [[-0.1864, 0.5557, 0.1935, -1.2823], [0.1995, -1.6036, 1.3123, -0.0660]],
+        ]
+    )
+    expected = torch.tensor(
+        [[[0.8275, 0.1725, 0, 0], [0.2456, 0.7544, 0, 0]], [[0.2192, 0.4604, 0.3205, 0], [0.2377, 0.0392, 0.7232, 0]]]
+    )
+    mask = masks.padding(torch.tensor([2, 3]), 4)
+    weights = attention_weights(torch.zeros(2, 1, 2, 3), torch.zeros(2, 1, 4, 3), bias=scores[:, None], mask=mask)
+    torch.testing.assert_close(weights[:, 0], expected, atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("score", [ScaledDotProduct(), Cosine(), Constant()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("groups", [H, G, 1])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize("backend", FAST)
+def test_backend_equals_the_reference_in_float64(backend, with_mask, with_bias, groups, score):
+    results = []
+    for name, dtype in (("reference", torch.float64), (backend, torch.float32)):
+        leaves = [t.requires_grad_() for t in tensors(dtype, groups)]
+        query, key, value, bias = leaves
+        mask = some_mask() if with_mask else None
+        bias = bias if with_bias else None
+        out = attend(query, key, value, mask=mask, bias=bias, score=score, backend=name)
+        out.square().sum().backward()
+        results.append([out, *(leaf.grad for leaf in leaves if leaf.grad is not None)])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dead_row_is_zero_in_value_and_gradient(backend):
+    leaves = [t.requires_grad_() for t in tensors()]
+    query, key, value, bias = leaves
+    out = attend(query, key, value, bias=bias, mask=some_mask(), backend=backend)
+    assert (out[0, :, 2] == 0).all()
+    assert (out[1, :, 2] != 0).any()
+    out[0, :, 2].sum().backward()
+    assert all((leaf.grad == 0).all() for leaf in leaves)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_everything_masked_gives_zeros(backend):
+    query, key, value, _ = tensors()
+    out = attend(query, key, value, mask=torch.zeros(N, M, dtype=torch.bool), backend=backend)
+    assert (out == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masked_keys_do_not_matter(backend):
+    query, key, value, _ = tensors()
+    mask = masks.padding(torch.tensor([3, M]), M)
+    other_key, other_value = key.clone(), value.clone()
+    other_key[0, :, 3:], other_value[0, :, 3:] = 50.0, -50.0
+    expected = attend(query, key, value, mask=mask, backend=backend)
+    torch.testing.assert_close(attend(query, other_key, other_value, mask=mask, backend=backend), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_equal_to_torch(backend, scale):
+    query, key, value, bias = tensors()
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=bias[None].expand(B, -1, -1, -1), scale=scale)
+    torch.testing.assert_close(attend(query, key, value, bias=bias, scale=scale, backend=backend), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_permuting_keys_and_queries(backend):
+    query, key, value, _ = tensors()
+    keys, queries = torch.randperm(M), torch.randperm(N)
+    expected = attend(query, key, value, backend=backend)[:, :, queries]
+    torch.testing.assert_close(
+        attend(query[:, :, queries], key[:, :, keys], value[:, :, keys], backend=backend), expected
+    )
+
+
+def test_no_gradient_recorded_gives_the_same_and_leaves_inputs_alone():
+    inputs = tensors()
+    copies = [t.clone() for t in inputs]
+    query, key, value, bias = inputs
+    with torch.no_grad():
+        out = attend(query, key, value, bias=bias, mask=some_mask(), backend="matmul")
+    torch.testing.assert_close(out, attend(query, key, value, bias=bias, mask=some_mask(), backend="reference"))
+    assert all(torch.equal(a, b) for a, b in zip(inputs, copies, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["reference", "matmul", "auto"])
+def test_dropout_from_rng_belongs_to_the_sample(backend):
+    query, key, value, _ = tensors()
+    rng = SampleRandom.at(3, 0, torch.arange(B))
+    whole = attend(query, key, value, dropout=0.5, rng=rng, backend=backend)
+    second = attend(query[1:], key[1:], value[1:], dropout=0.5, rng=SampleRandom(rng.state[1:]), backend=backend)
+    torch.testing.assert_close(whole[1:], second)
+    assert not torch.allclose(whole, attend(query, key, value))
+    other = attend(query, key, value, dropout=0.5, rng=SampleRandom.at(4, 0, torch.arange(B)), backend=backend)
+    assert not torch.allclose(whole, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dropout_keeps_the_mean(backend):
+    query, key, value = torch.zeros(1, 1, 2000, 8), torch.zeros(1, 1, 5, 8), torch.ones(1, 1, 5, 8)
+    torch.manual_seed(0)
+    out = attend(query, key, value, dropout=0.3, backend=backend)
+    assert abs(out.mean().item() - 1) < 0.03
+    assert out.std() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "sdpa", "dropout": 0.1, "rng": "rng"}, "backend: 'sdpa' is not valid.*use 'matmul'"),
+        (
+            {"backend": "sdpa", "score": Distance()},
+            "backend: 'sdpa' is not valid: the score Distance is no inner product",
+        ),
+        ({"backend": "matmul", "score": Distance()}, "backend: 'matmul' is not valid"),
+        ({"backend": "spda"}, "backend: 'spda' is not valid: did you mean 'sdpa'"),
+        ({"mask": torch.ones(N, M)}, "mask: torch.float32 is not valid: a mask is boolean"),
+        ({"bias": torch.ones(N, M, dtype=torch.bool)}, "bias: torch.bool is not valid"),
+        ({"mask": torch.ones(M, N, dtype=torch.bool)}, "mask: shape .7, 5. is not valid: it must broadcast to b h n m"),
+        ({"score": Constant(), "scale": 2.0}, "scale: 2.0 is not valid: the score Constant takes none"),
+    ],
+)
+def test_refusals(options, message):
+    query, key, value, _ = tensors()
+    if "rng" in options:
+        options = options | {"rng": SampleRandom.at(0, 0, torch.arange(B))}
+    with pytest.raises(ValueError, match=message):
+        attend(query, key, value, **options)
+
+
+def test_shapes_that_do_not_fit():
+    query, key, value, _ = tensors(groups=4)
+    with pytest.raises(ValueError, match=r"g \(4\) must divide h \(6\)"):
+        attend(query, key, value)
+    with pytest.raises(ValueError, match="must be b h n d, b g m d, b g m v"):
+        attend(query, key[:, :, :-1], value)
+    with pytest.raises(ValueError, match="with one b"):
+        attend(query, key[:1], value[:1])
+
+
+def test_a_score_of_ones_own():
+    query, key, value, _ = tensors()
+    expected = (-torch.cdist(query, key).square()).softmax(-1) @ value
+    torch.testing.assert_close(attend(query, key, value, score=Distance()), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_cosine_ignores_lengths_and_constant_averages():
+    query, key, value, _ = tensors()
+    expected = attend(query, key, value, score=Cosine())
+    torch.testing.assert_close(attend(query * 9, key * 0.1, value, score=Cosine()), expected)
+    average = attend(query, key, value, score=Constant())
+    torch.testing.assert_close(average, value.mean(2, keepdim=True).expand_as(average))
+
+
+def test_what_auto_chooses():
+    query, key, _, bias = tensors()
+    plain = {"score": ScaledDotProduct(), "scale": None, "mask": None, "bias": None}
+    rng = SampleRandom.at(0, 0, torch.arange(B))
+    half = query.bfloat16().requires_grad_()
+    cases = [
+        (query, {}, "sdpa"),
+        (query, {"dropout": 0.1}, "sdpa"),
+        (query, {"dropout": 0.1, "rng": rng}, "matmul"),
+        (query, {"bias": bias}, "sdpa"),
+        (query, {"bias": bias.clone().requires_grad_()}, "matmul"),
+        (query, {"score": Distance()}, "reference"),
+        (half, {}, "matmul"),
+        (half.detach(), {}, "sdpa"),
+    ]
+    for vectors, changes, expected in cases:
+        assert choose(vectors, key, Request(**(plain | changes))) == expected

@@ -1,0 +1,102 @@
+"""Attention with projections against torch's."""
+
+import pytest
+import torch
+from torch import nn
+
+from vit.attention import masks
+from vit.attention.multihead import MultiHeadAttention, SelfAttention
+from vit.attention.scores import Cosine
+from vit.randomness import SampleRandom
+
+B, N, M, C, H = 2, 5, 7, 12, 3
+
+
+def copy_into(ours, theirs):
+    with torch.no_grad():
+        theirs.in_proj_bias.normal_()
+        weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
+        for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True):
+            getattr(ours, name).weight.copy_(weight)
+            getattr(ours, name).bias.copy_(bias)
+        ours.output.load_state_dict(theirs.out_proj.state_dict())
+
+
+@pytest.mark.parametrize("backend", ["reference", "matmul", "sdpa"])
+def test_equal_to_torch_forward_and_gradient(backend):
+    theirs, ours = nn.MultiheadAttention(C, H, batch_first=True), MultiHeadAttention(C, H, backend=backend)
+    copy_into(ours, theirs)
+    queries, keys = torch.randn(B, N, C), torch.randn(B, M, C)
+    mask = masks.padding(torch.tensor([4, 7]), M)
+    results = []
+    for call in (
+        lambda q, k: ours(q, k, k, mask=mask),
+        lambda q, k: theirs(q, k, k, key_padding_mask=~mask[:, 0, 0], need_weights=False)[0],
+    ):
+        q, k = queries.clone().requires_grad_(), keys.clone().requires_grad_()
+        out = call(q, k)
+        out.square().sum().backward()
+        results.append((out, q.grad, k.grad))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    actual = torch.cat([ours.query.weight.grad, ours.key.weight.grad, ours.value.weight.grad])
+    torch.testing.assert_close(actual, theirs.in_proj_weight.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_self_attention_equal_to_the_general_one():
+    fused, general = SelfAttention(C, H), MultiHeadAttention(C, H)
+    with torch.no_grad():
+        for part, weight, bias in zip(
+            (general.query, general.key, general.value),
+            fused.qkv.weight.chunk(3),
+            fused.qkv.bias.chunk(3),
+            strict=True,
+        ):
+            part.weight.copy_(weight)
+            part.bias.copy_(bias)
+    general.output.load_state_dict(fused.output.state_dict())
+    tokens = torch.randn(B, N, C)
+    torch.testing.assert_close(fused(tokens), general(tokens, tokens, tokens))
+    torch.testing.assert_close(
+        fused(tokens, mask=masks.causal(N)), general(tokens, tokens, tokens, mask=masks.causal(N))
+    )
+
+
+def test_widths_of_their_own():
+    attention = MultiHeadAttention(
+        10, 3, key_width=11, value_width=13, output_width=17, head_width=4, score=Cosine(), bias=False
+    )
+    out = attention(torch.randn(B, N, 10), torch.randn(B, M, 11), torch.randn(B, M, 13))
+    assert out.shape == (B, N, 17)
+    assert attention.query.bias is None
+    with pytest.raises(ValueError, match=r"num_heads: 3 is not valid: it must divide query_width \(10\)"):
+        MultiHeadAttention(10, 3)
+
+
+def test_heads_divide_the_width():
+    with pytest.raises(ValueError, match="num_heads"):
+        SelfAttention(10, 3)
+
+
+def test_qk_norm_keeps_scores_when_projections_grow():
+    attention = SelfAttention(C, H, qk_norm=True, qkv_bias=False)
+    tokens = torch.randn(B, N, C)
+    query, key, _ = attention.heads(tokens)
+    with torch.no_grad():
+        attention.qkv.weight[: 2 * C] *= 10
+    torch.testing.assert_close(attention.heads(tokens)[:2], (query, key), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["self", "cross"])
+def test_dropout_only_in_training_and_by_stream(kind):
+    def build(stream):
+        torch.manual_seed(0)
+        make = SelfAttention if kind == "self" else MultiHeadAttention
+        return make(C, H, dropout_rate=0.5, stream=stream)
+
+    tokens, rng = torch.randn(B, N, C), SampleRandom.at(0, 0, torch.arange(B))
+    call = (lambda m: m(tokens, rng=rng)) if kind == "self" else (lambda m: m(tokens, tokens, tokens, rng=rng))
+    first, second = build(1), build(2)
+    torch.testing.assert_close(call(first), call(first))
+    assert not torch.allclose(call(first), call(second))
+    torch.testing.assert_close(call(first.eval()), call(second.eval()))

@@ -1,0 +1,35 @@
+"""Feed-forward layers by hand."""
+
+import math
+
+import torch
+
+from vit.layers.feedforward import FeedForward, SwiGLU
+
+
+def test_gelu_is_the_exact_one():
+    layer, x = FeedForward(1, 1, 0.0, 0), 1.3
+    with torch.no_grad():
+        for linear in (layer.expand, layer.contract):
+            linear.weight.fill_(1)
+            linear.bias.zero_()
+    expected = x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
+    assert math.isclose(layer(torch.tensor([[[x]]])).item(), expected, rel_tol=1e-6)
+
+
+def test_swiglu_by_hand_and_its_size():
+    layer, x = SwiGLU(6, 24, 0.0, 0), torch.randn(2, 3, 6)
+    gate = layer.gate(x)
+    torch.testing.assert_close(layer(x), layer.contract(gate * gate.sigmoid() * layer.expand(x)))
+    assert layer.gate.out_features == 16
+    plain, gated = FeedForward(96, 384, 0.0, 0), SwiGLU(96, 384, 0.0, 0)
+    counts = [sum(p.numel() for p in m.parameters()) for m in (plain, gated)]
+    assert abs(counts[0] / counts[1] - 1) < 0.01
+
+
+def test_dropout_in_both_places():
+    torch.manual_seed(0)
+    layer, x = FeedForward(6, 24, 0.5, 0), torch.randn(2, 3, 6)
+    assert (layer(x) == 0).any()
+    assert not torch.equal(layer(x), layer(x))
+    assert layer.hidden_dropout.stream != layer.dropout.stream

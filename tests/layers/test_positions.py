@@ -1,0 +1,132 @@
+"""Positions: closed forms, what a shift does, and resizing."""
+
+import pytest
+import torch
+from timm.layers import resample_abs_pos_embed
+
+from vit.config import ViTConfig
+from vit.layers.positions import RelativeBias, axial_rotation, build_positions, resize_grid, sincos_2d
+
+CPU = torch.device("cpu")
+
+
+def test_sincos_depends_on_the_offset_only_and_has_norm_half_the_width():
+    gh, gw, width = 5, 7, 24
+    table = sincos_2d((gh, gw), width)[0]
+    products = (table @ table.T).reshape(gh, gw, gh, gw)
+    torch.testing.assert_close(table.square().sum(1), torch.full((gh * gw,), width / 2))
+    torch.testing.assert_close(products[1:, 1:, 1:, 1:], products[:-1, :-1, :-1, :-1], atol=1e-4, rtol=0)
+    assert products[0, 0, 0, 1] < products[0, 0, 0, 0]
+    assert not torch.allclose(products[0, 0, 0, 1], products[0, 0, 2, 0])
+
+
+def test_sincos_by_hand():
+    table = sincos_2d((2, 3), 8)[0]
+    x, y = torch.tensor([0.0, 1, 2, 0, 1, 2]), torch.tensor([0.0, 0, 0, 1, 1, 1])
+    rates = torch.tensor([1.0, 1e-4])
+    parts = [f(place[:, None] * rates) for place in (x, y) for f in (torch.sin, torch.cos)]
+    torch.testing.assert_close(table, torch.cat(parts, dim=1))
+
+
+def test_rope_scores_depend_on_the_offset_only():
+    gh, gw, d, prefix = 4, 5, 16, 2
+    rotate = axial_rotation((gh, gw), d, num_prefix=prefix, kept=None, device=CPU)
+    query, key = torch.randn(d), torch.randn(d)
+    count = prefix + gh * gw
+    q, k = (rotate(v.expand(1, 1, count, d))[0, 0] for v in (query, key))
+    assert torch.equal(q[:prefix], query.expand(prefix, d))
+    torch.testing.assert_close(q.norm(dim=1), query.norm().expand(count))
+    scores = (q[prefix:] @ k[prefix:].T).reshape(gh, gw, gh, gw)
+    torch.testing.assert_close(scores[1:, 1:, 1:, 1:], scores[:-1, :-1, :-1, :-1], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(scores[0, 0, 0, 1], scores[0, 0, 1, 0])
+    assert not torch.allclose(scores[0, 0, 0, 1], scores[0, 1, 0, 0])
+
+
+def test_rope_of_kept_patches():
+    kept = torch.tensor([[0, 3], [1, 5]])
+    full = axial_rotation((2, 3), 8, num_prefix=0, kept=None, device=CPU)
+    some = axial_rotation((2, 3), 8, num_prefix=0, kept=kept, device=CPU)
+    vectors = torch.randn(2, 4, 6, 8)
+    left = torch.stack([v[:, k] for v, k in zip(vectors, kept, strict=True)])
+    expected = torch.stack([v[:, k] for v, k in zip(full(vectors), kept, strict=True)])
+    torch.testing.assert_close(some(left), expected)
+
+
+def relative(grid=(3, 4), depth=2, heads=2, prefix=1):
+    positions = RelativeBias(grid, depth, heads, prefix)
+    torch.nn.init.normal_(positions.table)
+    return positions
+
+
+def test_relative_bias_is_a_table_of_offsets():
+    positions = relative()
+    bias = positions.biases((3, 4), None)[1]
+    assert bias.shape == (1, 2, 13, 13)
+    assert (bias[:, :, 0] == 0).all()
+    assert (bias[:, :, :, 0] == 0).all()
+    patches = bias[0, :, 1:, 1:].reshape(2, 3, 4, 3, 4)
+    assert torch.equal(patches[:, 1:, 1:, 1:, 1:], patches[:, :-1, :-1, :-1, :-1])
+    assert torch.equal(patches[:, 2, 0, 0, 3], positions.table[1, :, 2 - 0 + 2, 0 - 3 + 3])
+    assert patches[0].unique().numel() == 5 * 7
+
+
+def test_relative_bias_of_kept_patches_and_of_another_grid():
+    positions, kept = relative(), torch.tensor([[0, 3, 7], [1, 2, 11]])
+    full, some = positions.biases((3, 4), None)[0][0], positions.biases((3, 4), kept)[0]
+    assert some.shape == (2, 2, 4, 4)
+    for sample, places in zip(some, kept, strict=True):
+        tokens = torch.cat((torch.tensor([0]), places + 1))
+        assert torch.equal(sample, full[:, tokens][:, :, tokens])
+    assert positions.biases((5, 2), None)[0].shape == (1, 2, 11, 11)
+
+
+@pytest.mark.parametrize("new", [(14, 14), (7, 7), (10, 18), (20, 9), (28, 28)])
+def test_resize_equals_timm(new):
+    grid = torch.randn(1, 196, 8)
+    expected = resample_abs_pos_embed(grid, new_size=list(new), old_size=[14, 14], num_prefix_tokens=0)
+    torch.testing.assert_close(resize_grid(grid, (14, 14), new), expected)
+
+
+def test_resize_keeps_the_same_grid_and_refines_a_constant_and_knows_rows_from_columns():
+    grid = torch.randn(1, 15, 4)
+    assert resize_grid(grid, (3, 5), (3, 5)) is grid
+    constant = torch.ones(1, 15, 4)
+    torch.testing.assert_close(resize_grid(constant, (3, 5), (7, 4)), torch.ones(1, 28, 4))
+    by_row = torch.arange(3.0).repeat_interleave(5)[None, :, None]
+    wide = resize_grid(by_row, (3, 5), (3, 10)).reshape(3, 10)
+    torch.testing.assert_close(wide, torch.arange(3.0)[:, None].expand(3, 10), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("new", [(5, 1), (5, 2), (1, 5), (1, 1), (2, 7)])
+def test_resize_to_thin_grids_equals_its_transpose(new):
+    """torch 2.15 gives five equal rows for the first of these."""
+    grid = torch.randn(1, 3 * 4, 2)
+    turned = grid.reshape(1, 3, 4, 2).transpose(1, 2).reshape(1, 12, 2)
+    expected = resize_grid(turned, (4, 3), new[::-1]).reshape(1, new[1], new[0], 2).transpose(1, 2)
+    torch.testing.assert_close(resize_grid(grid, (3, 4), new).reshape(1, *new, 2), expected)
+    assert resize_grid(grid, (3, 4), new)[0, :, 0].unique().numel() == new[0] * new[1]
+
+
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
+def test_every_kind_tells_rows_from_columns_on_any_grid(kind):
+    config = ViTConfig(image_size=(12, 20), patch_size=(4, 4), width=32, depth=2, num_heads=2, positions=kind)
+    positions = build_positions(config)
+    for parameter in positions.parameters():
+        torch.nn.init.normal_(parameter)
+    for grid in ((3, 5), (5, 3), (6, 2)):
+        count = grid[0] * grid[1]
+        added = positions(torch.zeros(1, count, 32), grid)
+        biases, rotation = positions.biases(grid, None), positions.rotation(grid, None, CPU)
+        told = [added[0], *([] if biases is None else [biases[0][0, 0]])]
+        if rotation is not None:
+            told.append(rotation.cos)
+        distinct = max(len({tuple(row) for row in table.tolist()}) for table in told)
+        assert distinct == count + (kind == "relative")
+
+
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d"])
+def test_prefix_positions(kind):
+    small = {"image_size": (8, 8), "patch_size": (4, 4), "width": 8, "depth": 1, "num_heads": 1, "positions": kind}
+    assert build_positions(ViTConfig(**small, num_registers=3)).prefix.shape == (1, 1, 8)
+    assert build_positions(ViTConfig(**small, distillation_token=True)).prefix.shape == (1, 2, 8)
+    assert build_positions(ViTConfig(**small, positions_on_prefix=False)).prefix is None
