@@ -66,21 +66,27 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     temporary = root / f".writing-{target.name}-{os.getpid()}"
     temporary.mkdir()
     for name, tensors in checkpoint.tensors.items():
-        save_file(
-            {key: value.detach().contiguous().cpu() for key, value in tensors.items()},
-            temporary / f"{name}.safetensors",
-        )
+        _write_tensors(temporary / f"{name}.safetensors", tensors)
     (temporary / _STATE).write_text(json.dumps(checkpoint.state, indent=1))
     hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
     (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
-    for file in temporary.iterdir():
-        _flush(file)
+    for path in (*temporary.iterdir(), temporary):
+        _flush(path)
     if target.exists():  # the same step again, after a resume from an earlier checkpoint
         _discard(target)
     temporary.rename(target)
     _flush(root)
     _retire(root, keep)
     return target
+
+
+def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """safetensors reports a full disk as an error of its own kind."""
+    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    try:
+        save_file(plain, file)
+    except SafetensorError as error:
+        raise OSError(f"{file}: {error}") from error
 
 
 def _folder_name(step: int) -> str:
@@ -152,6 +158,9 @@ def verify_checkpoint(path: Path) -> None:
     hashes = _read_json(path / _HASHES)
     if hashes is None:
         raise DamagedCheckpoint(f"{path}: {_HASHES} is missing or cut short")
+    unlisted = {_STATE, *(file.name for file in path.glob("*.safetensors"))} - set(hashes)
+    if unlisted:
+        raise DamagedCheckpoint(f"{path}: {_HASHES} does not list {', '.join(sorted(unlisted))}")
     for name, expected in hashes.items():
         file = path / name
         if not file.is_file():
