@@ -15,9 +15,7 @@ from vit.config import Preprocessing
 class Loader:
     """Images whose first pixel is their index; process `rank` has every `world_size`-th of them."""
 
-    def __init__(
-        self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple = ()
-    ):
+    def __init__(self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple = ()):
         self.preprocessing = Preprocessing(image_size=(2, 3))
         self.split = SimpleNamespace(indices=torch.arange(num) * 2 + 5)
         self.expected = self.split.indices

@@ -82,12 +82,8 @@ def test_parity_with_sklearn():
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     classes = np.arange(7)
     assert found["top1"] == sklearn_metrics.accuracy_score(predictions.labels, logits.argmax(axis=1))
-    assert found["top5"] == sklearn_metrics.top_k_accuracy_score(
-        predictions.labels, logits, k=5, labels=classes
-    )
-    assert found["nll"] == pytest.approx(
-        sklearn_metrics.log_loss(predictions.labels, probabilities), rel=1e-12
-    )
+    assert found["top5"] == sklearn_metrics.top_k_accuracy_score(predictions.labels, logits, k=5, labels=classes)
+    assert found["nll"] == pytest.approx(sklearn_metrics.log_loss(predictions.labels, probabilities), rel=1e-12)
     np.testing.assert_array_equal(
         metrics.confusion_matrix(predictions),
         sklearn_metrics.confusion_matrix(predictions.labels, logits.argmax(axis=1)),

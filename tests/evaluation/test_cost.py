@@ -1,0 +1,189 @@
+"""Costs against formulas written from the architecture, published counts, and a real backward pass."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from vit.config import ModelConfig, ResNetConfig, ViTConfig
+from vit.evaluation.cost import (
+    activation_memory,
+    count_parameters,
+    images_per_second,
+    multiply_adds,
+    training_memory,
+)
+from vit.models import build_model, resolve
+
+SMALL = ViTConfig(
+    image_size=(24, 40), patch_size=(8, 8), num_classes=7, width=24, depth=2, num_heads=3, backend="matmul"
+)
+
+
+def formula(config: ViTConfig) -> int:
+    """The products of a ViT's forward pass, counted by hand from ViT, eq. 1 to 4."""
+    patches = math.prod(config.grid_size)
+    tokens, c = patches + config.num_prefix_tokens, config.width
+    hidden = round(c * config.mlp_ratio)
+    embedding = patches * 3 * math.prod(config.patch_size) * c
+    projections = tokens * c * 3 * c + tokens * c * c
+    products = 2 * tokens * tokens * c
+    feedforward = 2 * tokens * c * hidden
+    heads = c * config.num_classes * (2 if config.distillation_token else 1)
+    return embedding + config.depth * (projections + products + feedforward) + heads
+
+
+def on_meta(config: ViTConfig | ResNetConfig) -> nn.Module:
+    with torch.device("meta"):
+        return build_model(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "gmacs", "parameters"),
+    [
+        ("vit_tiny_patch16_224", 1.25, 5_717_416),
+        ("vit_small_patch16_224", 4.60, 22_050_664),
+        ("vit_base_patch16_224", 17.56, 86_567_656),
+        ("vit_large_patch16_224", 61.55, 304_326_632),
+        ("resnet18", 1.81, 11_689_512),
+        ("resnet50", 4.09, 25_557_032),
+    ],
+)
+def test_published_counts(name, gmacs, parameters):
+    model = on_meta(resolve(ModelConfig(name=name)))
+    assert round(multiply_adds(model, (224, 224)) / 1e9, 2) == gmacs
+    assert count_parameters(model) == parameters
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference", "matmul", "sdpa"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_registers": 3, "pooling": "gap"},
+        {"class_token": False, "pooling": "gap", "positions": "rope"},
+        {"distillation_token": True},
+        {"positions": "relative"},
+        {"qk_norm": True, "layer_scale": 0.1, "dropout_rate": 0.5, "patch_dropout_rate": 0.5},
+    ],
+)
+def test_the_formula_whatever_the_backend(backend, changes):
+    config = replace(SMALL, backend=backend, **changes)
+    assert multiply_adds(build_model(config), config.image_size) == formula(config)
+
+
+def test_counting_leaves_the_model_as_it_was():
+    for positions in ("learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"):
+        model = build_model(replace(SMALL, positions=positions, width=48)).train()
+        images = torch.rand(2, 3, 24, 40)
+        expected = model(images)
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        multiply_adds(model, (24, 40))
+        assert model.training
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        torch.testing.assert_close(model(images), expected)
+
+
+def test_another_image_size_is_counted_as_such():
+    model = build_model(SMALL)
+    larger = replace(SMALL, image_size=(48, 40))
+    assert multiply_adds(model, (48, 40)) == formula(larger)
+
+
+def test_any_module_of_torch_is_counted():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8)
+    config = resolve(ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=8))
+    assert multiply_adds(model, (32, 32)) == formula(config)
+
+
+def test_a_shared_parameter_counts_once():
+    shared = nn.Linear(3, 5)
+    assert count_parameters(nn.Sequential(shared, nn.ReLU(), shared)) == 20
+
+
+def test_images_per_second_is_the_median(monkeypatch):
+    import vit.evaluation.cost as cost
+
+    clock = iter([0, 9, 10, 11, 20, 22, 30, 38])  # warm-up 9 s, then 1, 2 and 8 s
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(clock))
+    model = nn.Flatten().train()
+    found = images_per_second(model, (2, 2), batch_size=6, device=torch.device("cpu"), repeats=3, warm_up=1)
+    assert found == 3
+    assert model.training
+
+
+def test_saved_numbers_of_one_layer_by_hand():
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3 * 2 * 2, 5)
+
+        def forward(self, images, rng):  # noqa: ARG002
+            return torch.relu(self.linear(images.flatten(1)))
+
+    # the linear layer keeps its input, the rectifier its output; cross-entropy the log-probabilities and targets
+    found = activation_memory(Layer(), (2, 2), 7)
+    assert found == 4 * 7 * (3 * 2 * 2 + 5 + 5 + 5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("backend", ["matmul", "sdpa"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(SMALL, stochastic_depth_rate=0.2, dropout_rate=0.1, layer_scale=0.1),
+        replace(SMALL, positions="rope", pooling="gap", feedforward="swiglu"),
+        ResNetConfig(depth=18, width=8, stem="cifar", image_size=(16, 24), num_classes=5),
+    ],
+)
+def test_the_estimate_is_what_a_real_pass_keeps(config, backend, precision):
+    if isinstance(config, ViTConfig):
+        config = replace(config, backend=backend)
+    elif backend == "sdpa":
+        return
+    real = activation_memory(build_model(config), config.image_size, 4, precision=precision)
+    found = training_memory(config, 4, precision=precision)["activations"]
+    assert found == pytest.approx(real, rel=0 if isinstance(config, ViTConfig) else 0.01, abs=0)
+    assert real > 0
+
+
+def test_memory_by_hand():
+    config = replace(SMALL, num_classes=0, depth=1)
+    numbers = count_parameters(build_model(config))
+    matrices = 24 * 72 + 24 * 24 + 2 * 24 * 96
+    found = {name: training_memory(config, 2, optimizer=name) for name in ("adamw", "lamb", "sgd", "muon")}
+    assert found["adamw"]["weights"] == found["adamw"]["gradients"] == 4 * numbers
+    assert found["adamw"]["optimizer"] == found["lamb"]["optimizer"] == 8 * numbers
+    assert found["sgd"]["optimizer"] == 4 * numbers
+    assert found["muon"]["optimizer"] == 8 * numbers - 4 * matrices
+    assert found["adamw"]["average"] == 0
+    assert training_memory(config, 2, average=True)["average"] == 4 * numbers
+    for sizes in found.values():
+        assert sizes["total"] == sum(value for name, value in sizes.items() if name != "total")
+
+
+def test_every_setting_moves_the_activations():
+    plain = training_memory(SMALL, 8)
+    twice = training_memory(SMALL, 16)
+    assert twice["activations"] > 1.9 * plain["activations"]
+    assert twice["weights"] == plain["weights"]
+    assert training_memory(SMALL, 8, precision="bf16")["activations"] < 0.8 * plain["activations"]
+    again = training_memory(SMALL, 8, gradient_checkpointing=True)
+    assert again["activations"] < 0.5 * plain["activations"]
+    frozen = training_memory(SMALL, 8, freeze_backbone=True)
+    assert frozen["activations"] < 0.2 * plain["activations"]
+    assert frozen["gradients"] == 4 * 25 * 7
+    assert frozen["optimizer"] == 8 * 25 * 7
+    automatic = replace(SMALL, backend="auto")
+    on_cpu, on_cuda = (training_memory(automatic, 8, precision="bf16", device_type=d) for d in ("cpu", "cuda"))
+    assert on_cuda["activations"] < on_cpu["activations"]
+
+
+def test_a_huge_model_is_planned_without_its_memory():
+    config = resolve(ModelConfig(name="vit_huge_patch14_224"))
+    sizes = training_memory(config, 4096, precision="bf16", device_type="cuda")
+    assert sizes["weights"] == pytest.approx(4 * 632e6, rel=0.01)
+    assert sizes["activations"] > 2**40

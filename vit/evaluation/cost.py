@@ -1,0 +1,157 @@
+"""What a model costs: parameters, multiply-adds, images a second, memory to train it.
+
+Multiply-adds and memory are found by a pass without data (meta and fake tensors), so they need neither the device
+nor the memory that they are about. This room does not know how a model is trained, only by which rule.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from vit.config import ResNetConfig, ViTConfig
+from vit.evaluation.evaluate import evaluating
+from vit.models import Classifier, build_model
+from vit.randomness import SampleRandom
+
+OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
+Precision = Literal["fp32", "bf16", "fp16"]
+_BYTES = 4  # parameters, their gradients and the optimizer's moments are float32 under autocast
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers that can be learned, frozen ones included; a parameter used in two places counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def multiply_adds(model: nn.Module, image_size: tuple[int, int]) -> int:
+    """Multiply-adds of one image's forward pass: every convolution and matrix product, attention's QKᵀ and AV too.
+
+    Additions of biases, norms, activations and softmax are not counted. The same number on any device and for any
+    attention backend: the pass runs on the meta device, with torch's fused attention taken apart into its products.
+    """
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
+    counter = FlopCounterMode(display=False)
+    with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta"),))
+    return counter.get_total_flops() // 2
+
+
+def images_per_second(
+    model: nn.Module,
+    image_size: tuple[int, int],
+    *,
+    batch_size: int,
+    device: torch.device,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    repeats: int = 5,
+    warm_up: int = 2,
+) -> float:
+    """Images classified a second (inference, images already on the device): the median of `repeats` batches."""
+    images = torch.rand(batch_size, 3, *image_size, device=device)
+    seconds = []
+    with evaluating(model), torch.inference_mode(), autocast():
+        for _ in range(warm_up + repeats):
+            start = time.perf_counter()
+            model(images)
+            if device.type != "cpu":
+                torch.accelerator.synchronize(device)
+            seconds.append(time.perf_counter() - start)
+    return batch_size / statistics.median(seconds[warm_up:])
+
+
+def training_memory(
+    config: ViTConfig | ResNetConfig,
+    batch_size: int,
+    *,
+    optimizer: OptimizerName = "adamw",
+    precision: Precision = "fp32",
+    device_type: str = "cpu",
+    gradient_checkpointing: bool = False,
+    freeze_backbone: bool = False,
+    average: bool = False,
+) -> dict[str, int]:
+    """Bytes of `weights`, `gradients`, `optimizer`, `average` (EMA), `activations`, and their `total`, in one process.
+
+    `batch_size` is the micro-batch of the process. The first four are exact. Activations are what autograd keeps for
+    the backward pass of model and cross-entropy, measured by a pass on fake CPU tensors (exact for a ViT on a CPU,
+    a percent off for a ResNet; on other devices up to what their kernels keep). Not in it: temporaries of kernels and of the augmentation, the data, and
+    the allocator's own slack, so the real peak is higher.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    if isinstance(config, ViTConfig) and config.backend == "auto" and device_type != "cpu":
+        config = replace(config, backend="sdpa")
+    with torch.device("meta"):
+        model = build_model(config)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")  # fake: nothing is allocated
+        model.gradient_checkpointing = gradient_checkpointing
+        if freeze_backbone:
+            heads = tuple(f"{name}." for name in model.head_names())
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name.startswith(heads))
+        activations = activation_memory(model, config.image_size, batch_size, precision=precision)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    sizes = {
+        "weights": sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
+        "gradients": _BYTES * trained,
+        "optimizer": _BYTES * _optimizer_numbers(model, optimizer),
+        "average": _BYTES * count_parameters(model) if average else 0,
+        "activations": activations,
+    }
+    return {**sizes, "total": sum(sizes.values())}
+
+
+def activation_memory(
+    model: Classifier, image_size: tuple[int, int], batch_size: int, *, precision: Precision = "fp32"
+) -> int:
+    """Bytes that autograd keeps between the forward and the backward pass of a training step, each storage once.
+
+    16-bit copies of weights that autocast makes are in it, the parameters themselves are not. Runs the forward pass:
+    inside a fake-tensor mode, with a model built there, nothing is computed.
+    """
+    storages: dict[int, int] = {}
+    kept: list[Tensor] = []  # holds the storages, so that none is freed and its number used again
+    owned = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in owned:
+            storages[storage._cdata] = storage.nbytes()
+            kept.append(tensor.detach())
+        return tensor
+
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    device = next(model.parameters()).device
+    images = torch.rand(batch_size, 3, *image_size, device=device)
+    rng = SampleRandom.at(0, 0, torch.arange(batch_size, device=device))
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        with torch.autocast(device.type, dtype, enabled=precision != "fp32"):
+            logits = model.train()(images, rng=rng)
+        targets = torch.zeros_like(logits, dtype=torch.float32)
+        nn.functional.cross_entropy(logits.float(), targets)
+    return sum(storages.values())
+
+
+def _optimizer_numbers(model: Classifier, optimizer: OptimizerName) -> int:
+    """Numbers kept: two moments a parameter; one for SGD, and for a block's matrix under Muon."""
+    numbers = 0
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            in_block = parameter.ndim == 2 and 0 < model.layer_of(name) < model.num_layers
+            one = optimizer == "sgd" or (optimizer == "muon" and in_block)
+            numbers += parameter.numel() * (1 if one else 2)
+    return numbers
