@@ -42,6 +42,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
     A float image raises ValueError: its range of brightness is unknown.
     """
+    if image.mode == "RGB":
+        image.load()
+        return image
     if image.mode == "F":
         raise ValueError("float pixels have no defined range")
     if image.mode.startswith("I"):  # PIL would clip 16 bits to 255: all white

@@ -52,7 +52,7 @@ class TrainBatch:
     """float32 (b,): how much wider the image was than its canvas; width / height where that is square."""
 
     def to(self, device: torch.device | str) -> TrainBatch:
-        return TrainBatch(*(tensor.to(device, non_blocking=True) for tensor in vars(self).values()))
+        return TrainBatch(*(tensor.to(device) for tensor in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,9 @@ class TrainLoader:
         decoder = CanvasDecoder(self._split.source, size, self._config.interpolation)
         workers = self._config.workers
         if decoded_bytes(len(self._split), size) <= self._config.cache_gib * _GIB:
-            self._kept = decode_all(decoder, self._split.indices, workers=workers, quiet=self._rank > 0)
-            self._broken.report(self._kept.broken.values())
+            report, quiet = self._broken.report, self._rank > 0
+            indices = self._split.indices
+            self._kept = decode_all(decoder, indices, workers=workers, report=report, quiet=quiet)
         else:
             self._stream = ImageStream(decoder, workers)
 
@@ -188,7 +189,7 @@ class EvalLoader:
     """Every image of a split once, divided among the processes. Small sets are kept for the next pass.
 
     Iterating raises ValueError naming a broken image where `data.on_broken_image` is 'fail'; else it is left
-    out.
+    out, and a batch of nothing else with it.
     """
 
     def __init__(
@@ -202,12 +203,11 @@ class EvalLoader:
     ) -> None:
         assert 0 <= rank < world_size
         self.split, self.preprocessing = split, preprocessing
-        self._source = split.source
-        self._chunks = split.indices[rank::world_size].split(config.eval_batch_size)
+        share = split.indices[rank::world_size]
+        self._chunks = [chunk for chunk in share.split(config.eval_batch_size) if len(chunk)]
         self._decoder = EvaluationDecoder(split.source, preprocessing)
-        share = len(split.indices[rank::world_size])
-        self._keeps = decoded_bytes(share, preprocessing.image_size) <= config.cache_gib * _GIB
-        self._workers = config.workers if share >= WORTH_WORKERS else 0
+        self._keeps = decoded_bytes(len(share), preprocessing.image_size) <= config.cache_gib * _GIB
+        self._workers = config.workers if len(share) >= WORTH_WORKERS else 0
         self._kept: list[Decoded] | None = None
         self._broken = _BrokenImages(config)
         self.num_total = len(split)
@@ -224,16 +224,20 @@ class EvalLoader:
     def __iter__(self) -> Iterator[EvalBatch]:
         for indices, decoded in zip(self._chunks, self._decode(), strict=True):
             self._broken.report(decoded.broken.values())
-            whole = torch.tensor([place for place in range(len(indices)) if place not in decoded.broken])
-            chosen = indices[whole.to(torch.int64)]
-            yield EvalBatch(decoded.select(whole).images, self._source.labels[chosen], chosen)
+            whole = torch.ones(len(indices), dtype=torch.bool)
+            whole[list(decoded.broken)] = False
+            if not whole.any():
+                continue
+            images = decoded.images[whole] if decoded.broken else decoded.images
+            yield EvalBatch(images, self.split.source.labels[indices[whole]], indices[whole])
 
     def _decode(self) -> Iterator[Decoded]:
         if self._kept is not None:
             yield from self._kept
             return
         kept = []
-        for decoded in ImageStream(self._decoder, self._workers).decode(chunk.tolist() for chunk in self._chunks):
+        stream = ImageStream(self._decoder, self._workers)
+        for decoded in stream.decode(chunk.tolist() for chunk in self._chunks):
             if self._keeps:  # a copy: what workers send holds on to their shared memory
                 kept.append(replace(decoded, images=decoded.images.clone(), aspects=decoded.aspects.clone()))
             yield decoded

@@ -25,7 +25,7 @@ PIL_FILTERS = {
 
 def to_tensor(image: Image.Image) -> Tensor:
     """An RGB image as uint8 (3, h, w)."""
-    return rearrange(torch.from_numpy(np.array(image)), "h w c -> c h w").contiguous()
+    return rearrange(torch.from_numpy(np.array(image)), "h w c -> c h w")
 
 
 def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:

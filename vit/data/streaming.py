@@ -6,11 +6,13 @@ of epochs, steps or weights.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -134,6 +136,16 @@ def decoded_bytes(num_images: int, size: tuple[int, int]) -> int:
     return num_images * 3 * size[0] * size[1]
 
 
+_streams: WeakSet[ImageStream] = WeakSet()
+
+
+@atexit.register
+def _close_streams() -> None:
+    """Before Python's own exit, which would wait for ever for workers that ignore its SIGTERM."""
+    for stream in list(_streams):
+        stream.close()
+
+
 class ImageStream:
     """Decodes chunk after chunk, some ahead of need. Workers are started once and kept for the next pass."""
 
@@ -141,7 +153,9 @@ class ImageStream:
         self._decoder = decoder
         self._chunks = _Chunks()
         self._loader: DataLoader[Decoded] | None = None
+        self._pass: Iterator[Decoded] | None = None
         if workers:
+            _streams.add(self)
             self._loader = DataLoader(
                 decoder,
                 batch_size=None,
@@ -158,12 +172,21 @@ class ImageStream:
         if self._loader is None:
             yield from map(self._decoder.__getitem__, chunks)
             return
+        self._pass = None
         self._chunks.chunks = chunks
         with warnings.catch_warnings():
             # Python's general advice against fork; torch's workers call nothing that other threads may hold.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            decoded = iter(self._loader)
-        yield from decoded
+            self._pass = iter(self._loader)
+        while (decoded := self._next()) is not None:
+            yield decoded
+
+    def _next(self) -> Decoded | None:
+        return None if self._pass is None else next(self._pass, None)
+
+    def close(self) -> None:
+        """Stop the workers: torch does so when nothing refers to their loader any more."""
+        self._pass = self._loader = None
 
 
 class _Chunks:
@@ -185,8 +208,18 @@ def _leave_signals_to_the_parent(worker: int) -> None:  # noqa: ARG001
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def decode_all(decoder: Decoder, indices: Tensor, *, workers: int, quiet: bool) -> Decoded:
-    """All the images as one tensor, with a progress bar on standard error where it takes long."""
+def decode_all(
+    decoder: Decoder,
+    indices: Tensor,
+    *,
+    workers: int,
+    report: Callable[[Iterable[BrokenImage]], None],
+    quiet: bool,
+) -> Decoded:
+    """All the images as one tensor, with a progress bar on standard error where it takes long.
+
+    `report` is told of broken images as they are met, and may stop the work by raising.
+    """
     images = torch.empty(len(indices), 3, *decoder.size, dtype=torch.uint8)
     aspects = torch.empty(len(indices))
     broken: dict[int, BrokenImage] = {}
@@ -197,6 +230,7 @@ def decode_all(decoder: Decoder, indices: Tensor, *, workers: int, quiet: bool) 
         for decoded in stream.decode(chunk.tolist() for chunk in indices.split(_CHUNK)):
             last = first + len(decoded.images)
             images[first:last], aspects[first:last] = decoded.images, decoded.aspects
+            report(decoded.broken.values())
             broken |= {first + place: error for place, error in decoded.broken.items()}
             bar.update(last - first)
             first = last
