@@ -50,5 +50,5 @@ def test_a_size_that_the_patch_does_not_divide():
     message = r"model.image_size: \(8, 11\) is not valid: the patch width 4 must divide.*nearest: 8 or 12"
     with pytest.raises(ValueError, match=message):
         embedding.grid_size(torch.zeros(1, 3, 8, 11))
-    with pytest.raises(ValueError, match="patch height 4.*nearest: 4 or 8"):
+    with pytest.raises(ValueError, match=r"patch height 4.*nearest: 4 or 8"):
         embedding.grid_size(torch.zeros(1, 3, 3, 8))

@@ -8,13 +8,14 @@
 | relative bias            | 0                                  | 0                      |
 | class, other tokens      | truncated, std 0.02                | truncated, std 0.02    |
 | pooling query            | normal, std 1/√c                   | truncated, std 0.02    |
-| heads                    | 0                                  | 0                      |
+| heads                    | truncated, std 0.02                | truncated, std 0.02    |
 | norms, biases            | 1, 0                               | 1, 0                   |
 | LayerScale               | its initial value                  | its initial value      |
 | stem's convolutions      | He, fan-out                        | He, fan-out            |
 
-Glorot and Bengio 2010; He et al. 2015; positions and heads: big_vision. A parameter that no row names is an
-error.
+Glorot and Bengio 2010; He et al. 2015; positions: big_vision. Heads at zero did worse on digits at width 64 in
+20 epochs (three seeds: 95.6 against 96.4 %, and with `normal` 84.2 against 95.6 %). A parameter that no row names
+is an error.
 """
 
 from __future__ import annotations
@@ -73,9 +74,7 @@ def initialize(model: nn.Module, config: ViTConfig) -> None:
 
 
 def _initialize_matrix(name: str, module: nn.Linear | nn.Conv2d, config: ViTConfig) -> None:
-    if name in ("head", "distillation_head"):
-        nn.init.zeros_(module.weight)
-    elif config.init == "xavier":
+    if config.init == "xavier" and name not in ("head", "distillation_head"):
         xavier_uniform(module.weight, parts=3 if name.endswith(".qkv") else 1)
     else:
         truncated_normal(module.weight)

@@ -1,0 +1,232 @@
+"""The model's contract: every option moves something, random numbers belong to samples, sizes, names."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from vit.config import ViTConfig
+from vit.models import VisionTransformer
+from vit.models.initialization import initialize
+from vit.randomness import SampleRandom
+
+BASE = ViTConfig(image_size=(16, 24), patch_size=(8, 8), num_classes=5, width=24, depth=2, num_heads=2)
+RANDOM = ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
+CHANGES = {
+    "image_size": (24, 16),
+    "patch_size": (4, 8),
+    "num_classes": 6,
+    "width": 32,
+    "depth": 3,
+    "num_heads": 4,
+    "mlp_ratio": 2.0,
+    "pooling": "gap",
+    "class_token": False,
+    "distillation_token": True,
+    "num_registers": 2,
+    "positions": "none",
+    "feedforward": "swiglu",
+    "qk_norm": True,
+    "qkv_bias": False,
+    "pre_norm": True,
+    "final_norm": "pooled",
+    "positions_on_prefix": False,
+    "layer_scale": 0.5,
+    "norm_eps": 0.1,
+    "stem": "resnet",
+    **dict.fromkeys(RANDOM, 0.5),
+    "init": "normal",
+    "backend": "matmul",
+}
+NEEDS = {"class_token": {"pooling": "gap"}, "final_norm": {"pooling": "gap"}}
+
+
+def fill(model, seed=0):
+    """Random numbers everywhere, heads and LayerScale too, so that nothing hides behind a zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+def images(config=BASE, count=2):
+    return torch.randn(count, 3, *config.image_size, generator=torch.Generator().manual_seed(1))
+
+
+def result(config):
+    model = fill(VisionTransformer(config))
+    return model(images(config), rng=SampleRandom.at(0, 0, torch.arange(2)))
+
+
+def shapes(config):
+    return {name: parameter.shape for name, parameter in VisionTransformer(config).named_parameters()}
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(ViTConfig)])
+def test_every_option_moves_something(field):
+    base = replace(BASE, **NEEDS.get(field, {}))
+    changed = replace(base, **{field: CHANGES[field]})
+    if field == "init":
+        spreads = [VisionTransformer(c).blocks[0].feedforward.expand.weight.std().item() for c in (base, changed)]
+        assert spreads[0] > 2 * spreads[1]
+    elif field == "backend":
+        assert VisionTransformer(changed).blocks[0].attention.backend == "matmul"
+        torch.testing.assert_close(result(changed), result(base), atol=1e-3, rtol=1e-3)
+    elif field == "layer_scale":
+        gammas = [VisionTransformer(replace(base, layer_scale=v)).blocks[0].scale1.gamma for v in (0.5, 0.1)]
+        assert gammas[0][0] == 0.5
+        assert gammas[1][0] == 0.1
+        assert shapes(changed) != shapes(base)
+    elif shapes(base) == shapes(changed):
+        assert not torch.allclose(result(base), result(changed), atol=1e-3)
+    else:
+        assert result(changed).isfinite().all()
+
+
+@pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
+@pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
+def test_positions_and_pooling_give_different_answers(positions, pooling):
+    base = replace(BASE, pooling=pooling)
+    assert not torch.allclose(result(replace(base, positions=positions)), result(replace(base, positions="none")))
+    shuffled = images()[:, :, :, torch.arange(24).roll(8)]
+    with_positions, without = (fill(VisionTransformer(replace(base, positions=kind))) for kind in (positions, "none"))
+    torch.testing.assert_close(without(images()), without(shuffled), atol=1e-5, rtol=1e-5)
+    assert (with_positions(images()) - with_positions(shuffled)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("positions", ["learned_1d", "relative", "rope"])
+def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions):
+    config = replace(BASE, positions=positions, **dict.fromkeys(RANDOM, 0.3))
+    model, batch, rng = fill(VisionTransformer(config)), images(count=6), SampleRandom.at(5, 2, torch.arange(6))
+    whole = model(batch, rng=rng)
+    halves = [model(batch[part], rng=SampleRandom(rng.state[part])) for part in (slice(0, 3), slice(3, 6))]
+    torch.testing.assert_close(whole, torch.cat(halves), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(whole, model(batch, rng=SampleRandom.at(6, 2, torch.arange(6))), atol=1e-2)
+    model.eval()
+    assert torch.equal(model(batch), model(batch, rng=rng))
+
+
+def test_every_random_layer_has_its_own_stream():
+    model = VisionTransformer(replace(BASE, depth=5))
+    streams = [m.stream for name, m in model.named_modules() if hasattr(m, "stream") and "pool" not in name]
+    assert len(streams) == len(set(streams)) == 2 + 5 * 6
+
+
+def test_stochastic_depth_grows_to_its_rate():
+    model = VisionTransformer(replace(BASE, depth=5, stochastic_depth_rate=0.4))
+    assert [round(block.depth1.rate, 6) for block in model.blocks] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert VisionTransformer(replace(BASE, depth=1, stochastic_depth_rate=0.4)).blocks[0].depth2.rate == 0.0
+
+
+@pytest.mark.parametrize("with_rng", [True, False])
+def test_checkpointing_changes_no_gradient(with_rng):
+    config = replace(BASE, positions="rope", **dict.fromkeys(RANDOM, 0.3))
+    gradients = []
+    for checkpointing in (False, True):
+        model = fill(VisionTransformer(config))
+        model.gradient_checkpointing = checkpointing
+        torch.manual_seed(0)
+        model(images(), rng=SampleRandom.at(0, 0, torch.arange(2)) if with_rng else None).square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.slow
+def test_compiled_equals_eager():
+    config = replace(BASE, **dict.fromkeys(RANDOM, 0.3), num_registers=1, positions="rope")
+    model, rng = fill(VisionTransformer(config)), SampleRandom.at(0, 0, torch.arange(2))
+    torch.testing.assert_close(torch.compile(model)(images(), rng=rng), model(images(), rng=rng), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"init": "normal"},
+        {"distillation_token": True, "num_registers": 2},
+        {"positions": "learned_2d", "pooling": "map", "qk_norm": True},
+        {"positions": "relative", "layer_scale": 0.1, "stem": "resnet"},
+        {"pooling": "gap", "final_norm": "pooled", "feedforward": "swiglu", "pre_norm": True},
+    ],
+)
+def test_initialisation_writes_every_parameter(change):
+    model = VisionTransformer(replace(BASE, **change))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+    initialize(model, model.config)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_fused_projection_starts_as_three():
+    model = VisionTransformer(replace(BASE, width=64, num_heads=4, depth=1))
+    bound = (6 / (64 + 64)) ** 0.5
+    for part in model.blocks[0].attention.qkv.weight.chunk(3):
+        assert 0.95 * bound < part.abs().max() <= bound
+    normal = VisionTransformer(replace(BASE, width=64, num_heads=4, init="normal"))
+    weight = normal.blocks[0].feedforward.expand.weight
+    assert abs(weight.std().item() - 0.02) < 0.001
+    assert weight.abs().max() < 0.0456
+
+
+def test_initialisation_follows_the_seed():
+    states = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        states.append(VisionTransformer(BASE).blocks[0].attention.qkv.weight)
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_without_classes_the_features_come_out():
+    model = VisionTransformer(replace(BASE, num_classes=0))
+    batch = images()
+    assert torch.equal(model(batch), model.pool(model.forward_features(batch)))
+    assert model(batch).shape == (2, 24)
+    assert model.head_names() == ()
+
+
+def test_shapes_of_the_contract():
+    model = VisionTransformer(replace(BASE, distillation_token=True, num_registers=3))
+    assert (model.grid_size, model.num_prefix_tokens, model.num_layers) == ((2, 3), 5, 3)
+    assert model.patch_embedding(images()).shape == (2, 6, 24)
+    assert model.forward_features(images()).shape == (2, 11, 24)
+    assert model.head_names() == ("head", "distillation_head")
+
+
+def test_separate_heads_need_two():
+    with pytest.raises(ValueError, match=r"separate_heads.*model.distillation_token"):
+        VisionTransformer(BASE)(images(), separate_heads=True)
+
+
+def test_a_size_that_the_patch_does_not_divide():
+    with pytest.raises(ValueError, match=r"model.image_size: \(16, 20\).*patch width 8.*nearest: 16 or 24"):
+        VisionTransformer(BASE)(torch.zeros(1, 3, 16, 20))
+
+
+def test_layers_and_decay():
+    model = VisionTransformer(
+        replace(BASE, distillation_token=True, num_registers=1, layer_scale=0.1, positions="learned_2d", pre_norm=True)
+    )
+    layers = {name: model.layer_of(name) for name, _ in model.named_parameters()}
+    expected = {
+        "embedding.projection.weight": 0,
+        "class_token": 0,
+        "register_tokens": 0,
+        "positions.rows": 0,
+        "pre_norm.weight": 0,
+        "blocks.0.norm1.weight": 1,
+        "blocks.1.feedforward.expand.weight": 2,
+        "norm.weight": 3,
+        "head.weight": 3,
+        "distillation_head.bias": 3,
+    }
+    assert expected.items() <= layers.items()
+    assert set(layers.values()) == {0, 1, 2, 3}
+    decayed = {name for name, _ in model.named_parameters()} - model.no_weight_decay()
+    assert decayed == {name for name in layers if name.endswith("weight") and "norm" not in name}
+
+
+def test_pooling_query_is_not_decayed():
+    assert "attention_pool.probe" in VisionTransformer(replace(BASE, pooling="map")).no_weight_decay()

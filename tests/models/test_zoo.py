@@ -1,0 +1,118 @@
+"""Names: what they mean (timm's parameter counts), what overrides them, and what is refused."""
+
+import pytest
+import timm
+import torch
+
+from vit.config import ModelConfig
+from vit.models import build_model, list_models, resolve
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def build_on_meta(name, depth=None):
+    with torch.device("meta"):
+        return build_model(resolve(ModelConfig(name=name, depth=depth), num_classes=1000))
+
+
+SHARED = sorted(set(list_models()) & set(timm.list_models()))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_as_many_parameters_as_timm_in_one_block(name):
+    depth = None if "resnet" in name else 1
+    with torch.device("meta"):
+        theirs = timm.create_model(name, num_classes=1000, **({} if depth is None else {"depth": depth}))
+    assert count(build_on_meta(name, depth)) == count(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHARED)
+def test_as_many_parameters_as_timm(name):
+    with torch.device("meta"):
+        theirs = timm.create_model(name, num_classes=1000)
+    assert count(build_on_meta(name)) == count(theirs)
+
+
+def test_base_16():
+    model = build_on_meta("vit_base_patch16_224")
+    assert count(model) == 86_567_656
+    assert model.patch_embedding(torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 196, 768)
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large", "huge"])
+def test_every_size_and_patch(size):
+    depth, width = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24, 1024), "huge": (32, 1280)}[
+        size
+    ]
+    for patch in (8, 14, 16, 32):
+        model = build_on_meta(f"vit_{size}_patch{patch}_224", None if patch == 16 else 2)
+        assert model.config.width == width
+        assert len(model.blocks) == (depth if patch == 16 else 2)
+        assert model.grid_size == (224 // patch, 224 // patch)
+        assert model(torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 1000)
+
+
+def test_any_image_size_in_a_name():
+    assert resolve(ModelConfig(name="vit_tiny_patch16_96")).image_size == (96, 96)
+    with pytest.raises(ValueError, match="the nearest image sizes are 96 or 112"):
+        resolve(ModelConfig(name="vit_tiny_patch16_100"))
+
+
+def test_fields_override_the_name():
+    config = resolve(
+        ModelConfig(name="vit_tiny_patch16_224", image_size=(32, 64), patch_size=4, width=64, num_heads=4, depth=2)
+    )
+    assert (config.image_size, config.patch_size, config.width, config.num_heads, config.depth) == (
+        (32, 64),
+        (4, 4),
+        64,
+        4,
+        2,
+    )
+    assert resolve(ModelConfig(name="resnet18_cifar", width=16, image_size=32)).width == 16
+    assert resolve(ModelConfig(name="deit3_small_patch16_224", positions_on_prefix=True)).positions_on_prefix
+
+
+def test_first_values_follow_the_width():
+    assert resolve(ModelConfig(name="vit")).init == "xavier"
+    assert resolve(ModelConfig(name="vit_base_patch16_224")).init == "normal"
+    assert resolve(ModelConfig(name="vit_base_patch16_224", width=48)).init == "xavier"
+    assert resolve(ModelConfig(name="vit", init="normal")).init == "normal"
+
+
+def test_classes():
+    assert resolve(ModelConfig(name="vit"), 7).num_classes == 7
+    assert resolve(ModelConfig(name="vit", num_classes=7)).num_classes == 7
+    assert resolve(ModelConfig(name="resnet18"), 7).num_classes == 7
+    with pytest.raises(ValueError, match=r"model.num_classes: 3 is not valid: the data has 7 classes"):
+        resolve(ModelConfig(name="vit", num_classes=3), 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "vit_bse_patch16_224"}, "did you mean 'vit_base_patch16_224'"),
+        ({"name": "vit_base_patch12_224"}, "model.name: 'vit_base_patch12_224' is not valid"),
+        ({"name": "resnet19"}, "did you mean 'resnet1"),
+        ({"name": "resnet18", "num_heads": 3}, "model.num_heads: 3 is not valid: it has no effect on resnet18"),
+        ({"name": "resnet18", "depth": 34}, "model.depth: 34 is not valid"),
+        ({"name": "resnet18", "stem": "patch"}, "model.stem: 'patch' is not valid"),
+        ({"name": "resnet50", "width": 32}, "model.width: 32"),
+        ({"name": "vit", "stem": "cifar"}, "model.stem: 'cifar' is not valid"),
+        ({"name": "vit", "positions": "rope", "positions_on_prefix": True}, "model.positions_on_prefix: True"),
+        ({"name": "vit", "num_heads": 5}, r"model.num_heads: 5.*nearest that does is 4"),
+        ({"name": "vit", "pooling": "cls", "class_token": False}, "model.class_token"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(ModelConfig(**options))
+
+
+def test_list():
+    names = list_models()
+    assert names == sorted(set(names))
+    assert {"vit", "vit_base_patch16_224", "deit_tiny_distilled_patch16_224", "resnet50_cifar"} <= set(names)
