@@ -102,7 +102,7 @@ def blend(pixels: Tensor, reference: Tensor, factor: Tensor) -> Tensor:
 
 
 def luminance(pixels: Tensor) -> Tensor:
-    """Whole ITU-R 601 luminance (b, 1, h, w) of float32 pixels, in Pillow's 16-bit fixed point (sums stay below 2²⁴)."""
+    """Whole ITU-R 601 luminance (b, 1, h, w) of float32 pixels, in Pillow's 16-bit fixed point (sums below 2²⁴)."""
     red, green, blue = pixels.unbind(dim=1)
     return ((red * 19595 + green * 38470 + blue * 7471 + 32768) / 65536).floor_()[:, None]
 

@@ -30,12 +30,10 @@ def warp(images: Tensor, maps: Tensor) -> Tensor:
 
 
 def affine_maps(kind: Tensor, amount: Tensor, size: tuple[int, int]) -> Tensor:
-    """(b, 2, 3) float64 maps: `kind` (b,) indexes `GEOMETRY`; amounts are degrees, pixels a pixel, parts of the side."""
+    """(b, 2, 3) float64 maps: `kind` (b,) indexes `GEOMETRY`; amounts: degrees, pixels a pixel, parts of the side."""
     height, width = size
     amount = amount.to(torch.float64)
-    is_rotation, is_shear_x, is_shear_y, is_shift_x, is_shift_y = (
-        kind == index for index in range(len(GEOMETRY))
-    )
+    is_rotation, is_shear_x, is_shear_y, is_shift_x, is_shift_y = (kind == index for index in range(len(GEOMETRY)))
     angle = torch.deg2rad(amount * is_rotation)
     cos, sin = angle.cos(), angle.sin()
     # Image rows run downwards: this turns the picture counter-clockwise about its centre.

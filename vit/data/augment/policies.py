@@ -40,7 +40,7 @@ class Strength:
         """(b,) float64 arguments for levels (b,) and a drawn sign (b,), used where the operation has two directions."""
         amount = self.slope * level
         if self.whole != "no":
-            amount = (amount + (0.5 if self.whole == "nearest" else 0.0)).floor()
+            amount = amount.trunc() if self.whole == "down" else amount.round()
         return self.base + (torch.where(negative, -amount, amount) if self.signed else amount)
 
 

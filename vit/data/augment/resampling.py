@@ -25,9 +25,9 @@ _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """uint8 (b, 3, h, w), rows (b, H, h), columns (b, W, w) → uint8 (b, 3, H, W)."""
     lines = rearrange(images, "b c h w -> b (c h) w").to(torch.float32)
-    lines = (lines @ columns.mT).round_().clamp_(0, 255)
+    lines = (lines @ columns.mT).add_(0.5).floor_().clamp_(0, 255)
     planes = rearrange(lines, "b (c h) w -> b c h w", c=images.shape[1])
-    return (rows[:, None] @ planes).round_().clamp_(0, 255).to(torch.uint8)
+    return (rows[:, None] @ planes).add_(0.5).clamp_(0, 255).to(torch.uint8)
 
 
 def resize_weights(
@@ -75,7 +75,7 @@ def blur_weights(sigma: Tensor, size: int, *, radius: int) -> Tensor:
 def _filter_value(filter: Filter, distance: Tensor) -> Tensor:
     near = distance.abs()
     if filter == "nearest":
-        return ((distance >= -0.5) & (distance < 0.5)).to(torch.float64)
+        return ((distance > -0.5) & (distance <= 0.5)).to(torch.float64)
     if filter == "bilinear":
         return (1 - near).clamp(min=0)
     inner = (1.5 * near - 2.5) * near.square() + 1
