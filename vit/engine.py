@@ -24,8 +24,10 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
     if "WORLD_SIZE" not in os.environ:  # one process: a second run in it may ask for another precision
         for state in (AcceleratorState, GradientState, PartialState):
             state._reset_state()
-    on_cpu = device == "cpu" or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
-    kind = "cpu" if on_cpu else _best_device()
+    told_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
+    if told_cpu and device not in ("auto", "cpu"):
+        raise ValueError(f"device: {device!r} contradicts the launcher's --cpu; give one of them")
+    kind = "cpu" if told_cpu or device == "cpu" else _best_device()
     chosen = choose_precision(kind, precision)
     accelerator = Accelerator(cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options)
     _check_distribution(accelerator)

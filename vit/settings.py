@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser
@@ -41,7 +41,7 @@ def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun
     except ArgumentError as error:
         raise ValueError(_one_line(str(error))) from error
     given = {**dict.fromkeys(in_file, FILE), **dict.fromkeys(vars(on_command_line.as_flat()), COMMAND_LINE)}
-    config = _build(parser.instantiate(settings))
+    config = _build(parser, settings)
     return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)}, config_file)
 
 
@@ -54,7 +54,7 @@ def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
         settings.update(_parser().parse_args(list(overrides), defaults=False))
     except ArgumentError as error:
         raise ValueError(_one_line(str(error))) from error
-    return _build(parser.instantiate(settings))
+    return _build(parser, settings)
 
 
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
@@ -62,13 +62,13 @@ def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
     text = path.read_text()
     parser = _parser()
     settings = parser.parse_object(yaml.safe_load(text))
-    return _build(parser.instantiate(settings)), _origins_in(text)
+    return _build(parser, settings), _origins_in(text)
 
 
 def run_config_from(content: dict[str, Any]) -> RunConfig:
     """The settings from nested dictionaries, as a checkpoint's state holds them."""
     parser = _parser()
-    return _build(parser.instantiate(parser.parse_object(content)))
+    return _build(parser, parser.parse_object(content))
 
 
 def dump_run_config(config: RunConfig, origins: dict[str, str]) -> str:
@@ -112,8 +112,23 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _build(settings: Any) -> RunConfig:
+def _build(parser: ArgumentParser, settings: Any) -> RunConfig:
+    """jsonargparse lets a null pass wherever a number is asked for."""
+    optional = _optional()
+    for name, value in vars(settings.as_flat()).items():
+        if value is None and name not in optional and name != "config":
+            raise ValueError(f"{name}: null is not valid: it must have a value")
+    settings = parser.instantiate(settings)
     return RunConfig(**{item.name: getattr(settings, item.name) for item in fields(RunConfig)})
+
+
+def _optional() -> set[str]:
+    """The settings that may be null."""
+    hints = {
+        section: get_type_hints(type(value)) for section, value in vars(RunConfig()).items() if is_dataclass(value)
+    }
+    nested = {f"{section}.{name}": hint for section, types in hints.items() for name, hint in types.items()}
+    return {name for name, hint in (nested | get_type_hints(RunConfig)).items() if type(None) in get_args(hint)}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -121,6 +136,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ValueError(f"--config: cannot read {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--config: {str(path)!r} is not a text file") from error
     except yaml.YAMLError as error:
         raise ValueError(f"--config: {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
@@ -136,9 +153,19 @@ def _refuse_unknown(names: Any, prefix: str) -> None:
     known = _known()
     sections = {name.split(".")[0] for name in known if "." in name}
     for name in names:
-        if name in known or name in sections:
-            continue
-        raise ValueError(f"{prefix}{name}: there is no such setting; {nearest(name, known)}")
+        if name in sections:
+            example = min(setting for setting in known if setting.startswith(f"{name}."))
+            raise ValueError(f"{prefix}{name}: it is a section; set what is in it, such as {example}")
+        if name not in known:
+            inside = {setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")}
+            raise ValueError(f"{prefix}{name}: there is no such setting; {_nearest_setting(name, inside or known)}")
+
+
+def _nearest_setting(name: str, choices: set[str]) -> str:
+    """`nearest`, with the sections rather than a hundred names where none is near."""
+    suggestion = nearest(name, choices)
+    few = len(choices) < len(_known()) or suggestion.startswith("did you mean")
+    return suggestion if few else nearest(name, {setting.split(".")[0] for setting in choices})
 
 
 def _override_names(overrides: Sequence[str]) -> list[str]:
@@ -155,7 +182,9 @@ def _one_line(message: str) -> str:
         for what in re.findall(r"Expected an? (.+?)(?:\.\s|\.?$|\. Got)", message, flags=re.MULTILINE)
     ]
     if name and value and expected:
-        return f"{name[1]}: {value[1].strip()!r} is not valid: it must be {' or '.join(dict.fromkeys(expected))}"
+        allowed = " or ".join(dict.fromkeys(expected))
+        allowed = re.sub(r"Literal\[(.+?)\]", r"one of \1", allowed)
+        return f"{name[1]}: {value[1].strip()!r} is not valid: it must be {allowed}"
     return " ".join(message.split())
 
 

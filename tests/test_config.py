@@ -1,0 +1,204 @@
+"""Every rule of validity speaks, naming its field; and no rule is left out of this list."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import vit.config
+from vit.config import (
+    AugmentConfig,
+    DataConfig,
+    DistillConfig,
+    ModelConfig,
+    OptimConfig,
+    Preprocessing,
+    ResNetConfig,
+    RunConfig,
+    TrainConfig,
+    ViTConfig,
+    nearest,
+)
+
+BROKEN: list[tuple[str, type, dict[str, Any]]] = [
+    *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
+    ("model.num_classes", ViTConfig, {"num_classes": -1}),
+    ("model.num_registers", ViTConfig, {"num_registers": -1}),
+    ("model.num_heads", ViTConfig, {"width": 16, "num_heads": 3}),
+    ("model.num_heads", ViTConfig, {"width": 16, "num_heads": 32}),
+    ("model.patch_size", ViTConfig, {"patch_size": (0, 16)}),
+    ("model.image_size", ViTConfig, {"image_size": (224, 225)}),
+    ("model.image_size", ViTConfig, {"image_size": (0, 224)}),
+    *(
+        ("model." + name, ViTConfig, {name: value})
+        for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
+        for value in (-0.1, 1.0)
+    ),
+    ("model.class_token", ViTConfig, {"class_token": False}),
+    ("model.distillation_token", ViTConfig, {"distillation_token": True, "pooling": "gap"}),
+    ("model.width", ViTConfig, {"positions": "sincos_2d", "width": 6, "num_heads": 1}),
+    ("model.width", ViTConfig, {"positions": "learned_2d", "width": 7, "num_heads": 1}),
+    ("model.width / model.num_heads", ViTConfig, {"positions": "rope", "width": 12, "num_heads": 2}),
+    ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (4, 4)}),
+    ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (14, 14)}),
+    ("model.width", ResNetConfig, {"width": 0}),
+    ("model.width", ResNetConfig, {"width": 32, "depth": 50}),
+    ("model.num_classes", ResNetConfig, {"num_classes": -1}),
+    ("model.new_head", ModelConfig, {"new_head": True}),
+    ("model.freeze_backbone", ModelConfig, {"freeze_backbone": True}),
+    ("data.crop_fraction", Preprocessing, {"image_size": (8, 8), "crop_fraction": 1.5}),
+    ("data.std", Preprocessing, {"image_size": (8, 8), "std": (0.5, 0.0, 0.5)}),
+    *(
+        ("data." + name, DataConfig, {name: 0})
+        for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size")
+    ),
+    ("data.workers", DataConfig, {"workers": -1}),
+    ("data.cache_gib", DataConfig, {"cache_gib": -1.0}),
+    ("data.fraction", DataConfig, {"fraction": 0.0}),
+    ("data.fraction", DataConfig, {"fraction": 1.5}),
+    ("data.val_fraction", DataConfig, {"val_fraction": 1.0}),
+    ("data.test_folder", DataConfig, {"name": "digits", "test_folder": "val"}),
+    ("data.crop_fraction", DataConfig, {"crop_fraction": 0.0}),
+    ("data.std", DataConfig, {"std": (-0.5, 0.5, 0.5)}),
+    ("augment.scale", AugmentConfig, {"scale": (0.9, 0.1)}),
+    ("augment.scale", AugmentConfig, {"scale": (0.5, 1.1)}),
+    ("augment.ratio", AugmentConfig, {"ratio": (2.0, 1.0)}),
+    *(
+        ("augment." + name, AugmentConfig, {name: value})
+        for name in ("erasing_probability", "mix_probability", "cutmix_probability")
+        for value in (-0.1, 1.1)
+    ),
+    *(
+        ("augment." + name, AugmentConfig, {name: -0.1})
+        for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std")
+    ),
+    ("augment.magnitude", AugmentConfig, {"magnitude": 11.0}),
+    *(("augment." + name, AugmentConfig, {name: 0}) for name in ("pad", "num_ops", "mix_group", "repeats")),
+    ("augment.mix_group", AugmentConfig, {"mix_group": 1}),
+    ("augment.pad", AugmentConfig, {"pad": 2}),
+    ("augment.scale", AugmentConfig, {"scale": (0.5, 1.0), "crop": "pad"}),
+    ("augment.magnitude", AugmentConfig, {"magnitude": 5.0, "policy": "three_augment"}),
+    ("augment.mix_probability", AugmentConfig, {"mix_probability": 0.5}),
+    ("augment.mix_group", AugmentConfig, {"mix_group": 4}),
+    ("augment.mix_probability", AugmentConfig, {"mix_probability": 0.0, "mixup_alpha": 0.1}),
+    ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.3, "mixup_alpha": 0.1}),
+    ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.0, "mixup_alpha": 0.1, "cutmix_alpha": 1.0}),
+    ("optim.lr", OptimConfig, {"lr": 0.0}),
+    ("optim.clip_norm", OptimConfig, {"clip_norm": 0.0}),
+    *(("optim." + name, OptimConfig, {name: -0.1}) for name in ("weight_decay", "warmup_epochs", "min_lr")),
+    ("optim.min_lr", OptimConfig, {"lr": 0.1, "min_lr": 0.2}),
+    ("optim.betas", OptimConfig, {"betas": (0.9, 1.0)}),
+    ("optim.betas", OptimConfig, {"betas": (-0.5, 0.9)}),
+    ("optim.momentum", OptimConfig, {"momentum": 1.0}),
+    ("optim.momentum", OptimConfig, {"betas": (0.5, 0.9), "momentum": -0.5}),
+    ("optim.layer_decay", OptimConfig, {"layer_decay": 0.0}),
+    ("distill.weight", DistillConfig, {"weight": 0.0}),
+    ("distill.temperature", DistillConfig, {"temperature": 0.0}),
+    *(
+        ("train." + name, TrainConfig, {name: 0})
+        for name in ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps")
+    ),
+    ("train.label_smoothing", TrainConfig, {"label_smoothing": 1.0}),
+    ("train.ema_decay", TrainConfig, {"ema_decay": 1.0}),
+    ("data.batch_size", RunConfig, {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}),
+    (
+        "data.batch_size",
+        RunConfig,
+        {"data": DataConfig(batch_size=12), "augment": AugmentConfig(mixup_alpha=0.1, mix_group=8)},
+    ),
+    ("seed", RunConfig, {"seed": -1}),
+    ("optim.warmup_epochs", RunConfig, {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)}),
+]
+
+
+def attempt(kind: type, values: dict[str, Any]) -> str:
+    with pytest.raises(ValueError, match=" is not valid: ") as caught:
+        kind(**values)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "values"), BROKEN, ids=[f"{name}-{index}" for index, (name, *_) in enumerate(BROKEN)]
+)
+def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values: dict[str, Any]) -> None:
+    message = attempt(kind, values)
+    assert message.startswith(f"{name}: ")
+    assert "\n" not in message
+
+
+def test_every_rule_in_the_module_is_broken_here() -> None:
+    """The lines that call `check` and its kin are the lines from which the errors above were raised."""
+    source = inspect.getsource(vit.config).splitlines()
+    rules = {
+        number
+        for number, line in enumerate(source, 1)
+        if ("check(" in line or "_check_rate(" in line or "_check_positive(" in line or "raise " in line)
+        and not line.lstrip().startswith("def ")
+    }
+    reached = {line for _, kind, values in BROKEN for line in _lines_that_raised(kind, values)}
+    missed = {number: source[number - 1].strip() for number in rules - reached}
+    assert not missed
+
+
+def _lines_that_raised(kind: type, values: dict[str, Any]) -> set[int]:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        kind(**values)
+    lines = set()
+    trace = caught.value.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == vit.config.__file__:
+            lines |= {trace.tb_lineno, _first_line_of_statement(trace.tb_frame, trace.tb_lasti)}
+        trace = trace.tb_next
+    return lines
+
+
+def _first_line_of_statement(frame: FrameType, instruction: int) -> int:
+    """A call over several lines is reported at its first."""
+    positions = list(frame.f_code.co_positions())[instruction // 2]
+    assert positions[0] is not None
+    return positions[0]
+
+
+def test_defaults_are_valid() -> None:
+    for kind in (
+        ViTConfig,
+        ResNetConfig,
+        ModelConfig,
+        DataConfig,
+        AugmentConfig,
+        OptimConfig,
+        DistillConfig,
+        TrainConfig,
+    ):
+        kind()
+    assert RunConfig().data.preprocessing((3, 5)).image_size == (3, 5)
+
+
+def test_the_message_offers_what_is_near() -> None:
+    assert "nearest image sizes are 224 or 240" in attempt(ViTConfig, {"image_size": (225, 224)})
+    assert "the nearest that does is 16" in attempt(ViTConfig, {"width": 16, "num_heads": 32})
+    assert nearest("adam", ["adamw", "sgd"]) == "did you mean 'adamw'?"
+    assert nearest("zzz", ["sgd", "adamw"]) == "choose from adamw, sgd"
+
+
+def test_sizes() -> None:
+    config = ViTConfig(image_size=(32, 48), patch_size=(8, 16), num_registers=3, distillation_token=True)
+    assert config.grid_size == (4, 3)
+    assert config.num_prefix_tokens == 5
+
+
+def test_mixing_needs_an_alpha_and_a_probability() -> None:
+    assert not AugmentConfig().mixes
+    assert AugmentConfig(cutmix_alpha=1.0).mixes
+    assert AugmentConfig(mixup_alpha=0.1, mix_probability=0.5).mixes
+
+
+def test_this_room_needs_no_torch() -> None:
+    imported = {
+        name for name, module in vars(vit.config).items() if inspect.ismodule(module) and module in sys.modules.values()
+    }
+    assert imported == {"difflib"}

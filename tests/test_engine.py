@@ -1,0 +1,91 @@
+"""Where the work runs: what a device cannot do is refused, never replaced."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from accelerate.utils import DistributedType
+
+from vit import engine
+from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "ACCELERATE_USE_FSDP"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_accelerator_is_what_was_asked_for() -> None:
+    for precision, name in (("fp32", "no"), ("bf16", "bf16"), ("fp32", "no")):
+        accelerator = make_accelerator("cpu", precision)
+        assert accelerator.device.type == "cpu"
+        assert accelerator.mixed_precision == name
+        assert accelerator.num_processes == 1
+
+
+def test_auto_is_bf16_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fast, expected in ((True, "bf16"), (False, "fp32")):
+        monkeypatch.setattr(engine, "has_fast_bf16", lambda _, fast=fast: fast)
+        assert choose_precision("cpu", "auto") == expected
+
+
+def test_has_fast_bf16_asks_the_processor() -> None:
+    expected = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    assert has_fast_bf16("cpu") == expected
+    assert not has_fast_bf16("mps")
+
+
+def test_half_precision_on_a_cpu_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.precision: 'fp16' is not computed on a CPU"):
+        make_accelerator("cpu", "fp16")
+
+
+def test_the_launchers_precision_counts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert choose_precision("cpu", "auto") == "bf16"
+    assert choose_precision("cpu", "bf16") == "bf16"
+    with pytest.raises(ValueError, match=r"train.precision: 'fp32' contradicts the launcher's --mixed_precision bf16"):
+        choose_precision("cpu", "fp32")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ValueError, match="fp16"):
+        choose_precision("cpu", "auto")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert choose_precision("cpu", "bf16") == "bf16"
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=f"device: '{device}' is not on this machine; it has auto, cpu"):
+        make_accelerator(device)
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="device: 'tpu' is not valid: choose from auto, cpu, cuda, mps"):
+        make_accelerator("tpu")
+
+
+def test_a_device_that_the_launcher_forbids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ValueError, match="device: 'cuda' contradicts the launcher's --cpu"):
+        make_accelerator("cuda")
+
+
+def test_sharding_that_would_become_plain_data_parallel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnCpu:
+        device = torch.device("cpu")
+        distributed_type = DistributedType.MULTI_CPU
+
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="FSDP was asked for, but cpu would run it as plain data parallel"):
+        engine._check_distribution(OnCpu())
+    OnCpu.distributed_type = DistributedType.FSDP
+    engine._check_distribution(OnCpu())
+
+
+def test_gathering_in_one_process_is_the_identity() -> None:
+    values = torch.arange(3)
+    assert gather_uneven(make_accelerator("cpu", "fp32"), values) is values

@@ -1,0 +1,107 @@
+"""Random numbers that are a function of where a sample stands, and are nevertheless random."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from vit.randomness import SampleRandom
+
+MANY = 20_000
+
+
+def streams(count: int = MANY, seed: int = 0, epoch: int = 0) -> SampleRandom:
+    return SampleRandom.at(seed, epoch, torch.arange(count))
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    return float(np.corrcoef(a.flatten().numpy(), b.flatten().numpy())[0, 1])
+
+
+def test_the_hash_is_splitmix64() -> None:
+    """First numbers of SplitMix64 from state 0 and from 1234567 (Vigna's splitmix64.c)."""
+    from vit.randomness import _scramble
+
+    first = _scramble(torch.tensor([0, 1234567]))
+    assert [int(bits) % 2**64 for bits in first] == [0xE220A8397B1DCDAF, 6457827717110365317]
+
+
+def test_uniform_is_uniform() -> None:
+    numbers = streams().uniform().double().numpy()
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert stats.kstest(numbers, "uniform").pvalue > 1e-3
+    within = streams(1).uniform(MANY).double().numpy()[0]
+    assert stats.kstest(within, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (streams().uniform(), streams(seed=1).uniform()),
+        (streams().uniform(), streams(epoch=1).uniform()),
+        (streams(epoch=1).uniform(), streams(seed=1).uniform()),
+        (streams().uniform(), streams().fork("a").uniform()),
+        (streams().fork("a").uniform(), streams().fork("b").uniform()),
+        (streams().fork(0).uniform(), streams().fork(1).uniform()),
+        (streams().fork("a").fork("b").uniform(), streams().fork("b").fork("a").uniform()),
+        (streams().uniform(2)[:, 0], streams().uniform(2)[:, 1]),
+        (streams().uniform()[:-1], streams().uniform()[1:]),
+    ],
+    ids=["seeds", "epochs", "seed for epoch", "fork", "names", "numbers", "order of forks", "draws", "neighbours"],
+)
+def test_streams_are_independent(one: Tensor, other: Tensor) -> None:
+    assert abs(correlation(one, other)) < 4 / MANY**0.5
+    assert not torch.equal(one, other)
+
+
+def test_the_same_place_gives_the_same_numbers() -> None:
+    assert torch.equal(streams(7).fork("a").uniform(3), streams(7).fork("a").uniform(3))
+
+
+@given(st.permutations(list(range(12))), st.integers(1, 11))
+def test_division_and_order_change_nothing(positions: list[int], cut: int) -> None:
+    whole = streams(12).fork("a").uniform(2, 3)
+    order = torch.tensor(positions)
+    parts = [SampleRandom.at(0, 0, part).fork("a").uniform(2, 3) for part in (order[:cut], order[cut:])]
+    assert torch.equal(torch.cat(parts), whole[order])
+
+
+def test_more_draws_extend_the_fewer() -> None:
+    assert torch.equal(streams(3).uniform(5)[:, :2], streams(3).uniform(2))
+
+
+def test_shapes_and_an_empty_batch() -> None:
+    random = streams(3)
+    assert random.uniform().shape == (3,)
+    assert random.uniform(2, 5).shape == (3, 2, 5)
+    assert random.integers(4, 2).dtype == torch.int64
+    assert random.normal(2).dtype == torch.float32
+    assert random.beta(0.2, 2).shape == (3, 2)
+
+
+def test_integers_are_even_and_below_the_bound() -> None:
+    counts = torch.bincount(streams().integers(7), minlength=7)
+    assert counts.shape == (7,)
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_normal_is_normal() -> None:
+    numbers = streams().normal().double().numpy()
+    assert np.isfinite(numbers).all()
+    assert stats.kstest(numbers, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 3.0])
+def test_beta_is_beta(alpha: float) -> None:
+    numbers = streams().beta(alpha).double().numpy()
+    assert ((numbers >= 0) & (numbers <= 1)).all()
+    assert abs(numbers.mean() - 0.5) < 0.015
+    assert abs(numbers.var() - 1 / (4 * (2 * alpha + 1))) < 0.01
+    levels = np.linspace(0.1, 0.9, 9)
+    np.testing.assert_allclose(np.quantile(numbers, levels), stats.beta(alpha, alpha).ppf(levels), atol=0.02)
