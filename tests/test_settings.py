@@ -147,7 +147,7 @@ MISTAKES = {
         ["--zzz", "1"],
         r"--zzz: there is no such setting; choose from augment, data, device, distill, model",
     ),
-    "nothing near in a section": (["--distill.qqqqqqqqqqqqqqqqqqqqqqqq", "1"], r"choose from distill\.kind, distill\.teacher"),
+    "nothing near in a section": (["--distill.qqqqqqqqqqqq", "1"], r"choose from distill\.kind, distill\.teacher"),
     "wrong type": (["--train.epochs", "many"], r"train\.epochs: 'many' is not valid: it must be int"),
     "fraction for a count": (["--data.batch_size", "2.5"], r"data\.batch_size: '?2\.5'? is not valid"),
     "wrong choice": (["--optim.name", "adam"], r"optim\.name: 'adam' is not valid: it must be one of 'adamw', 'sgd'"),

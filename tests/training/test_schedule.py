@@ -1,0 +1,62 @@
+"""The learning rate against values by hand, and its independence of how images are divided into steps."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from vit.config import OptimConfig
+from vit.training.schedule import learning_rate
+
+EPOCH, TOTAL = 100, 1000
+
+
+def rate(images: int, **settings: object) -> float:
+    return learning_rate(images, TOTAL, EPOCH, OptimConfig(lr=0.4, **settings))  # type: ignore[arg-type]
+
+
+def test_warm_up_is_linear_from_zero() -> None:
+    assert [rate(images, warmup_epochs=2) for images in (0, 50, 100, 150, 200)] == pytest.approx(
+        [0, 0.1, 0.2, 0.3, 0.4]
+    )
+
+
+def test_cosine() -> None:
+    assert rate(0) == 0.4
+    assert rate(250) == pytest.approx(0.2 * (1 + math.sqrt(0.5)))
+    assert rate(500) == pytest.approx(0.2)
+    assert rate(1000) == pytest.approx(0, abs=1e-12)
+    assert rate(600, warmup_epochs=2, min_lr=0.1) == pytest.approx(0.25)
+    assert rate(1000, min_lr=0.1) == pytest.approx(0.1)
+
+
+def test_linear() -> None:
+    assert [rate(images, schedule="linear") for images in (0, 250, 500, 1000)] == pytest.approx([0.4, 0.3, 0.2, 0])
+    assert rate(600, schedule="linear", warmup_epochs=2, min_lr=0.1) == pytest.approx(0.25)
+
+
+def test_constant() -> None:
+    assert {rate(images, schedule="constant") for images in (0, 1, 999, 1000)} == {0.4}
+    assert rate(50, schedule="constant", warmup_epochs=1) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_nothing_rises_after_the_warm_up_or_goes_below_the_least(schedule: str) -> None:
+    rates = [rate(images, schedule=schedule, warmup_epochs=1.5, min_lr=0.01) for images in range(150, 1001, 10)]
+    assert rates[0] == pytest.approx(0.4)
+    assert all(a >= b >= 0.01 - 1e-12 for a, b in pairwise(rates))
+
+
+def test_warm_up_that_lasts_the_whole_run() -> None:
+    assert rate(999, warmup_epochs=10) == pytest.approx(0.4 * 0.999)
+    assert math.isfinite(rate(1000, warmup_epochs=10))
+
+
+def test_the_rate_at_an_image_is_the_same_for_any_batch() -> None:
+    curves = {
+        batch: {images: rate(images, warmup_epochs=1) for images in range(0, TOTAL, batch)} for batch in (10, 20, 50)
+    }
+    for batch, curve in curves.items():
+        assert all(curves[10][images] == value for images, value in curve.items()), batch
