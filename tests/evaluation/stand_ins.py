@@ -24,11 +24,15 @@ class Loader:
         self.broken = set(broken)
         self.num_broken = sum(place % world_size == rank for place in broken)
         self.batch_size = batch_size
+        self.batches = None
 
     def __len__(self) -> int:
         return math.ceil(len(self.mine) / self.batch_size)
 
     def __iter__(self) -> Iterator[SimpleNamespace]:
+        yield from self.batches or self._made_up()
+
+    def _made_up(self) -> Iterator[SimpleNamespace]:
         for start in range(0, len(self.mine), self.batch_size):
             chunk = self.mine[start : start + self.batch_size]
             places = torch.tensor([place for place in chunk if place not in self.broken], dtype=torch.int64)

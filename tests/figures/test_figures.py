@@ -11,8 +11,9 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.figure import Figure
 
 from vit.figures.confusion_matrix import confusion_matrix
-from vit.figures.learning_curves import CONVENTIONS, learning_curves, schedule
+from vit.figures.learning_curves import CONVENTIONS, learning_curves
 from vit.figures.reliability import reliability
+from vit.figures.schedule import schedule
 from vit.figures.style import save_figure
 
 STEP = {"step": 1, "images_seen": 64, "train.loss": 2.0, "train.accuracy": 0.25, "lr": 1e-3}

@@ -20,13 +20,13 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit.config import ResNetConfig, ViTConfig
+from vit.config import ViTConfig
 from vit.evaluation.evaluate import evaluating
 from vit.models import Classifier, build_model
 from vit.randomness import SampleRandom
 
 OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
-Precision = Literal["fp32", "bf16", "fp16"]
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BYTES = 4  # parameters, their gradients and the optimizer's moments are float32 under autocast
 
 
@@ -73,50 +73,55 @@ def images_per_second(
 
 
 def training_memory(
-    config: ViTConfig | ResNetConfig,
-    batch_size: int,
+    model: Classifier,
+    image_size: tuple[int, int],
     *,
+    batch_size: int,
     optimizer: OptimizerName = "adamw",
-    precision: Precision = "fp32",
-    device_type: str = "cpu",
+    precision: str = "fp32",
+    ema: bool = False,
     gradient_checkpointing: bool = False,
-    freeze_backbone: bool = False,
-    average: bool = False,
+    device_type: str = "cpu",
 ) -> dict[str, int]:
-    """Bytes of `weights`, `gradients`, `optimizer`, `average` (EMA), `activations`, and their `total`, in one process.
+    """Bytes of `weights`, `gradients`, `optimizer`, `ema` weights and `activations`, in one process.
 
-    `batch_size` is the micro-batch of the process. The first four are exact. Activations are what autograd keeps for
-    the backward pass of model and cross-entropy, measured by a pass on fake CPU tensors (exact for a ViT on a CPU,
-    a percent off for a ResNet; on other devices up to what their kernels keep). Not in it: temporaries of kernels and of the augmentation, the data, and
-    the allocator's own slack, so the real peak is higher.
+    `batch_size` is the micro-batch of the process; frozen parameters have neither gradient nor optimizer state. The
+    first four are exact. Activations are what autograd keeps for the backward pass of model and cross-entropy, measured
+    by a pass on fake CPU tensors: exact for a ViT on a CPU, a percent off for a ResNet, on other devices up to what
+    their kernels keep. Not in it: temporaries of kernels and of the augmentation, the data, and the allocator's own
+    slack, so the real peak is higher.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    if isinstance(config, ViTConfig) and config.backend == "auto" and device_type != "cpu":
-        config = replace(config, backend="sdpa")
-    with torch.device("meta"):
-        model = build_model(config)
+    twin = _unallocated(model, image_size, device_type)
+    twin.gradient_checkpointing = gradient_checkpointing
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model.to_empty(device="cpu")  # fake: nothing is allocated
-        model.gradient_checkpointing = gradient_checkpointing
-        if freeze_backbone:
-            heads = tuple(f"{name}." for name in model.head_names())
-            for name, parameter in model.named_parameters():
-                parameter.requires_grad_(name.startswith(heads))
-        activations = activation_memory(model, config.image_size, batch_size, precision=precision)
+        twin.to_empty(device="cpu")  # fake: nothing is allocated
+        activations = activation_memory(twin, image_size, batch_size, precision=precision)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    sizes = {
+    return {
         "weights": sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
         "gradients": _BYTES * trained,
         "optimizer": _BYTES * _optimizer_numbers(model, optimizer),
-        "average": _BYTES * count_parameters(model) if average else 0,
+        "ema": _BYTES * count_parameters(model) if ema else 0,
         "activations": activations,
     }
-    return {**sizes, "total": sum(sizes.values())}
+
+
+def _unallocated(model: Classifier, image_size: tuple[int, int], device_type: str) -> Classifier:
+    """The same model on the meta device, frozen where it is, with the attention that `device_type` would choose."""
+    config = replace(model.config, image_size=image_size)
+    if isinstance(config, ViTConfig) and config.backend == "auto" and device_type != "cpu":
+        config = replace(config, backend="sdpa")
+    with torch.device("meta"):
+        twin = build_model(config)
+    for mine, theirs in zip(twin.parameters(), model.parameters(), strict=True):
+        mine.requires_grad_(theirs.requires_grad)
+    return twin
 
 
 def activation_memory(
-    model: Classifier, image_size: tuple[int, int], batch_size: int, *, precision: Precision = "fp32"
+    model: Classifier, image_size: tuple[int, int], batch_size: int, *, precision: str = "fp32"
 ) -> int:
     """Bytes that autograd keeps between the forward and the backward pass of a training step, each storage once.
 
@@ -134,12 +139,11 @@ def activation_memory(
             kept.append(tensor.detach())
         return tensor
 
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     device = next(model.parameters()).device
     images = torch.rand(batch_size, 3, *image_size, device=device)
     rng = SampleRandom.at(0, 0, torch.arange(batch_size, device=device))
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        with torch.autocast(device.type, dtype, enabled=precision != "fp32"):
+        with torch.autocast(device.type, _DTYPES[precision], enabled=precision != "fp32"):
             logits = model.train()(images, rng=rng)
         targets = torch.zeros_like(logits, dtype=torch.float32)
         nn.functional.cross_entropy(logits.float(), targets)

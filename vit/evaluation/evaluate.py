@@ -69,7 +69,6 @@ def predict(
     )
 
 
-@torch.inference_mode()
 def collect(
     model: nn.Module,
     compute: Callable[[Tensor], Tensor],
@@ -92,10 +91,8 @@ def collect(
         for batch in loader:
             if len(batch.labels) == 0:  # every image of it is broken
                 continue
-            images = normalize(
-                batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing
-            )
-            with autocast():
+            images = normalize(batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing)
+            with torch.inference_mode(), autocast():
                 output = compute(images)
             _check_width(output, width)
             outputs.append(output.float())
@@ -109,9 +106,7 @@ def collect(
     return found[order], true[order], answers[order]
 
 
-def check_seen_once(
-    indices: Tensor, loader: EvalLoader, *, device: torch.device, gather: Gather = one_process
-) -> int:
+def check_seen_once(indices: Tensor, loader: EvalLoader, *, device: torch.device, gather: Gather = one_process) -> int:
     """Number of broken samples over all processes. AssertionError: some sample is missing or doubled."""
     num_broken = int(gather(torch.tensor([loader.num_broken], device=device)).sum())
     values, times = indices.unique(return_counts=True)

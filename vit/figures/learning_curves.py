@@ -64,17 +64,6 @@ def learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def schedule(images_seen: Sequence[float], lr: Sequence[float]) -> Figure:
-    """The learning rate that a run will have, against images seen."""
-    with style():
-        figure = empty_figure(5.0, 2.8)
-        axes = figure.add_subplot()
-        axes.set_title("learning rate")
-        _draw(axes, np.asarray(images_seen), np.asarray(lr), PURPLE, None, noisy=False)
-        _finish(axes, "learning rate", "images_seen")
-    return figure
-
-
 def _has(history: Sequence[Mapping[str, Any]], key: str) -> bool:
     return any(_number(record.get(key)) is not None for record in history)
 
