@@ -34,7 +34,7 @@ def build_optimizers(model: Classifier, config: OptimConfig, fast_bf16: bool = F
         dtype = torch.bfloat16 if fast_bf16 else torch.float32
         optimizers.append(Muon(hidden, lr=config.lr, momentum=config.momentum, work_dtype=dtype))
     if rest:
-        optimizers.append(torch.optim.AdamW(rest, lr=config.lr, betas=config.betas))
+        optimizers.append(torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, fused=True))
     return optimizers
 
 
@@ -50,12 +50,13 @@ def parameter_groups(optimizers: list[Optimizer]) -> Iterator[dict[str, Any]]:
 
 def _plain(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0)
+        nesterov = config.momentum > 0
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=nesterov, fused=True)
     if config.name == "lamb":
         from timm.optim import Lamb
 
         return Lamb(groups, lr=config.lr, betas=config.betas, max_grad_norm=None)
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
 def _groups(model: Classifier, named: list[tuple[str, nn.Parameter]], config: OptimConfig) -> list[dict[str, Any]]:

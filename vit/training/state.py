@@ -123,11 +123,12 @@ def _load_optimizer_state(
         bare = _bare(optimizer)
         for index, group in enumerate(bare.param_groups):
             if f"{number}/{index}" in entries:
-                group["step"] = int(entries[f"{number}/{index}"]["step"])
+                step = entries[f"{number}/{index}"]["step"]
+                group["step"] = step.clone() if step.is_floating_point() else int(step)  # as timm's release has it
             for parameter in group["params"]:
                 saved = entries.get(names[parameter], {})
                 if saved:
-                    bare.state[parameter] = {key: _place(key, value, parameter) for key, value in saved.items()}
+                    bare.state[parameter] = {key: _place(key, value, parameter, group) for key, value in saved.items()}
 
 
 def _bare(optimizer: Optimizer) -> Optimizer:
@@ -135,6 +136,7 @@ def _bare(optimizer: Optimizer) -> Optimizer:
     return getattr(optimizer, "optimizer", optimizer)
 
 
-def _place(key: str, value: Tensor, parameter: Tensor) -> Tensor:
-    """Step counters stay on the CPU, where torch's optimizers keep them; the rest goes to the parameter's device."""
-    return value.clone() if key == "step" else value.to(parameter.device, copy=True)
+def _place(key: str, value: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+    """On the parameter's device, except for the step counters of an optimizer that is not fused: torch's stay behind."""
+    stays = key == "step" and not group.get("fused")
+    return value.clone() if stays else value.to(parameter.device, copy=True)
