@@ -109,7 +109,7 @@ class TrainLoader:
         world_size: int = 1,
     ) -> None:
         assert 0 <= rank < world_size
-        self._split, self._config, self._seed, self._rank = split, config, seed, rank
+        self.split, self._config, self._seed, self._rank = split, config, seed, rank
         self._image_size = image_size
         self._repeats = augment.repeats
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
@@ -125,7 +125,7 @@ class TrainLoader:
 
     @property
     def images_per_epoch(self) -> int:
-        return len(self._split)
+        return len(self.split)
 
     @property
     def num_broken(self) -> int:
@@ -137,7 +137,7 @@ class TrainLoader:
 
         ValueError names a broken image where `data.on_broken_image` is 'fail'.
         """
-        order = epoch_order(self._seed, epoch, len(self._split), self._repeats)
+        order = epoch_order(self._seed, epoch, len(self.split), self._repeats)
         steps = range(start_step, self.steps_per_epoch)
         decoded = self._decode(order[self._held(step, chunk)] for step in steps for chunk in self._micro_batches)
         for step in steps:
@@ -156,28 +156,28 @@ class TrainLoader:
         if self._kept is not None:
             return map(self._kept.select, chunks)
         assert self._stream is not None
-        return self._stream.decode(self._split.indices[rows].tolist() for rows in chunks)
+        return self._stream.decode(self.split.indices[rows].tolist() for rows in chunks)
 
     def _prepare(self) -> None:
-        size = canvas_size(self._split, self._config, self._image_size)
-        decoder = CanvasDecoder(self._split.source, size, self._config.interpolation)
+        size = canvas_size(self.split, self._config, self._image_size)
+        decoder = CanvasDecoder(self.split.source, size, self._config.interpolation)
         workers = self._config.workers
-        if decoded_bytes(len(self._split), size) <= self._config.cache_gib * _GIB:
+        if decoded_bytes(len(self.split), size) <= self._config.cache_gib * _GIB:
             report, quiet = self._broken.report, self._rank > 0
-            indices = self._split.indices
+            indices = self.split.indices
             self._kept = decode_all(decoder, indices, workers=workers, report=report, quiet=quiet)
         else:
             self._stream = ImageStream(decoder, workers)
 
     def _batch(self, step: int, chunk: int, order: Tensor, decoded: Decoded) -> TrainBatch:
         positions = self._held(step, chunk)
-        indices = self._split.indices[order[positions]]
+        indices = self.split.indices[order[positions]]
         weights = torch.full(positions.shape, 1.0 if self._plan.chunk(step, chunk) else 0.0)
         weights[list(decoded.broken)] = 0.0
         self._broken.report(decoded.broken.values())
         return TrainBatch(
             images=decoded.images,
-            labels=self._split.source.labels[indices],
+            labels=self.split.source.labels[indices],
             positions=positions,
             indices=indices,
             weights=weights,

@@ -51,21 +51,26 @@ _FREE_TO_CHANGE = frozenset(
 """Settings that may differ when a run is continued: they change speed and places, not what is computed."""
 
 
-def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
-    """Make the run folder and write `config.yaml`. ValueError if it holds a run that this one would overwrite."""
+def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progress:
+    """Make the run folder, write `config.yaml` and say where the run begins.
+
+    ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
+    """
     run = session.run
     if not resume and holds_checkpoints(run):
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume or choose another folder"
         )
+    progress = load_session(session) if resume else Progress()
     if session.is_main:
         run.mkdir(parents=True, exist_ok=True)
         (run / "config.yaml").write_text(dump_run_config(session.config, origins))
-        if not resume:
-            (run / "metrics.jsonl").write_text("")
+        rewind_metrics(run, progress.step)
+        discard_after(run, progress.step)
     session.accelerator.wait_for_everyone()
     if session.config.train.tensorboard:
         session.accelerator.init_trackers("tensorboard")
+    return progress
 
 
 def save_session(session: Session, progress: Progress) -> Path | None:
@@ -86,20 +91,14 @@ def load_session(session: Session) -> Progress:
     path = last_checkpoint(session.run)
     if path is None:
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
-        if session.is_main:
-            rewind_metrics(session.run, 0)
         return Progress()
     checkpoint = read_checkpoint(path)
     _check_same(session, checkpoint.state, path)
     scatter_tensors(session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    progress = progress_from(checkpoint.state)
-    if session.is_main:
-        rewind_metrics(session.run, progress.step)
-        discard_after(session.run, progress.step)
     session.accelerator.wait_for_everyone()
-    return progress
+    return progress_from(checkpoint.state)
 
 
 def _state(session: Session, progress: Progress) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast
 from torch import Tensor
 from tqdm import tqdm
 
@@ -25,12 +26,12 @@ from vit.data.loading import Step, TrainBatch
 from vit.evaluation.evaluate import predict
 from vit.evaluation.metrics import classification_metrics
 from vit.runs import append_metrics
-from vit.training.checkpoints import load_session, save_session, start_run
+from vit.training.checkpoints import save_session, start_run
 from vit.training.finish import finish
 from vit.training.interruption import Stopped, StopRequest
 from vit.training.optim import set_learning_rate
 from vit.training.schedule import learning_rate
-from vit.training.setup import Session, prepare
+from vit.training.setup import Session, prepare, set_training_mode
 from vit.training.state import Progress
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,7 @@ def train(
     checkpoint stands.
     """
     session = prepare(config, run)
-    start_run(session, resume, origins or {})
-    progress = load_session(session) if resume else Progress()
+    progress = start_run(session, resume, origins or {})
     with StopRequest() as stop, _progress_bar(session, progress) as bar:
         while progress.epoch < config.train.epochs:
             _train_epoch(session, progress, stop, bar)
@@ -65,10 +65,10 @@ def train(
 
 
 def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: Any) -> None:
-    session.model.train()
+    set_training_mode(session.model)
     config = session.config.train
+    started = time.perf_counter()
     for step in session.train_loader.epoch(progress.epoch, start_step=progress.step_in_epoch):
-        started = time.perf_counter()
         rate = learning_rate(
             progress.images_seen,
             session.total_images,
@@ -77,9 +77,9 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
         )
         set_learning_rate(session.optimizers, rate)
         totals = train_step(session, progress, step, stop)
-        _count(progress, step, totals, time.perf_counter() - started)
         if session.average is not None:
-            session.average.update(session.bare_model, progress.step)
+            session.average.update(session.bare_model, progress.step + 1)
+        _count(progress, step, totals, time.perf_counter() - started)
         if progress.step % config.log_every_steps == 0:
             _log_window(session, progress, rate, bar)
         bar.update(1)
@@ -89,6 +89,7 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
             save_session(session, progress)
         if not last_of_epoch:
             _leave_if_asked(session, progress, totals[2:], saved=due)
+        started = time.perf_counter()  # what is logged and saved is not training; waiting for images is
 
 
 def train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
@@ -185,11 +186,22 @@ def _evaluate(session: Session, progress: Progress) -> dict[str, float]:
     due = (progress.epoch + 1) % session.config.train.evaluate_every_epochs == 0
     if not due and progress.epoch + 1 < session.config.train.epochs:
         return {}
+    _share_statistics(session)
     metrics = {f"val.{name}": value for name, value in _validate(session).items()}
     if session.average is not None:
         with session.average.applied_to(session.bare_model):
             metrics |= {f"ema.val.{name}": value for name, value in _validate(session).items()}
     return metrics
+
+
+def _share_statistics(session: Session) -> None:
+    """BatchNorm's statistics differ between processes; those of the main one are saved, so they are evaluated too."""
+    if session.accelerator.num_processes == 1:
+        return
+    buffers = dict(session.bare_model.named_buffers())
+    averaged = {} if session.average is None else session.average.tensors
+    for tensor in (*buffers.values(), *(averaged[name] for name in buffers if name in averaged)):
+        broadcast(tensor)
 
 
 def _validate(session: Session) -> dict[str, float]:

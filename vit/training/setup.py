@@ -83,10 +83,12 @@ def prepare(config: RunConfig, run: Path) -> Session:
     """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured."""
     accelerator = make_accelerator(config.device, config.train.precision, **_trackers(config, run))
     _check_precision(config, accelerator)
-    train_split, val_split = open_training(config.data)
+    with accelerator.main_process_first():  # it downloads, where that is asked for
+        train_split, val_split = open_training(config.data)
     class_names = train_split.source.class_names
     torch.manual_seed(config.seed)
     loaded = load_model(config.model, num_classes=len(class_names))
+    _check_class_names(config.model, loaded, class_names)
     preprocessing = _preprocessing(config, loaded)
     model = loaded.model
     _freeze(model, config.model)
@@ -97,7 +99,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
         Augment(config.augment, preprocessing, len(class_names)),
         config.train,
         config.seed,
-        _teacher(config, accelerator),
+        _teacher(config, accelerator, preprocessing, class_names),
     )
     prepared, *optimizers = accelerator.prepare(model, *optimizers)
     if config.train.ema_decay is not None:
@@ -137,20 +139,27 @@ def _trackers(config: RunConfig, run: Path) -> dict[str, object]:
 
 
 def _preprocessing(config: RunConfig, loaded: LoadedModel) -> Preprocessing:
-    """The data section's, at the model's image size. Weights that were made for another mean or spread are refused."""
+    """The data section's, at the model's image size."""
     wanted = config.data.preprocessing(loaded.model.config.image_size)
-    came_with = loaded.preprocessing
-    if came_with is not None:
-        for name in ("mean", "std"):
-            theirs, ours = getattr(came_with, name), getattr(wanted, name)
-            same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
-            check(
-                same,
-                f"data.{name}",
-                ours,
-                f"{config.model.pretrained} was trained with {theirs}; set data.{name} to it",
-            )
+    _check_normalization(wanted, loaded, str(config.model.pretrained))
     return wanted
+
+
+def _check_normalization(wanted: Preprocessing, loaded: LoadedModel, name: str) -> None:
+    """Weights that were made for another mean or spread of the pixels are refused."""
+    if loaded.preprocessing is None:
+        return
+    for field in ("mean", "std"):
+        theirs, ours = getattr(loaded.preprocessing, field), getattr(wanted, field)
+        same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
+        check(same, f"data.{field}", ours, f"{name} was trained with {theirs}; set data.{field} to it")
+
+
+def _check_class_names(config: ModelConfig, loaded: LoadedModel, class_names: list[str]) -> None:
+    """As many classes, but other ones: the old head would give them the wrong meanings."""
+    same = loaded.class_names is None or config.new_head or loaded.class_names == class_names
+    rule = f"the classes of {config.pretrained} are not the data's; set model.new_head true to train a new head"
+    check(same, "model.new_head", config.new_head, rule)
 
 
 def _check_precision(config: RunConfig, accelerator: Accelerator) -> None:
@@ -171,6 +180,14 @@ def _freeze(model: Classifier, config: ModelConfig) -> None:
         parameter.requires_grad_(name.startswith(heads))
 
 
+def set_training_mode(model: nn.Module) -> None:
+    """Training mode, in which a frozen BatchNorm keeps its statistics."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and not module.weight.requires_grad:
+            module.eval()
+
+
 def _set_switches(model: Classifier, config: RunConfig) -> None:
     if config.train.gradient_checkpointing:
         rule = "a ResNet's BatchNorm would count every recomputed batch twice"
@@ -180,9 +197,19 @@ def _set_switches(model: Classifier, config: RunConfig) -> None:
         model.compile()
 
 
-def _teacher(config: RunConfig, accelerator: Accelerator) -> Teacher | None:
-    if config.distill.teacher is None:
+def _teacher(
+    config: RunConfig, accelerator: Accelerator, preprocessing: Preprocessing, class_names: list[str]
+) -> Teacher | None:
+    """The frozen teacher, which must know the student's classes and see the student's images."""
+    name = config.distill.teacher
+    if name is None:
         return None
-    loaded = load_model(ModelConfig(pretrained=config.distill.teacher), num_classes=None)
+    loaded = load_model(ModelConfig(pretrained=name))
+    known = loaded.class_names
+    num_classes = loaded.model.config.num_classes
+    rule = f"it has {num_classes} classes and the data {len(class_names)}"
+    check(num_classes == len(class_names), "distill.teacher", name, rule)
+    check(known is None or known == class_names, "distill.teacher", name, "its classes are not the data's")
+    _check_normalization(preprocessing, loaded, name)
     model = loaded.model.to(accelerator.device).eval().requires_grad_(False)
     return Teacher(model, config.distill)

@@ -1,0 +1,87 @@
+"""Several processes on one machine, joined by gloo, without starting Python anew for each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+
+def in_processes(count: int, work: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
+    """What `work(*arguments)` returns in each of `count` processes, by rank; the first failure is raised here."""
+    context = multiprocessing.get_context("fork")
+    port = _free_port()
+    receivers, processes = [], []
+    for rank in range(count):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(sender, rank, count, port, work, arguments))
+        with warnings.catch_warnings():  # the children use one thread and none of the parent's
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            process.start()
+        sender.close()
+        receivers.append(receiver)
+        processes.append(process)
+    try:
+        answers = [_answer(receiver, timeout) for receiver in receivers]
+    finally:
+        for process in processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+    for answer in answers:
+        if isinstance(answer, _Failure):
+            raise AssertionError(f"a process failed:\n{answer.trace}")
+    return answers
+
+
+class _Failure:
+    def __init__(self, trace: str) -> None:
+        self.trace = trace
+
+
+def _answer(receiver: Connection, timeout: float) -> Any:
+    if not receiver.poll(timeout):
+        return _Failure(f"no answer within {timeout} s")
+    try:
+        return receiver.recv()
+    except EOFError:
+        return _Failure("it died")
+
+
+def _child(sender: Connection, rank: int, count: int, port: int, work: Callable[..., Any], arguments: Any) -> None:
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+    }
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+    try:
+        sender.send(work(*arguments))
+    except BaseException:
+        sender.send(_Failure(traceback.format_exc()))
+        raise
+    finally:
+        sender.close()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,408 @@
+"""The loop: it learns, leaves what the run folder promises, and continues bit for bit after any stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.test_runs import assert_no_pickle
+from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
+from vit.config import RunConfig
+from vit.runs import read_metrics, verify_checkpoint
+from vit.settings import read_run_config
+from vit.training import finish as finish_module
+from vit.training import loop
+from vit.training.interruption import Stopped
+from vit.training.loop import NonFinite, train
+from vit.training.setup import prepare
+from vit.training.state import Progress
+from vit.training.tasks import Classification
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone: nothing may catch it."""
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], None]) -> None:
+    """Do something when step `number` has been computed and nothing of it is saved or logged."""
+    compute = loop.train_step
+
+    def wrapped(session: Any, progress: Progress, *rest: Any) -> Tensor:
+        totals = compute(session, progress, *rest)
+        if progress.step + 1 == number:
+            act()
+        return totals
+
+    monkeypatch.setattr(loop, "train_step", wrapped)
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], Path]:
+    """The folder of a run with these settings that nothing interrupted; each is trained once."""
+    made: dict[RunConfig, Path] = {}
+
+    def run_of(config: RunConfig) -> Path:
+        if config not in made:
+            made[config] = tmp_path_factory.mktemp("unbroken") / "run"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(finish_module, "draw_run", lambda *_: None)
+                train(config, made[config])
+        return made[config]
+
+    return run_of
+
+
+# ------------------------------------------------------------------ a whole run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunConfig]:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    config = tiny(
+        data={"fake_images": 96},
+        optim={"lr": 5e-3, "name": "muon"},
+        train={"epochs": 12, "ema_decay": 0.9, "log_every_steps": 4, "evaluate_every_epochs": 5},
+    )
+    return run, train(config, run, origins={"optim.lr": "command line"}), config
+
+
+def test_it_learns(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, summary, _ = finished
+    steps = [record for record in read_metrics(run) if "train.loss" in record]
+    assert steps[0]["train.loss"] > 0.9
+    assert steps[-1]["train.loss"] < 0.2
+    assert steps[-1]["train.accuracy"] > 0.95
+    assert summary["test.top1"] > 0.9
+
+
+def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, summary, config = finished
+    assert {path.name for path in run.iterdir()} == {
+        *("config.yaml", "metrics.jsonl", "summary.json", "README.md"),
+        *("checkpoints", "figures", "predictions"),
+    }
+    assert read_run_config(run / "config.yaml")[0] == config
+    assert read_run_config(run / "config.yaml")[1]["optim.lr"] == "command line"
+    assert json.loads((run / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    for name in ("learning_curves", "confusion_matrix"):
+        assert (run / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "conventions" in json.loads((run / "figures" / f"{name}.json").read_text())
+    assert list((run / "predictions").glob("*.npz"))
+    assert_no_pickle(run)
+
+
+def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    _, summary, _ = finished
+    promised = {
+        *("model", "dataset", "params", "gmacs", "seconds", "images_per_second", "seed", "versions"),
+        *("val.top1", "test.top1", "test.n_seen", "test.n_total"),
+    }
+    assert promised <= summary.keys()
+    assert summary["test.n_seen"] == summary["test.n_total"] == 24
+    assert 0 <= summary["test.top1"] <= 1
+    assert summary["weights"] == "ema"
+    assert summary["images_seen"] == 12 * 87
+    assert summary["steps"] == 12 * 6
+    assert [key for key, value in summary.items() if isinstance(value, (dict, list))] == ["versions"]
+
+
+def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, summary, _ = finished
+    card = (run / "README.md").read_text()
+    assert f"{summary['test.top1']:.2%} of 24 images" in card
+    assert f"{summary['params']:,}" in card
+    assert "pattern 0" in card
+
+
+def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, summary, _ = finished
+    validated = [record for record in read_metrics(run) if "val.top1" in record]
+    assert [record["epoch"] for record in validated] == [5, 10, 12]
+    best = max(validated, key=lambda record: record["ema.val.top1"])
+    assert summary["val.top1"] == best["ema.val.top1"]
+    assert summary["best.step"] == next(
+        record["step"] for record in validated if record["ema.val.top1"] == best["ema.val.top1"]
+    )
+
+
+def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, _, config = finished
+    before = (run / "config.yaml").read_text()
+    with pytest.raises(ValueError, match=r"output_dir: .* holds a run already; continue it with --resume"):
+        train(tiny(config, seed=5), run)
+    assert (run / "config.yaml").read_text() == before
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_finished_run_that_is_resumed_only_finishes(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, summary, config = finished
+    again = train(config, run, resume=True)
+    assert {key: again[key] for key in ("steps", "test.top1", "best.step")} == {
+        key: summary[key] for key in ("steps", "test.top1", "best.step")
+    }
+
+
+CHANGES = {
+    "optim.lr": {"optim": {"lr": 1e-4}},
+    "seed": {"seed": 9},
+    "model.depth": {"model": {"depth": 1}},
+    "data.batch_size": {"data": {"batch_size": 32}},
+    "train.epochs": {"train": {"epochs": 20}},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_settings_are_refused_at_resume(name: str, finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+    run, _, config = finished
+    before = (run / "config.yaml").read_text()
+    with pytest.raises(ValueError, match=rf"^{name}: .* was started with"):
+        train(tiny(config, **CHANGES[name]), run, resume=True)
+    assert (run / "config.yaml").read_text() == before, "a refused resume must not change what the run says of itself"
+
+
+def test_other_data_are_refused_at_resume(
+    finished: tuple[Path, dict[str, Any], RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _, config = finished
+    monkeypatch.setattr("vit.training.setup.fingerprint", lambda _: "other")
+    with pytest.raises(ValueError, match=r"data\.root: the images or labels are not those that"):
+        train(config, run, resume=True)
+
+
+# ------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_two_runs_of_one_seed_are_the_same_bits_and_another_seed_is_not(
+    tmp_path: Path, unbroken: Callable[[RunConfig], Path]
+) -> None:
+    config = tiny(**RANDOM, train={"ema_decay": 0.9})
+    unbroken(config)
+    torch.rand(3)
+    train(config, tmp_path / "again")
+    assert_same_bits(unbroken(config), tmp_path / "again")
+    with pytest.raises(AssertionError):
+        assert_same_bits(unbroken(config), unbroken(tiny(config, seed=1)))
+
+
+OPTIMIZERS = {
+    "adamw": {"name": "adamw"},
+    "sgd": {"name": "sgd"},
+    "sgd without momentum": {"name": "sgd", "momentum": 0.0},
+    "lamb": {"name": "lamb", "layer_decay": 0.7},
+    "muon": {"name": "muon"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_killed_in_mid_epoch_ends_with_the_same_bits(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    config = tiny(
+        **RANDOM, optim=OPTIMIZERS[name], train={"ema_decay": 0.9, "save_every_steps": 2, "log_every_steps": 4}
+    )
+    with monkeypatch.context() as patch:
+        at_step(patch, 6, kill)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "broken")
+    assert last(tmp_path / "broken").state["progress"]["step_in_epoch"] == 1
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_killed_before_and_around_its_first_save(
+    step: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    config = tiny(train={"epochs": 1, "save_every_steps": 2})
+    with monkeypatch.context() as patch:
+        at_step(patch, step, kill)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "broken")
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+@pytest.mark.usefixtures("no_figures")
+def test_damaged_checkpoints_are_passed_over(
+    damaged: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    """From the one before; where none is left, from the beginning, and the damaged ones do not outlive it."""
+    config = tiny(train={"epochs": 2, "save_every_steps": 2})
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, kill)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "broken")
+    folders = sorted((tmp_path / "broken" / "checkpoints").iterdir())
+    assert [folder.name for folder in folders] == ["step-00000002", "step-00000003"]
+    for folder in folders[-damaged:]:
+        (folder / "model.safetensors").write_bytes(b"cut short")
+    train(config, tmp_path / "broken", resume=True)
+    assert "step-00000003" in caplog.text
+    assert ("starting from the beginning" in caplog.text) == (damaged == 2)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+    for folder in (tmp_path / "broken" / "checkpoints").iterdir():
+        verify_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "step", "stops_after"),
+    [(signal.SIGTERM, 143, 1, 2), (signal.SIGINT, 130, 3, 3)],
+    ids=["SIGTERM in mid-epoch", "SIGINT at an epoch's end"],
+)
+@pytest.mark.usefixtures("no_figures")
+def test_a_signal_saves_and_the_run_continues_with_the_same_bits(
+    number: signal.Signals,
+    code: int,
+    step: int,
+    stops_after: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    config = tiny(**RANDOM, train={"ema_decay": 0.9})
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        at_step(patch, step, lambda: os.kill(os.getpid(), number))
+        with pytest.raises(
+            Stopped, match=f"by {number.name} after step {stops_after}; continue with --resume"
+        ) as stopped:
+            train(config, tmp_path / "broken")
+    assert stopped.value.exit_code == code
+    assert signal.getsignal(number) is before
+    assert last(tmp_path / "broken").state["progress"]["step"] == stops_after
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_may_change_at_resume_changes_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    config = tiny(**RANDOM)
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, kill)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "broken")
+    free = tiny(config, data={"cache_gib": 0.0, "eval_batch_size": 4}, train={"save_every_steps": 1})
+    train(free, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+# ------------------------------------------------------------------ what must not happen
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+@pytest.mark.usefixtures("no_figures")
+def test_a_number_that_is_not_finite_stops_before_the_weights_change(
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    config = tiny(train={"save_every_steps": 2, "ema_decay": 0.9})
+    compute = Classification.__call__
+    seen: list[Any] = []
+
+    def poisoned(self: Classification, model: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+        losses, correct = compute(self, model, *rest)
+        seen.append(model)
+        if len(seen) == 5:
+            bad = model.head.bias.sum() * 0
+            losses = losses + (bad * float("nan") if what == "loss" else _steep(bad))
+        return losses, correct
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "__call__", poisoned)
+        with pytest.raises(NonFinite, match=rf"the {what} is not finite at step 5 \(epoch 2, batch 2 of it") as caught:
+            train(config, tmp_path / "broken")
+    if what == "loss":
+        assert "images fake/train/" in str(caught.value)
+    kept = last(tmp_path / "broken")
+    assert kept.state["progress"]["step"] == 4
+    for name, tensor in seen[-1].state_dict().items():
+        assert torch.equal(tensor, kept.tensors["model"][name]), f"{name} changed"
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+def _steep(zero: Tensor) -> Tensor:
+    """0, with an infinite slope."""
+    return zero.abs().sqrt()
+
+
+def test_the_test_set_is_opened_after_training_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened(Exception):
+        pass
+
+    def refuse(_: Any) -> None:
+        raise Opened
+
+    monkeypatch.setattr("vit.data.images.open_test", refuse)
+    monkeypatch.setattr(finish_module, "open_test", refuse)
+    with pytest.raises(Opened):
+        train(tiny(), tmp_path)
+    progress = last(tmp_path).state["progress"]
+    assert (progress["epoch"], progress["step"]) == (2, 6)
+
+
+def test_the_same_gradient_however_a_step_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(**RANDOM)
+    whole = gradients(config, tmp_path, monkeypatch)
+    for parts in (2, 4):
+        divided = gradients(tiny(config, train={"accumulation_steps": parts}), tmp_path, monkeypatch)
+        assert_close(divided, whole)
+
+
+def gradients(config: RunConfig, run: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> list[dict[str, Tensor]]:
+    """The gradients of every step of the first epoch, the ragged last included, all from the first weights."""
+    patch = monkeypatch or pytest.MonkeyPatch()
+    session = prepare(tiny(config, optim={"name": "sgd", "momentum": 0.0, "lr": 1e-30, "weight_decay": 0.0}), run)
+    found = []
+
+    def record(session: Any) -> float:
+        named = session.bare_model.named_parameters()
+        found.append({name: parameter.grad.clone() for name, parameter in named})
+        return 1.0
+
+    with patch.context() as within, loop.StopRequest() as stop:
+        within.setattr(loop, "_clip", record)
+        session.model.train()
+        for step in session.train_loader.epoch(0):
+            loop.train_step(session, Progress(), step, stop)
+    return found
+
+
+def assert_close(ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> None:
+    assert len(ours) == len(theirs) == 3
+    for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        for name, gradient in other.items():
+            error = (one[name] - gradient).norm()
+            assert error <= 2e-6 + 1e-5 * gradient.norm(), f"step {step}, {name}: {error}"
