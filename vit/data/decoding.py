@@ -40,15 +40,15 @@ class BrokenImage(Exception):
 def to_rgb(image: Image.Image) -> Image.Image:
     """Grey, palette, CMYK, 16-bit and transparent images as 8-bit RGB; transparency is dropped, not blended.
 
-    A float image raises ValueError: its range of brightness is unknown.
+    A float or 32-bit image raises ValueError: its range of brightness is unknown.
     """
     if image.mode == "RGB":
         image.load()
         return image
-    if image.mode == "F":
-        raise ValueError("float pixels have no defined range")
-    if image.mode.startswith("I"):  # PIL would clip 16 bits to 255: all white
-        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("F", "I"):
+        raise ValueError(f"pixels of mode {image.mode!r} have no defined range")
+    if image.mode.startswith("I;16"):  # PIL would clip 16 bits to 255: all white
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")

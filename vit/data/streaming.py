@@ -7,10 +7,12 @@ of epochs, steps or weights.
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -154,6 +156,7 @@ class ImageStream:
         self._chunks = _Chunks()
         self._loader: DataLoader[Decoded] | None = None
         self._pass: Iterator[Decoded] | None = None
+        self._closing = torch.zeros(1, dtype=torch.uint8).share_memory_()
         if workers:
             _streams.add(self)
             self._loader = DataLoader(
@@ -162,7 +165,7 @@ class ImageStream:
                 sampler=self._chunks,
                 num_workers=workers,
                 collate_fn=_unchanged,
-                worker_init_fn=_leave_signals_to_the_parent,
+                worker_init_fn=partial(_obey_only_the_parent, self._closing),
                 persistent_workers=True,
                 generator=torch.Generator(),  # else every pass draws from torch's global generator
             )
@@ -185,8 +188,12 @@ class ImageStream:
         return None if self._pass is None else next(self._pass, None)
 
     def close(self) -> None:
-        """Stop the workers: torch does so when nothing refers to their loader any more."""
+        """Stop the workers: torch does so when nothing refers to their loader any more, or by SIGTERM."""
+        self._closing.fill_(1)
         self._pass = self._loader = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _Chunks:
@@ -202,10 +209,13 @@ def _unchanged(decoded: Any) -> Any:
     return decoded
 
 
-def _leave_signals_to_the_parent(worker: int) -> None:  # noqa: ARG001
-    """A signal to the whole process group must not tear a worker from a parent that is about to save."""
+def _obey_only_the_parent(closing: Tensor, worker: int) -> None:  # noqa: ARG001
+    """A signal to the whole process group must not tear a worker from a parent that is about to save.
+
+    SIGTERM is obeyed once the parent has said, through the shared `closing`, that it is over.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if closing.item() else None)
 
 
 def decode_all(
