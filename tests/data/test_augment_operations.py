@@ -13,7 +13,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as V
 
 from tests.data.augment_batches import random_batch
-from vit.data.augment.colors import OPERATIONS
+from vit.data.augment.colors import OPERATIONS, luminance
 from vit.data.augment.geometry import GEOMETRY, affine_maps, warp
 
 PIL_OPERATIONS: dict[str, tuple[Callable[[Image.Image, float], Image.Image], list[float]]] = {
@@ -99,6 +99,12 @@ def test_every_sample_has_its_own_argument(name: str) -> None:
     together = OPERATIONS[name](images, arguments)
     alone = [OPERATIONS[name](images[i : i + 1], arguments[i : i + 1]) for i in range(6)]
     assert torch.equal(together, torch.cat(alone))
+
+
+def test_luminance_is_pillows() -> None:
+    images = torch.cat([natural_images(), random_batch(20, (23, 29)).images])
+    theirs = torch.stack([torch.from_numpy(np.array(to_pil(image).convert("L"))) for image in images])
+    assert torch.equal(luminance(images.float())[:, 0], theirs.float())
 
 
 def test_posterize_to_no_bits_is_black() -> None:

@@ -98,13 +98,14 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 def blend(pixels: Tensor, reference: Tensor, factor: Tensor) -> Tensor:
     """reference + factor · (pixels - reference), cut to 0..255 and down to a whole level: float32 in, uint8 out."""
     steps = (factor / _FACTOR_UNIT).round().mul(_FACTOR_UNIT).to(torch.float32)[:, None, None, None]
-    return (reference + steps * (pixels - reference)).clamp_(0, 255).to(torch.uint8)
+    return (pixels - reference).mul_(steps).add_(reference).clamp_(0, 255).to(torch.uint8)
 
 
 def luminance(pixels: Tensor) -> Tensor:
     """Whole ITU-R 601 luminance (b, 1, h, w) of float32 pixels, in Pillow's 16-bit fixed point (sums below 2²⁴)."""
     red, green, blue = pixels.unbind(dim=1)
-    return ((red * 19595 + green * 38470 + blue * 7471 + 32768) / 65536).floor_()[:, None]
+    weighted = red.mul(19595).add_(green, alpha=38470).add_(blue, alpha=7471)
+    return weighted.add_(32768).div_(65536).floor_()[:, None]
 
 
 def mean_luminance(grey: Tensor) -> Tensor:
