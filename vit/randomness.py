@@ -24,6 +24,7 @@ def _signed(value: int) -> int:
 
 
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
+_GOLDEN_INVERSE = _signed(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
 
@@ -69,7 +70,8 @@ class SampleRandom:
         """(b, *shape) float32 in [0, 1), 24 random bits each."""
         count = math.prod(shape)
         counter = torch.arange(count, device=self.state.device, dtype=torch.int64)
-        bits = _scramble(self.state[:, None] + counter * _GOLDEN)  # b count
+        # state + counter * _GOLDEN: in this order torch.compile does not take it for an index and overflow.
+        bits = _scramble((self.state[:, None] * _GOLDEN_INVERSE + counter) * _GOLDEN)  # b count
         return (_shift_right(bits, 40).to(torch.float32) * 2.0**-24).reshape(-1, *shape)
 
     def integers(self, high: int, *shape: int) -> Tensor:
