@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import socket
@@ -50,7 +51,7 @@ def _answer(receiver: Connection, timeout: float) -> Any:
     if not receiver.poll(timeout):
         return _Failure(f"no answer within {timeout} s")
     try:
-        return receiver.recv()
+        return torch.load(io.BytesIO(receiver.recv_bytes()), weights_only=False)
     except EOFError:
         return _Failure("it died")
 
@@ -71,14 +72,21 @@ def _child(sender: Connection, rank: int, count: int, port: int, work: Callable[
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
     try:
-        sender.send(work(*arguments))
+        _send(sender, work(*arguments))
     except BaseException:
-        sender.send(_Failure(traceback.format_exc()))
+        _send(sender, _Failure(traceback.format_exc()))
         raise
     finally:
         sender.close()
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def _send(sender: Connection, answer: Any) -> None:
+    """As bytes: tensors in shared memory would go with the process."""
+    content = io.BytesIO()
+    torch.save(answer, content)
+    sender.send_bytes(content.getvalue())
 
 
 def _free_port() -> int:
