@@ -57,9 +57,10 @@ def test_a_flipped_pixel_comes_from_the_mirrored_column() -> None:
     assert 70 < was_flipped.sum() < 130
 
 
+@pytest.mark.parametrize("canvas", [8, 16])
 @pytest.mark.parametrize("settings", [{}, {"crop": "pad"}, {"crop": "random_resized"}])
-def test_flip_rate_and_composition_with_the_crop(settings: dict[str, object]) -> None:
-    images = coded_images(200, 8, 8)
+def test_flip_rate_and_composition_with_the_crop(settings: dict[str, object], canvas: int) -> None:
+    images = coded_images(200, canvas, canvas)
     straight, _ = augmented(batch_of(images), side=8, **settings)
     flipped, _ = augmented(batch_of(images), side=8, flip=True, **settings)
     same = (straight == flipped).flatten(1).all(dim=1)
