@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig, check, nearest
 from vit.models import Classifier, build_model, config_from_dict, resolve
-from vit.models.zoo import architecture_overrides
+from vit.models.zoo import agreed_classes, architecture_overrides
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.weights.loader import load_weights, read_tensors
 from vit.weights.report import LoadReport
@@ -89,13 +89,8 @@ def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> Loade
     model = build_model(target)
     grid = source.grid_size if isinstance(source, ViTConfig) else None
     tensors = loaded.model.state_dict()
-    report = load_weights(model, tensors, str(path), source_grid=grid, new_head=_needs_head(config, source, target))
+    report = load_weights(model, tensors, str(path), source_grid=grid, new_head=config.new_head)
     return LoadedModel(model, preprocessing_from(state), loaded.class_names, report)
-
-
-def _needs_head(config: ModelConfig, source: ViTConfig | ResNetConfig, target: ViTConfig | ResNetConfig) -> bool:
-    """Asked for, or the model has none while the weights do."""
-    return config.new_head or (target.num_classes == 0 and source.num_classes > 0)
 
 
 def _changed(
@@ -105,20 +100,16 @@ def _changed(
     known = {item.name for item in fields(source)}
     for name, value in overrides.items():
         check(name in known, f"model.{name}", value, f"it has no effect on the model in {config.pretrained}")
-    classes = num_classes if config.num_classes is None else config.num_classes
-    if classes is not None:
-        overrides["num_classes"] = classes
-    return replace(source, **overrides)
+    return replace(source, **overrides, **agreed_classes(config.num_classes, num_classes))
 
 
 def _from_timm(config: ModelConfig, name: str, num_classes: int | None) -> LoadedModel:
     """Weights by timm's name, through timm's own download and cache."""
     tensors, preprocessing = _download_timm(name)
     architecture = config.name or name.split(".")[0]
-    classes = num_classes if num_classes is not None else config.num_classes
-    if classes is None:
-        classes = next((len(tensors[key]) for key in ("head.weight", "fc.weight") if key in tensors), 0)
-    model = build_model(resolve(replace(config, name=architecture, num_classes=None), classes))
+    if num_classes is None and config.num_classes is None:
+        num_classes = next((len(tensors[key]) for key in ("head.weight", "fc.weight") if key in tensors), 0)
+    model = build_model(resolve(replace(config, name=architecture), num_classes))
     report = load_weights(model, tensors, f"timm:{name}", new_head=config.new_head)
     return LoadedModel(model, preprocessing, report=report)
 

@@ -107,7 +107,7 @@ def resolve(config: ModelConfig, num_classes: int | None = None) -> ViTConfig | 
     an unknown name, a field without effect and values that do not go together.
     """
     overrides = architecture_overrides(config)
-    classes = _agreed_classes(config.num_classes, num_classes)
+    classes = agreed_classes(config.num_classes, num_classes)
     if config.name is None:
         raise ValueError(
             f"model.name: it is missing; choose from {', '.join(list_models()[:6])}, …, or set model.pretrained"
@@ -131,7 +131,8 @@ def architecture_overrides(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _agreed_classes(asked: int | None, of_data: int | None) -> dict[str, int]:
+def agreed_classes(asked: int | None, of_data: int | None) -> dict[str, int]:
+    """`num_classes` for a configuration: what is asked for or the data's. ValueError where they differ."""
     agree = asked is None or of_data is None or asked == of_data
     check(
         agree, "model.num_classes", asked, f"the data has {of_data} classes; leave it out to follow the data"

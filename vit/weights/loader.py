@@ -65,8 +65,8 @@ def load_weights(
     """Put `source` (timm's names or ours) into the model.
 
     `source_grid`: the patch grid its positions were learned on; None: the model's if the count fits, else a square.
-    `new_head`: leave the head at its first values. ValueError for a tensor left over, missing or of another shape, and
-    for another number of classes without `new_head`.
+    `new_head`: leave the head at its first values. A model without a head takes none. ValueError for a tensor left
+    over, missing or of another shape, and for another number of classes without `new_head`.
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
@@ -76,7 +76,7 @@ def load_weights(
         source = _resize_positions(source, model.state_dict(), config, source_grid, report)
     target = model.state_dict()
     heads = tuple(f"{head}." for head in model.head_names())
-    if new_head:
+    if new_head or not heads:
         report.replaced = [key for key in target if key.startswith(heads)]
         source = {key: value for key, value in source.items() if not key.startswith(_HEADS)}
     report.left_over = sorted(set(source) - set(target))

@@ -1,0 +1,224 @@
+"""Other libraries' weights: the same logits, or a refusal that names the tensor."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from vit.config import ModelConfig
+from vit.hub import create_model, load_model
+from vit.models import Classifier
+from vit.weights.loader import load_weights, read_tensors
+
+TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
+OURS = {"image_size": 64, "depth": 2, "width": 48, "num_heads": 4}
+LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "vit_tiny_patch16_224": (TIMM, OURS),
+    "vit_tiny_patch16_384": (TIMM, OURS),
+    "deit_tiny_distilled_patch16_224": (TIMM, OURS),
+    "deit3_small_patch16_224": (TIMM, OURS),
+    "vit_medium_patch16_reg4_gap_256": (TIMM, OURS),
+    "resnet18": ({}, {"image_size": 64}),
+}
+"""A name both know: timm's options, ours."""
+
+
+def randomized(model: nn.Module) -> nn.Module:
+    """Perturbed everywhere: what is zero at first would hide a wrong name."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def timm_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[nn.Module, Path]]:
+    """timm's model of a name with random weights and 37 classes, and its file."""
+    made: dict[str, tuple[nn.Module, Path]] = {}
+
+    def of(name: str) -> tuple[nn.Module, Path]:
+        if name not in made:
+            model = randomized(timm.create_model(name, num_classes=37, **LAYOUTS[name][0]))
+            path = tmp_path_factory.mktemp("timm") / f"{name}.safetensors"
+            save_file(model.state_dict(), path)
+            made[name] = (model, path)
+        return made[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_timms_file_gives_timms_logits(name: str, timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    theirs, path = timm_file(name)
+    ours = create_model(name, pretrained=str(path), num_classes=37, **LAYOUTS[name][1]).eval()
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_new_head_keeps_the_features(name: str, timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    _, path = timm_file(name)
+    whole = create_model(name, pretrained=str(path), num_classes=37, **LAYOUTS[name][1]).eval()
+    loaded = load_model(ModelConfig(name=name, pretrained=str(path), new_head=True, **LAYOUTS[name][1]), num_classes=5)
+    report = loaded.report
+    assert report is not None
+    assert {key.split(".")[0] for key in report.replaced} == set(loaded.model.head_names())
+    assert set(report.loaded) | set(report.replaced) == set(loaded.model.state_dict())
+    for key, tensor in loaded.model.state_dict().items():
+        if key in report.replaced:
+            assert tensor.shape[0] == 5
+        else:
+            assert torch.equal(tensor, whole.state_dict()[key]), key
+
+
+def test_other_classes_without_a_new_head_are_refused(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    name = "vit_tiny_patch16_224"
+    with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 37 classes and the data 5"):
+        load_model(ModelConfig(name=name, pretrained=str(timm_file(name)[1]), **LAYOUTS[name][1]), num_classes=5)
+
+
+def test_a_model_without_a_head_takes_none(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    for name in ("vit_tiny_patch16_224", "resnet18"):
+        theirs, path = timm_file(name)
+        ours = create_model(name, pretrained=str(path), num_classes=0, **LAYOUTS[name][1]).eval()
+        images = torch.randn(2, 3, 64, 64)
+        with torch.no_grad():
+            features = theirs.forward_head(theirs.forward_features(images), pre_logits=True)
+            torch.testing.assert_close(ours(images), features, rtol=1e-5, atol=1e-5)
+
+
+def test_positions_are_resized_to_the_models_grid(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    name = "vit_tiny_patch16_224"
+    theirs, path = timm_file(name)
+    loaded = load_model(
+        ModelConfig(name=name, pretrained=str(path), **(OURS | {"image_size": (96, 128)})), num_classes=37
+    )
+    assert loaded.report is not None
+    assert loaded.report.resized == {"positions.grid": "4×4 → 6×8"}
+    assert "positions.grid 4×4 → 6×8" in loaded.report.summary()
+    expected = timm.layers.resample_abs_pos_embed(theirs.pos_embed, [6, 8], num_prefix_tokens=1)
+    torch.testing.assert_close(loaded.model.state_dict()["positions.grid"], expected[:, 1:], rtol=1e-4, atol=1e-5)
+    assert torch.equal(loaded.model.state_dict()["positions.prefix"], theirs.pos_embed[:, :1])
+
+
+@pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "relative", "sincos_2d", "rope"])
+def test_our_own_positions_fit_another_grid(positions: str) -> None:
+    options = {"width": 16, "num_heads": 2, "depth": 2, "positions": positions, "patch_size": 4, "num_classes": 3}
+    source = randomized(create_model("vit", image_size=16, **options))
+    for size in ((16, 16), (24, 8)):
+        model = create_model("vit", image_size=size, **options).eval()
+        report = load_weights(model, dict(source.state_dict()), "source", source_grid=(4, 4))
+        assert set(report.loaded) == set(model.state_dict())
+        learned = positions in ("learned_1d", "learned_2d", "relative")
+        assert bool(report.resized) == (learned and size != (16, 16))
+        assert model(torch.zeros(1, 3, *size)).isfinite().all()
+        if size == (16, 16):
+            images = torch.randn(2, 3, 16, 16)
+            assert torch.equal(model(images), source(images))
+
+
+PARTIAL: dict[str, tuple[dict[str, Any], str]] = {
+    "deeper model": ({"depth": 3}, r"does not have blocks\.2\."),
+    "shallower model": ({"depth": 1}, r"has, and the model does not, blocks\.1\."),
+    "another option": ({"qk_norm": True}, r"does not have blocks\.0\.attention\.(query|key)_norm"),
+    "registers": ({"num_registers": 2}, r"does not have register_tokens"),
+    "another width": ({"width": 96}, r"has shape \(.*48.*\), the model's is \(.*96.*\)"),
+    "no class token": ({"class_token": False, "pooling": "gap"}, r"class_token|patches"),
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), PARTIAL.values(), ids=list(PARTIAL))
+def test_a_file_that_fits_in_part_is_refused_by_name(
+    changes: dict[str, Any], expected: str, timm_file: Callable[[str], tuple[nn.Module, Path]]
+) -> None:
+    name = "vit_tiny_patch16_224"
+    path = timm_file(name)[1]
+    with pytest.raises(ValueError, match=rf"model\.pretrained: .*{expected}") as caught:
+        create_model(name, pretrained=str(path), num_classes=37, **(LAYOUTS[name][1] | changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_loaded_when_something_is_wrong(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    name = "vit_tiny_patch16_224"
+    model: Classifier = create_model(name, num_classes=37, **LAYOUTS[name][1])
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    tensors = dict(load_file(timm_file(name)[1])) | {"stranger": torch.zeros(1)}
+    with pytest.raises(ValueError, match="stranger"):
+        load_weights(model, tensors, "file")
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+
+
+# ------------------------------------------------------------------ files
+
+
+class Code:
+    """What a hostile pickle looks like."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("this ran",))
+
+
+TENSORS = {"a": torch.arange(3.0)}
+WRAPPED: dict[str, Any] = {
+    "plain.pth": TENSORS,
+    "wrapped.pt": {"state_dict": TENSORS, "epoch": 3},
+    "model.bin": {"model": TENSORS},
+}
+
+
+@pytest.mark.parametrize(("name", "content"), WRAPPED.items(), ids=list(WRAPPED))
+def test_torch_files_of_plain_tensors_are_read(name: str, content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / name)
+    assert_tensors(read_tensors(tmp_path / name))
+
+
+def test_safetensors_are_read(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "a.safetensors")
+    assert_tensors(read_tensors(tmp_path / "a.safetensors"))
+
+
+def assert_tensors(found: dict[str, Tensor]) -> None:
+    assert found.keys() == TENSORS.keys()
+    assert torch.equal(found["a"], TENSORS["a"])
+
+
+@pytest.mark.parametrize("how", ["torch", "pickle"])
+def test_a_pickle_with_code_in_it_is_refused(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "weights.pth"
+    if how == "torch":
+        torch.save({"a": Code()}, path)
+    else:
+        path.write_bytes(pickle.dumps({"a": Code()}, protocol=2))
+    with pytest.raises(ValueError, match=r"weights\.pth holds more than tensors"):
+        read_tensors(path)
+    assert "this ran" not in capsys.readouterr().out
+
+
+def test_files_that_are_not_weights_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no file .*absent\.safetensors"):
+        read_tensors(tmp_path / "absent.safetensors")
+    with pytest.raises(ValueError, match=r"absent\.pth"):
+        read_tensors(tmp_path / "absent.pth")
+    with pytest.raises(ValueError, match=r"weights\.txt' is not a \.safetensors"):
+        read_tensors(tmp_path / "weights.txt")
+    save_file(TENSORS, tmp_path / "cut.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "cut.safetensors").read_bytes()[:-2])
+    with pytest.raises(ValueError, match=r"cut\.safetensors is damaged"):
+        read_tensors(tmp_path / "cut.safetensors")
+    torch.save(TENSORS, tmp_path / "cut.pth")
+    (tmp_path / "cut.pth").write_bytes((tmp_path / "cut.pth").read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"cut\.pth"):
+        read_tensors(tmp_path / "cut.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"list\.pth does not hold a dictionary of tensors"):
+        read_tensors(tmp_path / "list.pth")
