@@ -36,14 +36,12 @@ class Split:
         return self.source.labels[self.indices]
 
 
-def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str, ids: Tensor | None = None) -> Tensor:
+def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Tensor:
     """Mask (n,) of a class-balanced part: of every class the first `fraction` in hashed order, at least one.
 
-    `ids` (n,) are what is hashed, by default 0 … n-1. A smaller fraction's part lies inside a larger one's.
+    The hash is of the place, 0 … n-1. A smaller fraction's part lies inside a larger one's.
     """
-    if ids is None:
-        ids = torch.arange(len(labels))
-    keys = SampleRandom.at(seed, 0, ids).fork(stream).state
+    keys = SampleRandom.at(seed, 0, torch.arange(len(labels))).fork(stream).state
     order = torch.from_numpy(np.lexsort((keys.numpy(), labels.numpy())))
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
@@ -68,7 +66,7 @@ def cut(source: ImageSource, config: DataConfig) -> tuple[Split, Split]:
         )
     is_val = stratified(labels, config.val_fraction, seed=config.split_seed, stream="validation")
     left = _keep_one(labels, is_val)
-    is_chosen = stratified(labels[left], config.fraction, seed=config.split_seed, stream="subset", ids=left)
+    is_chosen = stratified(labels[left], config.fraction, seed=config.split_seed, stream="subset")
     val = torch.ones(len(labels), dtype=torch.bool)
     val[left] = False
     return Split(source, left[is_chosen]), Split(source, torch.nonzero(val).flatten())

@@ -108,14 +108,14 @@ class EvaluationDecoder(Decoder):
 def canvas_size(split: Split, config: DataConfig, image_size: tuple[int, int]) -> tuple[int, int]:
     """(height, width) that training images are decoded to.
 
-    `data.canvas_size` squared, where it is set. Else the images' own size, where all that are looked at share
-    one that is the model's or fits into a square of 256/224 of the model's longer side; else that square.
+    `data.canvas_size` squared, where it is set. Else a square of 256/224 of the model's longer side, or the
+    images' own size where all that are looked at share one that fits into this square: they stay untouched.
     """
     if config.canvas_size is not None:
         return config.canvas_size, config.canvas_size
     side = round(256 / 224 * max(image_size))
     shared = _shared_size(split)
-    if shared is not None and (shared == image_size or max(shared) <= side):
+    if shared is not None and max(shared) <= side:
         return shared
     return side, side
 
