@@ -67,6 +67,8 @@ def test_calibration_bins_by_hand():
     by_width = metrics.calibration_error(confidences, correct, num_bins=4, bins="equal_width")
     assert by_width == pytest.approx((0.15 + 0.35) / 2)
     by_thirds = metrics.calibration_error(confidences, correct, num_bins=3, bins="equal_width")
+    on_the_edge = metrics.calibration_error(np.array([0.5, 0.9]), correct[:2], num_bins=2, bins="equal_width")
+    assert on_the_edge == pytest.approx((0.5 + 0.9) / 2)  # a bin includes its upper edge
     assert by_thirds == pytest.approx((1 * 0.4 + 3 * abs(1 / 3 - 0.8)) / 4)
 
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vit.config import ViTConfig
@@ -39,12 +38,12 @@ def multiply_adds(model: nn.Module, image_size: tuple[int, int]) -> int:
     """Multiply-adds of one image's forward pass: every convolution and matrix product, attention's QKᵀ and AV too.
 
     Additions of biases, norms, activations and softmax are not counted. The same number on any device and for any
-    attention backend: the pass runs on the meta device, with torch's fused attention taken apart into its products.
+    attention backend: the pass runs on the meta device, where torch takes its fused attention apart into its products.
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
     counter = FlopCounterMode(display=False)
-    with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+    with evaluating(model), torch.no_grad(), counter:
         functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta"),))
     return counter.get_total_flops() // 2
 
