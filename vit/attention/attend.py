@@ -76,7 +76,7 @@ def choose(query: Tensor, key: Tensor, request: Request) -> str:
 
     It takes neither a score that is no inner product (`reference`) nor dropout from `rng`; a learned bias makes
     it give up fusion; and its backward pass on a CPU is slow in 16 bits: at 65 tokens `matmul` trained 2.8 times
-    faster, at 577 level (one core, AMX); in float32 the kernel was ahead at all of 17 to 1025 tokens.
+    faster, at 577 level (one core, AVX-512 without bf16); in float32 the kernel was ahead at all of 17 to 1025 tokens.
     """
     if not isinstance(request.score, InnerProduct):
         return "reference"
