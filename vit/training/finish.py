@@ -14,7 +14,7 @@ from vit.evaluation.evaluate import predict
 from vit.evaluation.metrics import classification_metrics, confusion_matrix
 from vit.evaluation.predictions import Predictions
 from vit.figures.confusion_matrix import confusion_matrix as draw_confusion_matrix
-from vit.figures.learning_curves import learning_curves
+from vit.figures.learning_curves import CONVENTIONS, learning_curves
 from vit.figures.style import save_figure
 from vit.runs import find_checkpoint, read_checkpoint, read_metrics, write_json
 from vit.training.setup import Session
@@ -96,7 +96,8 @@ def draw_run(run: Path, predictions: Predictions) -> None:
     figures = run / "figures"
     figures.mkdir(exist_ok=True)
     history = read_metrics(run)
-    save_figure(learning_curves(history), figures / "learning_curves.png", {"history": history})
+    numbers = {"history": history, "conventions": CONVENTIONS}
+    save_figure(learning_curves(history), figures / "learning_curves.png", numbers)
     counts = confusion_matrix(predictions)
     names = predictions.class_names
     numbers = {

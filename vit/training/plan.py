@@ -62,6 +62,7 @@ def make_plan(config: RunConfig) -> Plan:
         precision={"no": "fp32"}.get(accelerator.mixed_precision, str(accelerator.mixed_precision)),
         ema=config.train.ema_decay is not None,
         gradient_checkpointing=config.train.gradient_checkpointing,
+        device_type=accelerator.device.type,
     )
     macs = multiply_adds(model, architecture.image_size)
     rows = {
@@ -96,5 +97,9 @@ def _memory(parts: dict[str, int]) -> str:
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """The learning rate's curve as a PNG, its numbers beside it."""
-    numbers = {"images_seen": plan.images_seen, "lr": plan.rates, "conventions": "rate of the step after images_seen images"}
+    numbers = {
+        "images_seen": plan.images_seen,
+        "lr": plan.rates,
+        "conventions": "rate of the step after images_seen images",
+    }
     save_figure(schedule(plan.images_seen, plan.rates), path, numbers)
