@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 DEFAULT_CONFIG = Path("configs/digits_vit.yaml")
 
@@ -68,7 +69,10 @@ def _complain(message: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose complaint is one line."""
+    """argparse whose complaint is one line, and which guesses no option from its first letters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ValueError(f"{message}; see `{self.prog} --help`")

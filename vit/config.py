@@ -421,7 +421,7 @@ class DistillConfig:
     """Learning from a teacher's predictions (DeiT), through the distillation token where the model has one."""
 
     teacher: str | None = None
-    """A run folder, a weights file, or `timm:NAME`."""
+    """A run folder or `timm:NAME`."""
     kind: Literal["hard", "soft"] = "hard"
     weight: float = 0.5
     """Part of the loss that comes from the teacher."""

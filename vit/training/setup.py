@@ -204,7 +204,12 @@ def _teacher(
     name = config.distill.teacher
     if name is None:
         return None
-    loaded = load_model(ModelConfig(pretrained=name))
+    rule = "a weights file does not say its architecture; give a run folder or timm:NAME"
+    check(not Path(name).is_file(), "distill.teacher", name, rule)
+    try:
+        loaded = load_model(ModelConfig(pretrained=name))
+    except ValueError as error:
+        raise ValueError(f"distill.teacher: {str(error).removeprefix('model.pretrained: ')}") from error
     known = loaded.class_names
     num_classes = loaded.model.config.num_classes
     rule = f"it has {num_classes} classes and the data {len(class_names)}"

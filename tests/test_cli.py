@@ -1,0 +1,256 @@
+"""The command `vit`: its exit codes, and one line on standard error for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.training.tiny import tiny
+from vit.cli import main
+from vit.settings import dump_run_config
+from vit.training import checkpoints, finish, loop
+from vit.training.loop import NonFinite, train
+
+CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
+    path.write_text(dump_run_config(CONFIG, {}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finish, "draw_run", lambda *_: None)
+        train(CONFIG, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("images") / "image.png"
+    Image.new("RGB", (20, 30), (200, 30, 30)).save(path)
+    return path
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was said on standard error, which must be one line and no traceback."""
+    said = capsys.readouterr()
+    lines = said.err.strip().splitlines()
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("vit: ")
+    assert "Traceback" not in said.err
+    return lines[0]
+
+
+WRONG = {
+    "unknown key": (["--optim.learning_rat", "1"], r"--optim.learning_rat: there is no such setting"),
+    "wrong type": (["--train.epochs", "many"], "train.epochs: 'many' is not valid: it must be int"),
+    "image that the patch does not divide": (["--model.image_size", "10"], "nearest image sizes are 8 or 12"),
+    "more heads than width": (["--model.num_heads", "32"], "model.num_heads: 32 is not valid"),
+    "missing folder": (["--data.name", "imagefolder", "--data.root", "/no/such"], "data.root: "),
+    "missing data": (["--data.name", "cifar10", "--data.root", "/no/such"], "pass --data.download true"),
+    "unknown data": (["--data.name", "cifar11"], "data.name: 'cifar11' is not a known data set"),
+    "unknown model": (["--model.name", "vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
+    "missing weights": (["--model.pretrained", "absent.pth"], "there is no file 'absent.pth'"),
+    "stray word": (["stray"], "stray"),
+    "abbreviated option": (["--res"], "--res: there is no such setting"),
+    "half precision on a CPU": (["--train.precision", "fp16"], "train.precision: 'fp16' is not computed on a CPU"),
+    "batch that does not divide": (["--train.accumulation_steps", "3"], "data.batch_size: 16 is not valid"),
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), WRONG.values(), ids=list(WRONG))
+def test_wrong_input_to_train(
+    words: list[str], expected: str, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "--config", str(recipe), "--output_dir", str(run), *words]) == 2
+    assert expected in one_line(capsys)
+    assert not run.exists()
+
+
+def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in (
+        (["trian"], "there is no command 'trian'; choose from train, eval"),
+        (["train", "--config", str(tmp_path / "absent.yaml")], "--config: cannot read"),
+        (["train", "--config"], "expected one argument"),
+        (["plan", "--config", str(recipe), "--no.such", "1"], "there is no such setting"),
+        (["eval"], "--checkpoint"),
+        (["eval", "--checkpoint", str(tmp_path / "absent")], "checkpoint: "),
+        (["eval", "--checkpoint", str(tmp_path)], "holds no readable checkpoint"),
+        (["eval", "--checkpoint", str(run), "--select", "first"], "invalid choice: 'first'"),
+        (["eval", "--checkpoint", str(run), "--weights", "ema"], "kept no average"),
+        (["eval", "--checkpoint", str(run), "--data.fake_classes", "5"], "5 classes' is not valid"),
+        (["eval", "--checkpoint", str(run), "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
+        (["eval", "--checkpoint", str(run), "--image_size", "10"], "nearest: 8 or 12"),
+        (["eval", "--checkpoint", str(run), "--nonsense"], "--nonsense: there is no such setting"),
+        (["predict", "--checkpoint", str(run)], "IMAGE"),
+        (["predict", "--checkpoint", str(run), str(tmp_path / "absent.png")], "absent.png"),
+        (["predict", "--checkpoint", str(tmp_path), str(tmp_path / "absent.png")], "holds no readable checkpoint"),
+        (["predict", "--checkpoint", str(run), "--device", "tpu", str(recipe)], "device: 'tpu' is not valid"),
+        (["predict", "--checkpoint", str(run), "--device", "cpu", str(recipe)], "recipe.yaml' is not a readable image"),
+        (["diff", str(run)], "RUN"),
+        (["diff", str(run), str(tmp_path)], "is not a run folder"),
+    ):
+        assert main(words) == 2, words
+        assert expected in one_line(capsys), words
+
+
+def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    (folder,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (folder / "model.safetensors").write_bytes(b"short")
+    assert main(["eval", "--checkpoint", str(folder)]) == 2
+    assert f"{folder / 'model.safetensors'} is not what was written" in one_line(capsys)
+
+
+def test_predict_prints_the_five_likeliest(run: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--checkpoint", str(run), "--device", "cpu", str(image), str(image)]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert len(lines) == 6 or len(lines) == 12
+    assert lines[0] == str(image)
+    assert said.err == ""
+    shown = [line.split("%") for line in lines[1:6]]
+    probabilities = [float(number) for number, _ in shown]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert len({name for _, name in shown}) == 5
+    assert all(name.strip().startswith("pattern ") for _, name in shown)
+
+
+def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--checkpoint", str(run), "--output_dir", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    metrics = json.loads(said.out)
+    summary = json.loads((run / "summary.json").read_text())
+    assert metrics["n_seen"] == metrics["n_total"] == 10
+    assert metrics["top1"] == summary["test.top1"]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".json", ".png"}
+
+
+def test_train_tells_where_the_run_is(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "draw_run", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--config", str(recipe)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{Path('runs/recipe')}: test top-1 ")
+    assert "of 10 images" in said.out
+    assert (tmp_path / "runs" / "recipe" / "summary.json").is_file()
+    assert main(["train", "--config", str(recipe)]) == 2
+    assert "holds a run already" in one_line(capsys)
+    assert main(["train", "--config", str(recipe), "--resume", "--optim.lr", "1"]) == 2
+    assert "optim.lr: 1.0 is not valid: the run in" in one_line(capsys)
+    assert main(["diff", "runs/recipe", "runs/recipe"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(28, "No space left on device", "runs/x"), 1),
+        (NonFinite("the loss is not finite at step 3"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_what_is_not_the_users_fault(
+    error: BaseException,
+    code: int,
+    recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(loop, "train", fail)
+    assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
+    assert one_line(capsys)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vit import runs
+
+    flush, saves = runs._flush, []
+
+    def full(path: Path) -> None:
+        if path.name == "state.json":
+            saves.append(path)
+            if len(saves) == 2:
+                raise OSError(28, "No space left on device", str(path))
+        flush(path)
+
+    monkeypatch.setattr(runs, "_flush", full)
+    words = ["train", "--config", str(recipe), "--output_dir", str(tmp_path), "--train.save_every_steps", "2"]
+    assert main(words) == 1
+    assert "No space left on device" in one_line(capsys)
+    assert checkpoints.last_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000002"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_has_the_shells_code(
+    number: signal.Signals,
+    code: int,
+    recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tests.training.test_loop import at_step
+
+    at_step(monkeypatch, 1, lambda: os.kill(os.getpid(), number))
+    assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
+    assert f"stopped by {number.name} after step 2" in one_line(capsys)
+
+
+def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "vit train [--config FILE]" in capsys.readouterr().out
+    for command in ("train", "eval", "predict", "plan", "diff", "bench"):
+        with pytest.raises(SystemExit) as left:
+            main([command, "--help"])
+        assert left.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: vit {command}")
+
+
+def test_a_defect_shows_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(loop, "train", fail)
+    with pytest.raises(AssertionError, match="ours"):
+        main(["train", "--config", str(recipe)])
+
+
+def test_the_doors_are_the_command(tmp_path: Path) -> None:
+    """One process of its own: `train.py` with a wrong key."""
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "train.py", "--output_dir", str(tmp_path), "--optim.learnrate", "3"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("vit: --optim.learnrate: there is no such setting")

@@ -1,0 +1,159 @@
+"""A model by name, with weights from where the user says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import vit
+from vit.config import ModelConfig
+from vit.hub import create_model, load_model, load_run
+from vit.models import config_to_dict
+from vit.runs import Checkpoint, write_checkpoint
+
+OPTIONS = {"image_size": 8, "patch_size": 4, "width": 16, "depth": 1, "num_heads": 2}
+PREPROCESSING = {
+    "image_size": [8, 8],
+    "crop_fraction": 0.875,
+    "interpolation": "bilinear",
+    "antialias": True,
+    "mean": [0.1, 0.2, 0.3],
+    "std": [0.4, 0.5, 0.6],
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints of a tiny model: the best, with an average, and the last."""
+    folder = tmp_path_factory.mktemp("run")
+    for step in (1, 2):
+        torch.manual_seed(step)
+        raw, averaged = (create_model("vit", num_classes=3, **OPTIONS) for _ in range(2))
+        state = {
+            "model": config_to_dict(raw.config),
+            "preprocessing": PREPROCESSING,
+            "class_names": ["a", "b", "c"],
+            "best": {"step": 1, "value": 0.5},
+        }
+        write_checkpoint(folder, step, Checkpoint(state, {"model": raw.state_dict(), "ema": averaged.state_dict()}))
+    return folder
+
+
+def weights_at(run: Path, step: int, group: str) -> dict[str, torch.Tensor]:
+    from vit.runs import read_checkpoint
+
+    return read_checkpoint(run / "checkpoints" / f"step-{step:08d}").tensors[group]
+
+
+@pytest.mark.parametrize("select", ["best", "last"])
+@pytest.mark.parametrize("weights", ["auto", "raw", "ema"])
+def test_a_run_gives_the_weights_that_are_asked_for(select: str, weights: str, run: Path) -> None:
+    loaded, state = load_run(run, select, weights)
+    expected = weights_at(run, {"best": 1, "last": 2}[select], "model" if weights == "raw" else "ema")
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.model.state_dict().items())
+    assert loaded.class_names == ["a", "b", "c"] == state["class_names"]
+    assert loaded.preprocessing is not None
+    assert loaded.preprocessing.mean == (0.1, 0.2, 0.3)
+    assert loaded.preprocessing.image_size == (8, 8)
+
+
+def test_a_run_without_an_average_is_said_to_have_none(tmp_path: Path) -> None:
+    model = create_model("vit", num_classes=3, **OPTIONS)
+    state = {"model": config_to_dict(model.config), "preprocessing": PREPROCESSING, "class_names": ["a", "b", "c"]}
+    write_checkpoint(tmp_path, 1, Checkpoint(state, {"model": model.state_dict()}))
+    with pytest.raises(ValueError, match=r"weights: 'ema' is not valid: .* kept no average"):
+        load_run(tmp_path, weights="ema")
+    assert load_run(tmp_path)[0].model.config == model.config
+
+
+def test_the_package_offers_both_names() -> None:
+    assert vit.create_model is create_model
+    assert "vit_base_patch16_224" in vit.list_models()
+
+
+def test_a_runs_architecture_needs_no_name(run: Path) -> None:
+    model = create_model(pretrained=str(run))
+    assert model.config.width == 16
+    assert create_model(pretrained=str(run), num_classes=0)(torch.zeros(1, 3, 8, 8)).shape == (1, 16)
+    bigger = create_model(pretrained=str(run), image_size=(8, 16))
+    assert bigger.config.grid_size == (2, 4)
+    assert bigger(torch.zeros(1, 3, 8, 16)).shape == (1, 3)
+
+
+def test_a_checkpoints_folder_is_as_good_as_the_run(run: Path) -> None:
+    model = create_model(pretrained=str(run / "checkpoints" / "step-00000002"))
+    assert torch.equal(model.head.weight, weights_at(run, 2, "ema")["head.weight"])
+
+
+def test_unknown_names_and_options_get_a_suggestion(run: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.name: 'vit_bse_patch16_224' .*did you mean 'vit_base_patch16_224'"):
+        create_model("vit_bse_patch16_224")
+    with pytest.raises(ValueError, match=r"model\.widht: there is no such option; did you mean 'width'"):
+        create_model("vit", widht=3)
+    with pytest.raises(ValueError, match=r"model\.pretrained: .* does not have embedding\.stem"):
+        create_model(pretrained=str(run), stem="resnet", patch_size=8)
+    with pytest.raises(ValueError, match=r"model\.pretrained: .*absent"):
+        create_model("vit", pretrained=str(run / "absent"))
+
+
+# ------------------------------------------------------------------ timm's hub, without a network
+
+
+def small_timm(name: str, **_: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return create_timm(name, pretrained=False)
+
+
+create_timm = timm.create_model
+
+
+def test_timms_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm, "create_model", small_timm)
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    theirs = small_timm(name).eval()
+    loaded = load_model(ModelConfig(pretrained=f"timm:{name}"))
+    assert loaded.model.config.num_classes == 1000
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model.eval()(images), theirs(images), rtol=1e-5, atol=1e-5)
+    assert loaded.preprocessing is not None
+    assert loaded.preprocessing.mean == tuple(theirs.pretrained_cfg["mean"])
+    assert loaded.preprocessing.crop_fraction == theirs.pretrained_cfg["crop_pct"]
+    assert loaded.preprocessing.image_size == (224, 224)
+
+
+def test_timms_weights_for_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm, "create_model", small_timm)
+    pretrained = "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    with pytest.raises(ValueError, match=r"model\.new_head: .* has 1000 classes and the data 5"):
+        load_model(ModelConfig(pretrained=pretrained), num_classes=5)
+    with pytest.raises(ValueError, match=r"model\.num_classes: 7 is not valid: the data has 5 classes"):
+        load_model(ModelConfig(pretrained=pretrained, new_head=True, num_classes=7), num_classes=5)
+    loaded = load_model(ModelConfig(pretrained=pretrained, new_head=True, image_size=64), num_classes=5)
+    assert loaded.model(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
+    assert loaded.report is not None
+    assert loaded.report.resized == {"positions.grid": "14×14 → 4×4"}
+
+
+@pytest.mark.parametrize("error", [OSError("Network is\nunreachable"), RuntimeError("No pretrained weights")])
+def test_without_a_network_one_line_says_what_to_do(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> nn.Module:
+        raise error
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    expected = (
+        r"model\.pretrained: .*could not be fetched \((Network is unreachable|No pre.*)\); without a network, give"
+    )
+    with pytest.raises(ValueError, match=expected) as caught:
+        create_model(pretrained="timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_timm_does_not_have_gets_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r"timm has no model 'vit_tinny_patch16_224'; did you mean"):
+        create_model(pretrained="timm:vit_tinny_patch16_224")

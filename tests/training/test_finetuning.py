@@ -1,0 +1,203 @@
+"""From a trained run to another task: sizes, heads, frozen backbones, teachers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.training.tiny import last, tiny
+from vit.config import ModelConfig, RunConfig
+from vit.hub import create_model
+from vit.training.loop import train
+from vit.training.setup import prepare
+
+BLANK = {"name": None, **dict.fromkeys(("image_size", "patch_size", "width", "depth", "num_heads"))}
+"""The architecture of what is pretrained."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunConfig]:
+    run = tmp_path_factory.mktemp("source") / "run"
+    config = tiny(train={"epochs": 1, "ema_decay": 0.9})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.training.finish.draw_run", lambda *_: None)
+        train(config, run)
+    return run, config
+
+
+def tuned(config: RunConfig, run: Path, **sections: Any) -> RunConfig:
+    model = {**BLANK, "pretrained": str(run), **sections.pop("model", {})}
+    return tiny(config, model=model, **sections)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_is_tuned_at_another_size(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+    run, config = source
+    summary = train(tuned(config, run, model={"image_size": 12}), tmp_path)
+    assert summary["model"] == str(run)
+    tensors = last(tmp_path).tensors["model"]
+    assert last(run).tensors["model"]["positions.grid"].shape[1] == 4
+    assert tensors["positions.grid"].shape[1] == 9
+    assert last(tmp_path).state["preprocessing"]["image_size"] == [12, 12]
+
+
+def test_it_starts_from_the_runs_average(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+    run, config = source
+    session = prepare(tuned(config, run), tmp_path)
+    for name, tensor in session.bare_model.state_dict().items():
+        assert torch.equal(tensor, last(run).tensors["ema"][name]), name
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_only_the_head_of_a_frozen_backbone_moves(
+    optimizer: str, source: tuple[Path, RunConfig], tmp_path: Path
+) -> None:
+    run, config = source
+    train(tuned(config, run, model={"freeze_backbone": True}, optim={"name": optimizer}), tmp_path)
+    before, after = last(run).tensors["ema"], last(tmp_path).tensors["model"]
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved == {"head.weight", "head.bias"}
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_statistics_of_a_frozen_resnet_stay(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    options = {"name": "resnet18_cifar", "width": 8, "image_size": 8}
+    resnet = create_model(**options, num_classes=3)
+    save_file(resnet.state_dict(), tmp_path / "resnet.safetensors")
+    model = BLANK | options | {"pretrained": str(tmp_path / "resnet.safetensors"), "freeze_backbone": True}
+    train(tiny(model=model, train={"epochs": 1}), tmp_path / "run")
+    after = last(tmp_path / "run").tensors["model"]
+    moved = {name for name, tensor in resnet.state_dict().items() if not torch.equal(tensor, after[name])}
+    assert moved == {"fc.weight", "fc.bias"}
+
+
+def test_other_classes_need_a_new_head(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+    run, config = source
+    fewer = {"fake_classes": 2}
+    with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 3 classes and the data 2"):
+        prepare(tuned(config, run, data=fewer), tmp_path)
+    session = prepare(tuned(config, run, data=fewer, model={"new_head": True}), tmp_path)
+    assert session.bare_model.config.num_classes == 2
+
+
+def test_as_many_classes_of_other_names_need_a_new_head(
+    source: tuple[Path, RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, config = source
+    rename(monkeypatch)
+    with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: the classes of .* are not the data's"):
+        prepare(tuned(config, run), tmp_path)
+    prepare(tuned(config, run, model={"new_head": True}), tmp_path)
+
+
+def rename(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vit.data.sources import FakeSource
+
+    construct = FakeSource.__init__
+
+    def renamed(self: FakeSource, *arguments: Any) -> None:
+        construct(self, *arguments)
+        self.class_names = [name.upper() for name in self.class_names]
+
+    monkeypatch.setattr(FakeSource, "__init__", renamed)
+
+
+def test_other_pixels_than_the_weights_were_made_for_are_refused(
+    source: tuple[Path, RunConfig], tmp_path: Path
+) -> None:
+    run, config = source
+    with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
+        prepare(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
+
+
+def test_a_setting_without_effect_on_the_pretrained_model_is_refused(
+    source: tuple[Path, RunConfig], tmp_path: Path
+) -> None:
+    run, config = source
+    with pytest.raises(ValueError, match=r"model\.num_classes: 5 is not valid: the data has 3 classes"):
+        prepare(tuned(config, run, model={"num_classes": 5}), tmp_path)
+    with pytest.raises(ValueError, match=r"model\.pretrained: .*blocks\.1\."):
+        prepare(tuned(config, run, model={"depth": 1}), tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_a_teacher_teaches(kind: str, source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+    """Two students from the same start: one hears the teacher, and only its distillation head."""
+    run, config = source
+    student = {"distillation_token": True, "depth": 1}
+    distill = {"teacher": str(run), "kind": kind, "weight": 1.0}
+    config = tiny(config, model=student, train={"epochs": 1}, distill=distill, optim={"weight_decay": 0.0})
+    start = {name: tensor.clone() for name, tensor in prepare(config, tmp_path).bare_model.state_dict().items()}
+    train(config, tmp_path / "run")
+    after = last(tmp_path / "run").tensors["model"]
+    assert not torch.equal(start["distillation_head.weight"], after["distillation_head.weight"])
+    assert torch.equal(start["head.weight"], after["head.weight"])
+
+
+TEACHERS = {
+    "other number of classes": ({"data": {"fake_classes": 2}}, r"it has 3 classes and the data 2"),
+    "other pixels": ({"data": {"std": (0.2, 0.2, 0.2)}}, r"data\.std: .* was trained with"),
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), TEACHERS.values(), ids=list(TEACHERS))
+def test_a_teacher_of_something_else_is_refused(
+    changes: dict[str, Any], expected: str, source: tuple[Path, RunConfig], tmp_path: Path
+) -> None:
+    run, config = source
+    with pytest.raises(ValueError, match=expected):
+        prepare(tiny(config, distill={"teacher": str(run)}, **changes), tmp_path)
+
+
+def test_a_teacher_of_other_names_is_refused(
+    source: tuple[Path, RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, config = source
+    rename(monkeypatch)
+    with pytest.raises(ValueError, match=r"distill\.teacher: .*its classes are not the data's"):
+        prepare(tiny(config, distill={"teacher": str(run)}), tmp_path)
+
+
+def test_a_teacher_that_is_not_there_is_named_as_the_teacher(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"distill\.teacher: .*absent"):
+        prepare(tiny(distill={"teacher": str(tmp_path / "absent")}), tmp_path)
+    save_file({"a": torch.zeros(1)}, tmp_path / "file.safetensors")
+    with pytest.raises(ValueError, match=r"distill\.teacher: .* a weights file does not say its architecture"):
+        prepare(tiny(distill={"teacher": str(tmp_path / "file.safetensors")}), tmp_path)
+
+
+def test_settings_that_a_resnet_cannot_honour_are_refused(tmp_path: Path) -> None:
+    resnet = BLANK | {"name": "resnet18_cifar", "width": 8, "image_size": 8}
+    with pytest.raises(ValueError, match=r"train\.gradient_checkpointing: True is not valid: a ResNet's BatchNorm"):
+        prepare(tiny(model=resnet, train={"gradient_checkpointing": True}), tmp_path)
+
+
+def test_gradient_checkpointing_changes_no_gradient(tmp_path: Path) -> None:
+    from tests.training.test_loop import assert_close, gradients
+    from tests.training.tiny import RANDOM
+
+    plain = gradients(tiny(**RANDOM), tmp_path)
+    assert_close(gradients(tiny(**RANDOM, train={"gradient_checkpointing": True}), tmp_path), plain)
+
+
+def test_half_precision_needs_one_optimizer() -> None:
+    from vit.training import setup
+
+    class Half:
+        mixed_precision = "fp16"
+
+    with pytest.raises(ValueError, match=r"train\.precision: 'fp16' is not valid: .* optim\.name 'muon' needs two"):
+        setup._check_precision(tiny(optim={"name": "muon"}), Half())  # type: ignore[arg-type]
+
+
+def test_a_model_of_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.name: it is missing"):
+        prepare(tiny(model=BLANK), tmp_path)
+    assert ModelConfig().name is None
