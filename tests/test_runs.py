@@ -28,7 +28,10 @@ from vit.runs import (
 
 
 def made(value: float, best: int | None = None) -> Checkpoint:
-    tensors = {"model": {"weight": torch.full((3, 5), value), "count": torch.tensor(7)}, "ema": {"weight": torch.ones(2)}}
+    tensors = {
+        "model": {"weight": torch.full((3, 5), value), "count": torch.tensor(7)},
+        "ema": {"weight": torch.ones(2)},
+    }
     return Checkpoint({"value": value, "best": None if best is None else {"step": best, "value": 0.5}}, tensors)
 
 
