@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ _USAGE = """\
 vit COMMAND …
 
   train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--optim.lr 3e-4 …]
-  eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights auto|raw|ema] [--transfer]
+  eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights raw|ema] [--transfer]
   predict   classify images:          vit predict --checkpoint RUN IMAGE…
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
@@ -63,6 +64,12 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
     return 0
 
 
+def _say(result: str) -> None:
+    """Once, however many processes have it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(result)
+
+
 def _complain(message: str) -> int:
     print(f"vit: {' '.join(message.split())}", file=sys.stderr)
     return 2
@@ -87,8 +94,10 @@ def _run_parser(name: str, what: str) -> _Parser:
 
 
 def _train(words: list[str]) -> None:
+    from vit.engine import start_missing_processes
     from vit.settings import resolve_run
 
+    start_missing_processes(["train", *words])
     parser = _run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder")
     known, overrides = parser.parse_known_args(words)
@@ -97,15 +106,17 @@ def _train(words: list[str]) -> None:
     from vit.training.loop import train
 
     summary = train(resolved.config, run, resume=known.resume, origins=resolved.origins)
-    print(
+    _say(
         f"{run}: test top-1 {summary['test.top1']:.2%} of {summary['test.n_seen']:.0f} images, "
         f"{summary['seconds']:.0f} s of training, {summary['images_per_second']:.0f} images/s; see {run}/README.md"
     )
 
 
 def _eval(words: list[str]) -> None:
+    from vit.engine import start_missing_processes
     from vit.evaluation.checkpoint import Request, evaluate_checkpoint
 
+    start_missing_processes(["eval", *words])
     parser = _Parser(prog="vit eval", description="Evaluate a checkpoint. --data.… settings say on what.")
     parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--select", choices=("best", "last"), default="best")
@@ -117,7 +128,7 @@ def _eval(words: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
     known, overrides = parser.parse_known_args(words)
     metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
-    print(json.dumps(metrics, indent=2))
+    _say(json.dumps(metrics, indent=2))
 
 
 def _predict(words: list[str]) -> None:

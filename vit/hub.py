@@ -100,7 +100,7 @@ def _changed(
     known = {item.name for item in fields(source)}
     for name, value in overrides.items():
         check(name in known, f"model.{name}", value, f"it has no effect on the model in {config.pretrained}")
-    return replace(source, **overrides, **agreed_classes(config.num_classes, num_classes))
+    return replace(source, **(overrides | agreed_classes(config.num_classes, num_classes)))
 
 
 def _from_timm(config: ModelConfig, name: str, num_classes: int | None) -> LoadedModel:

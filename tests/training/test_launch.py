@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ CONFIG = tiny(
     data={"fake_images": 4 * 101},  # the test set has 101 images, a prime
     train={"epochs": 2, "ema_decay": 0.9},
 )
-LAUNCH = ["-m", "accelerate.commands.launch", "--num_processes", "2", "--cpu", "--num_machines", "1"]
-LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+LAUNCH = ["-m", "accelerate.commands.launch", "--num_processes", "2", "--cpu"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
 
 def call(folder: Path, words: list[str]) -> str:
@@ -68,12 +69,13 @@ def test_both_saw_everything(runs: tuple[Path, Path]) -> None:
 @pytest.mark.slow
 def test_one_checkpoint_gives_the_same_integers(runs: tuple[Path, Path], tmp_path: Path) -> None:
     answers = []
-    for launcher, name in (([], "one"), (LAUNCH, "two")):
+    for launcher, name in (([], "one"), (LAUNCH, "two"), (TORCHRUN, "torchrun")):
         words = ["eval.py", "--checkpoint", str(runs[0]), "--output_dir", str(tmp_path / name)]
-        call(tmp_path, [*launcher, *words])
-        answers.append(Predictions.load(next((tmp_path / name).glob("*.npz"))))
-    one, two = answers
-    assert len(one.indices) == 101
-    assert (one.indices == two.indices).all()
-    assert (one.logits.argmax(axis=1) == two.logits.argmax(axis=1)).all()
-    assert abs(one.logits - two.logits).max() < 1e-5
+        printed = json.loads(call(tmp_path, [*launcher, *words]))
+        assert printed["n_seen"] == printed["n_total"] == 101
+        answers.append((printed["top1"], Predictions.load(next((tmp_path / name).glob("*.npz")))))
+    for (top1, found), (expected_top1, expected) in pairwise(answers):
+        assert top1 == expected_top1
+        assert (found.indices == expected.indices).all()
+        assert (found.logits.argmax(axis=1) == expected.logits.argmax(axis=1)).all()
+        assert abs(found.logits - expected.logits).max() < 1e-5

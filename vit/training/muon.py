@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
         work_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.work_dtype = work_dtype
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})  # type: ignore[arg-type]
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.ndim != 2:

@@ -66,7 +66,8 @@ def make_plan(config: RunConfig) -> Plan:
     )
     macs = multiply_adds(model, architecture.image_size)
     rows = {
-        "model": f"{config.model.name or config.model.pretrained}, image {architecture.image_size}, {num_classes} classes",
+        "model": f"{config.model.name or config.model.pretrained}, "
+        f"image {architecture.image_size}, {num_classes} classes",
         "parameters": f"{count_parameters(model):,}",
         "multiply-adds an image": f"{macs / 1e9:.4f} G forward, attention's products included",
         "images": f"{len(train):,} to train on, {len(val):,} to validate",
@@ -74,7 +75,8 @@ def make_plan(config: RunConfig) -> Plan:
         f"({config.train.epochs} epochs of {loader.steps_per_epoch})",
         "warm-up": f"{round(config.optim.warmup_epochs * loader.steps_per_epoch):,} steps",
         "peak rate": f"{config.optim.lr:g}, {config.optim.schedule} to {config.optim.min_lr:g}",
-        "training arithmetic": f"{6 * macs * total / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
+        "training arithmetic": f"{6 * macs * total / 1e15:.4g} PFLOP "
+        "(forward and backward, 2 operations a multiply-add)",
         "device": f"{accelerator.device.type}, {accelerator.num_processes} process(es), {accelerator.mixed_precision}",
         "memory": _memory(memory),
     }

@@ -137,6 +137,6 @@ def _bare(optimizer: Optimizer) -> Optimizer:
 
 
 def _place(key: str, value: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """On the parameter's device, except for the step counters of an optimizer that is not fused: torch's stay behind."""
+    """On the parameter's device; the step counters of torch's optimizers that are not fused stay on the CPU."""
     stays = key == "step" and not group.get("fused")
     return value.clone() if stays else value.to(parameter.device, copy=True)
