@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -105,6 +106,7 @@ def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any
 # ------------------------------------------------------------------ parts
 
 
+@cache
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action=ActionConfigFile)
@@ -122,6 +124,7 @@ def _build(parser: ArgumentParser, settings: Any) -> RunConfig:
     return RunConfig(**{item.name: getattr(settings, item.name) for item in fields(RunConfig)})
 
 
+@cache
 def _optional() -> set[str]:
     """The settings that may be null."""
     hints = {
@@ -145,6 +148,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+@cache
 def _known() -> set[str]:
     return set(flat_settings(RunConfig()))
 
