@@ -406,3 +406,27 @@ def assert_close(ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]])
         for name, gradient in other.items():
             error = (one[name] - gradient).norm()
             assert error <= 2e-6 + 1e-5 * gradient.norm(), f"step {step}, {name}: {error}"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_tensorboard_gets_what_the_history_gets(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(tiny(train={"epochs": 1, "tensorboard": True}), tmp_path)
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
+    assert_no_pickle(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # the compiler warns itself about how it traces
+@pytest.mark.usefixtures("no_figures")
+def test_a_compiled_run_resumes_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(train={"epochs": 2, "compile": True, "ema_decay": 0.9})
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, kill)
+        with pytest.raises(Killed):
+            train(config, tmp_path)
+    train(config, tmp_path, resume=True)
+    whole = tmp_path / "plain"
+    train(tiny(config, train={"compile": False}), whole)
+    for name, tensor in last(whole).tensors["model"].items():
+        torch.testing.assert_close(last(tmp_path).tensors["model"][name], tensor, rtol=1e-2, atol=1e-3)
