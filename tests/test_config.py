@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from types import FrameType
 from typing import Any
 
 import pytest
 
-import vit.config
+import vit.config.data
+import vit.config.model
+import vit.config.rules
+import vit.config.run
 from vit.config import (
     AugmentConfig,
     DataConfig,
@@ -130,28 +132,33 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
     assert "\n" not in message
 
 
-def test_every_rule_in_the_module_is_broken_here() -> None:
+MODULES = (vit.config.model, vit.config.data, vit.config.run)
+_CALLS = ("check(", "check_rate(", "check_positive(", "_check_heads(", "_check_patches(", "raise ")
+
+
+def test_every_rule_in_the_room_is_broken_here() -> None:
     """The lines that call `check` and its kin are the lines from which the errors above were raised."""
-    source = inspect.getsource(vit.config).splitlines()
-    rules = {
-        number
-        for number, line in enumerate(source, 1)
-        if ("check(" in line or "_check_rate(" in line or "_check_positive(" in line or "raise " in line)
-        and not line.lstrip().startswith("def ")
-    }
     reached = {line for _, kind, values in BROKEN for line in _lines_that_raised(kind, values)}
-    missed = {number: source[number - 1].strip() for number in rules - reached}
+    missed = []
+    for module in MODULES:
+        for number, line in enumerate(inspect.getsource(module).splitlines(), 1):
+            is_rule = any(call in line for call in _CALLS) and not line.lstrip().startswith("def ")
+            if is_rule and (module.__file__, number) not in reached:
+                missed.append(f"{module.__name__}:{number} {line.strip()}")
     assert not missed
 
 
-def _lines_that_raised(kind: type, values: dict[str, Any]) -> set[int]:
+def _lines_that_raised(kind: type, values: dict[str, Any]) -> set[tuple[str | None, int]]:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         kind(**values)
-    lines = set()
+    files = {module.__file__ for module in MODULES}
+    lines: set[tuple[str | None, int]] = set()
     trace = caught.value.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == vit.config.__file__:
-            lines |= {trace.tb_lineno, _first_line_of_statement(trace.tb_frame, trace.tb_lasti)}
+        file = trace.tb_frame.f_code.co_filename
+        if file in files:
+            first = _first_line_of_statement(trace.tb_frame, trace.tb_lasti)
+            lines |= {(file, trace.tb_lineno), (file, first)}
         trace = trace.tb_next
     return lines
 
@@ -198,7 +205,6 @@ def test_mixing_needs_an_alpha_and_a_probability() -> None:
 
 
 def test_this_room_needs_no_torch() -> None:
-    imported = {
-        name for name, module in vars(vit.config).items() if inspect.ismodule(module) and module in sys.modules.values()
-    }
-    assert imported == {"difflib"}
+    for module in (*MODULES, vit.config.rules):
+        imported = {name for name, value in vars(module).items() if inspect.ismodule(value)}
+        assert imported <= {"difflib"}

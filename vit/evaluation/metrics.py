@@ -121,12 +121,8 @@ def _score_block(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Samp
 
 def _check_logits(predictions: Predictions) -> None:
     if len(predictions.labels) == 0:
-        raise ValueError(
-            f"no sample was seen: {predictions.num_broken} of {predictions.num_total} are broken"
-        )
+        raise ValueError(f"no sample was seen: {predictions.num_broken} of {predictions.num_total} are broken")
     broken = ~np.isfinite(predictions.logits).all(axis=1)
     if broken.any():
         first = int(predictions.indices[broken][0])
-        raise ValueError(
-            f"{int(broken.sum())} samples have logits that are not finite, the first is index {first}"
-        )
+        raise ValueError(f"{int(broken.sum())} samples have logits that are not finite, the first is index {first}")

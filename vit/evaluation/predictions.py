@@ -33,18 +33,12 @@ class Predictions:
 
     def __post_init__(self) -> None:
         num_seen, num_classes = self.logits.shape
-        assert self.indices.shape == self.labels.shape == (num_seen,), (
-            "one index and one label a row of logits"
-        )
+        assert self.indices.shape == self.labels.shape == (num_seen,), "one index and one label a row of logits"
         assert self.indices.dtype == self.labels.dtype == np.int64, "indices and labels are int64"
         assert self.logits.dtype == np.float32, f"logits are float32, not {self.logits.dtype}"
-        assert num_classes == len(self.class_names), (
-            f"{num_classes} logits, {len(self.class_names)} class names"
-        )
+        assert num_classes == len(self.class_names), f"{num_classes} logits, {len(self.class_names)} class names"
         assert bool((np.diff(self.indices) > 0).all()), "indices must be strictly increasing"
-        assert num_seen == 0 or 0 <= self.labels.min() <= self.labels.max() < num_classes, (
-            "a label has no logit"
-        )
+        assert num_seen == 0 or 0 <= self.labels.min() <= self.labels.max() < num_classes, "a label has no logit"
 
     def save(self, path: str | Path) -> None:
         """Write the `.npz` file; a file of that name is replaced only once the new one is complete."""
@@ -76,9 +70,7 @@ class Predictions:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in _ARRAYS}
         except (ValueError, KeyError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"predictions: {str(path)!r} is not a complete predictions file ({error})"
-            ) from error
+            raise ValueError(f"predictions: {str(path)!r} is not a complete predictions file ({error})") from error
         return cls(
             indices=arrays["indices"],
             labels=arrays["labels"],

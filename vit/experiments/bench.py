@@ -34,7 +34,7 @@ from vit.training.state import Progress
 
 
 def bench(words: list[str]) -> None:
-    """`vit bench train --config FILE [--steps N] [--turns N] [--output FILE]`: print images/s of both and their ratio."""
+    """`vit bench train --config FILE`: print images/s of both sides and their ratio."""
     parser = argparse.ArgumentParser(prog="vit bench")
     parser.add_argument("what", choices=("train",))
     parser.add_argument("--config", type=Path, required=True)
@@ -51,7 +51,7 @@ def bench(words: list[str]) -> None:
 
 
 def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> dict[str, Any]:
-    """Images a second of both sides in every turn, and the median of the turns' ratios. ValueError for a ResNet."""
+    """Images/s of both sides in every turn, and the median of the turns' ratios. ValueError for a ResNet."""
     with tempfile.TemporaryDirectory() as folder:
         session = prepare(config, Path(folder))
         sides = {"vit": _our_steps(session), "usual": _usual_steps(session, workers)}
@@ -72,7 +72,7 @@ def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> d
         "median": {name: round(statistics.median(values), 1) for name, values in rates.items()},
         "ratios": [round(ratio, 3) for ratio in ratios],
         "median_ratio": round(statistics.median(ratios), 3),
-        "conventions": "images/s over all of a step: load, decode, augment, forward, backward, clip, optimizer, average",
+        "conventions": "images/s over a whole step: load, augment, forward, backward, clip, optimizer, average",
     }
 
 
@@ -178,9 +178,10 @@ def _timm_model(session: Session) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
     config = session.bare_model.config
-    plain = isinstance(config, ViTConfig) and config.positions == "learned_1d" and config.feedforward == "gelu"
-    check(plain and not config.qk_norm, "model.name", session.model_name, "timm's side is a plain Vision Transformer")
+    check(isinstance(config, ViTConfig), "model.name", session.model_name, "timm's side is a Vision Transformer")
     assert isinstance(config, ViTConfig)
+    plain = config.positions == "learned_1d" and config.feedforward == "gelu" and not config.qk_norm
+    check(plain, "model.positions", config.positions, "timm's side is a plain Vision Transformer")
     return TimmVisionTransformer(
         img_size=config.image_size,
         patch_size=config.patch_size,

@@ -43,9 +43,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(self.num_features, config.num_classes) if config.num_classes else nn.Identity()
         initialize(self)
 
-    def forward(
-        self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False
-    ) -> Tensor:
+    def forward(self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False) -> Tensor:
         """Logits `b k`, or features `b c` without classes. Nothing here is random, so `rng` is not drawn
         from.
         """
@@ -99,9 +97,7 @@ def _stage(
     shortcut = None
     if stride != 1 or source != out:
         shortcut = nn.Sequential(nn.Conv2d(source, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-    return nn.Sequential(
-        block(source, width, stride, shortcut), *(block(out, width) for _ in range(depth - 1))
-    )
+    return nn.Sequential(block(source, width, stride, shortcut), *(block(out, width) for _ in range(depth - 1)))
 
 
 @torch.no_grad()

@@ -78,9 +78,7 @@ class VisionTransformer(nn.Module):
             self.distillation_head = nn.Linear(width, config.num_classes)
         initialize(self, config)
 
-    def forward(
-        self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False
-    ) -> Tensor:
+    def forward(self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False) -> Tensor:
         """Logits `b k`; with `separate_heads`, `b 2 k`: class head, distillation head. Without classes,
         features `b c`.
 
@@ -89,9 +87,7 @@ class VisionTransformer(nn.Module):
         tokens = self.forward_features(images, rng)
         if self.distillation_head is None:
             if separate_heads:
-                raise ValueError(
-                    "separate_heads: True is not valid: the model has no model.distillation_token"
-                )
+                raise ValueError("separate_heads: True is not valid: the model has no model.distillation_token")
             return self.head(self.pool(tokens))
         class_vector, distillation_vector = self.pool_norm(tokens[:, :2]).unbind(1)
         logits = torch.stack((self.head(class_vector), self.distillation_head(distillation_vector)), dim=1)
@@ -128,9 +124,7 @@ class VisionTransformer(nn.Module):
         return self.pool_norm(tokens[:, 0])
 
     def _with_prefix(self, patches: Tensor) -> Tensor:
-        placed: list[Tensor] = [
-            token for token in (self.class_token, self.distillation_token) if token is not None
-        ]
+        placed: list[Tensor] = [token for token in (self.class_token, self.distillation_token) if token is not None]
         if placed and self.positions.prefix is not None:
             placed = [torch.cat(placed, dim=1) + self.positions.prefix]
         prefix = [*placed, *([] if self.register_tokens is None else [self.register_tokens])]

@@ -50,10 +50,7 @@ IRREGULAR: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "vit_base_patch16_clip_224": ("base", 16, 224, _CLIP),
     "vit_large_patch14_clip_224": ("large", 14, 224, _CLIP),
     **{f"vit_{size}_patch14_dinov2": (size, 14, 518, _DINOV2) for size in ("small", "base", "large")},
-    **{
-        f"vit_{size}_patch14_reg4_dinov2": (size, 14, 518, _DINOV2_REGISTERS)
-        for size in ("small", "base", "large")
-    },
+    **{f"vit_{size}_patch14_reg4_dinov2": (size, 14, 518, _DINOV2_REGISTERS) for size in ("small", "base", "large")},
     **{f"deit_{size}_patch16_224": (size, 16, 224, {}) for size in ("tiny", "small", "base")},
     "deit_base_patch16_384": ("base", 16, 384, {}),
     **{
@@ -94,9 +91,7 @@ def list_models() -> list[str]:
     understood.
     """
     pixels = {8: (32, 64, 224), 14: (224,), 16: (224, 384), 32: (224, 384)}
-    regular = (
-        f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch]
-    )
+    regular = (f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch])
     return sorted({PLAIN, *regular, *IRREGULAR, *RESNETS})
 
 
@@ -134,9 +129,7 @@ def architecture_overrides(config: ModelConfig) -> dict[str, Any]:
 def agreed_classes(asked: int | None, of_data: int | None) -> dict[str, int]:
     """`num_classes` for a configuration: what is asked for or the data's. ValueError where they differ."""
     agree = asked is None or of_data is None or asked == of_data
-    check(
-        agree, "model.num_classes", asked, f"the data has {of_data} classes; leave it out to follow the data"
-    )
+    check(agree, "model.num_classes", asked, f"the data has {of_data} classes; leave it out to follow the data")
     chosen = of_data if asked is None else asked
     return {} if chosen is None else {"num_classes": chosen}
 
@@ -158,9 +151,7 @@ def _resolve_resnet(name: str, overrides: dict[str, Any], classes: dict[str, int
 
 def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) -> ViTConfig:
     if "stem" in overrides:
-        check(
-            overrides["stem"] in ("patch", "resnet"), "model.stem", overrides["stem"], "'patch' or 'resnet'"
-        )
+        check(overrides["stem"] in ("patch", "resnet"), "model.stem", overrides["stem"], "'patch' or 'resnet'")
     settings = _defaults(name) | overrides | classes
     settings.setdefault("init", "xavier" if settings["width"] < XAVIER_BELOW else "normal")
     resolved = ViTConfig(**settings)

@@ -1,0 +1,28 @@
+"""Every setting of a run, and every rule that makes one valid. Nothing else: no torch, no files.
+
+One frozen dataclass a section of the YAML file. `None` in `ModelConfig` means "as the model's name says"; the zoo
+(`vit/models/zoo.py`) turns a `ModelConfig` into a full `ViTConfig` or `ResNetConfig`.
+"""
+
+from vit.config.data import AugmentConfig, DataConfig, Interpolation, Preprocessing
+from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
+from vit.config.rules import check, nearest
+from vit.config.run import DistillConfig, OptimConfig, RunConfig, TrainConfig
+
+__all__ = [
+    "AugmentConfig",
+    "Backend",
+    "DataConfig",
+    "DistillConfig",
+    "Interpolation",
+    "ModelConfig",
+    "OptimConfig",
+    "Preprocessing",
+    "ResNetConfig",
+    "RunConfig",
+    "Stem",
+    "TrainConfig",
+    "ViTConfig",
+    "check",
+    "nearest",
+]

@@ -1,0 +1,172 @@
+"""Which images, and what is done to them at evaluation, at loading and in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vit.config.rules import check, check_positive
+
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """How an image becomes a model's input at evaluation. Stored with the weights and enforced."""
+
+    image_size: tuple[int, int]
+    crop_fraction: float = 1.0
+    """The image's shorter side is resized to image_size / crop_fraction, then the centre is cut out."""
+    interpolation: Interpolation = "bicubic"
+    antialias: bool = True
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        check(0 < self.crop_fraction <= 1, "data.crop_fraction", self.crop_fraction, "it must be in (0, 1]")
+        check(min(self.std) > 0, "data.std", self.std, "every entry must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    name: str = "digits"
+    """digits, cifar10, cifar100, imagenette, imagefolder, fake, or `torchvision:CLASS`."""
+    root: str = "data"
+    """The folder the data set is in, or is downloaded to."""
+    download: bool = False
+    test_folder: str | None = None
+    """`imagefolder` only: the folder of the test set; None: `val`, or `test` where there is no `val`."""
+    val_fraction: float = 0.1
+    """Part of the training set held out to choose the best checkpoint."""
+    split_seed: int = 0
+    """Fixes the validation split and the nested subsets; the training seed does not touch them."""
+    fraction: float = 1.0
+    """Part of the training set to train on; smaller subsets lie inside larger ones, classes balanced."""
+    batch_size: int = 128
+    """Images an optimizer step, over all processes and accumulated micro-batches."""
+    eval_batch_size: int = 256
+    """Images a forward pass of one process at evaluation."""
+    workers: int = 2
+    """Decoding processes of each training process; 0 decodes in the process itself."""
+    cache_gib: float = 2.0
+    """Sets smaller than this once decoded are kept in memory as one uint8 tensor; 0: never."""
+    canvas_size: int | None = None
+    """Side of the square that streamed training images are resized to at decode; None: 256/224 of the image size."""
+    on_broken_image: Literal["fail", "skip"] = "fail"
+    crop_fraction: float = 1.0
+    interpolation: Interpolation = "bicubic"
+    antialias: bool = True
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    fake_images: int = 512
+    """`fake` only: images in the training set; a quarter of it again in the test set."""
+    fake_classes: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size"):
+            check_positive(f"data.{name}", getattr(self, name))
+        check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
+        check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
+        check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")
+        check(0 < self.val_fraction < 1, "data.val_fraction", self.val_fraction, "it must be between 0 and 1")
+        check(
+            self.test_folder is None or self.name == "imagefolder",
+            "data.test_folder",
+            self.test_folder,
+            "it has an effect only with data.name 'imagefolder'",
+        )
+        self.preprocessing((1, 1))
+
+    def preprocessing(self, image_size: tuple[int, int]) -> Preprocessing:
+        return Preprocessing(
+            image_size=image_size,
+            crop_fraction=self.crop_fraction,
+            interpolation=self.interpolation,
+            antialias=self.antialias,
+            mean=self.mean,
+            std=self.std,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """What is done to a training batch, in this order."""
+
+    crop: Literal["none", "pad", "random_resized"] = "none"
+    pad: int = 4
+    """`crop: pad` only: pixels of reflected border before the random crop."""
+    scale: tuple[float, float] = (0.08, 1.0)
+    """`crop: random_resized` only: area of the crop as a fraction of the image."""
+    ratio: tuple[float, float] = (0.75, 4 / 3)
+    """`crop: random_resized` only: width over height of the crop."""
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    flip: bool = False
+    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = "none"
+    num_ops: int = 2
+    """`policy: randaugment` only."""
+    magnitude: float = 9.0
+    """`policy: randaugment` only: 0 to 10 as in timm's rand-m9."""
+    magnitude_std: float = 0.0
+    """`policy: randaugment` only: spread of the magnitude."""
+    color_jitter: float = 0.0
+    erasing_probability: float = 0.0
+    mixup_alpha: float = 0.0
+    cutmix_alpha: float = 0.0
+    mix_probability: float = 1.0
+    """Part of the mixing groups that are mixed at all."""
+    cutmix_probability: float = 0.5
+    """Where both are on: how often CutMix rather than Mixup."""
+    mix_group: int = 8
+    """Mixing partners are found among this many neighbours in the epoch's order."""
+    repeats: int = 1
+    """Repeated augmentation: every chosen image appears this often in an epoch, and fewer images are chosen."""
+
+    def __post_init__(self) -> None:
+        check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
+        check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
+        for name in ("erasing_probability", "mix_probability", "cutmix_probability"):
+            check(0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]")
+        for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std"):
+            check(getattr(self, name) >= 0, f"augment.{name}", getattr(self, name), "it must be at least 0")
+        check(0 <= self.magnitude <= 10, "augment.magnitude", self.magnitude, "it must be in [0, 10]")
+        for name in ("pad", "num_ops", "mix_group", "repeats"):
+            check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
+        check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
+        self._check_effects()
+
+    def _check_effects(self) -> None:
+        """A field that was changed from its default must have something to act on."""
+        random_resized, randaugment = self.crop == "random_resized", self.policy == "randaugment"
+        mixup, cutmix = self.mixup_alpha > 0, self.cutmix_alpha > 0
+        needs = {
+            "pad": (self.crop == "pad", "augment.crop 'pad'"),
+            "scale": (random_resized, "augment.crop 'random_resized'"),
+            "ratio": (random_resized, "augment.crop 'random_resized'"),
+            "interpolation": (random_resized, "augment.crop 'random_resized'"),
+            "num_ops": (randaugment, "augment.policy 'randaugment'"),
+            "magnitude": (randaugment, "augment.policy 'randaugment'"),
+            "magnitude_std": (randaugment, "augment.policy 'randaugment'"),
+            "mix_probability": (mixup or cutmix, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
+            "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
+            "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
+        }
+        for name, (met, need) in needs.items():
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            check(met or value == default, f"augment.{name}", value, f"it has an effect only with {need}")
+        check(
+            self.mixes or not (mixup or cutmix),
+            "augment.mix_probability",
+            self.mix_probability,
+            "nothing would be mixed; to turn mixing off set augment.mixup_alpha and augment.cutmix_alpha to 0",
+        )
+        unused = "cutmix_alpha" if self.cutmix_probability == 0 else "mixup_alpha"
+        check(
+            0 < self.cutmix_probability < 1 or not (mixup and cutmix),
+            "augment.cutmix_probability",
+            self.cutmix_probability,
+            f"augment.{unused} would have no effect; set that to 0 instead",
+        )
+
+    @property
+    def mixes(self) -> bool:
+        return (self.mixup_alpha > 0 or self.cutmix_alpha > 0) and self.mix_probability > 0

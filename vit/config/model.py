@@ -1,0 +1,199 @@
+"""Which model: an architecture in full (`ViTConfig`, `ResNetConfig`), and what a user says of it (`ModelConfig`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vit.config.rules import check, check_positive, check_rate
+
+Pooling = Literal["cls", "gap", "map"]
+Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
+FeedForwardKind = Literal["gelu", "swiglu"]
+Stem = Literal["patch", "resnet"]
+Backend = Literal["auto", "reference", "matmul", "sdpa"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """A Vision Transformer's architecture, complete. Sizes are (height, width) in pixels."""
+
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
+    num_classes: int = 1000
+    """0: no head; `forward` returns the pooled features."""
+    width: int = 768
+    depth: int = 12
+    num_heads: int = 12
+    mlp_ratio: float = 4.0
+    pooling: Pooling = "cls"
+    class_token: bool = True
+    distillation_token: bool = False
+    num_registers: int = 0
+    positions: Positions = "learned_1d"
+    feedforward: FeedForwardKind = "gelu"
+    qk_norm: bool = False
+    qkv_bias: bool = True
+    pre_norm: bool = False
+    """A LayerNorm before the first block (CLIP)."""
+    final_norm: Literal["tokens", "pooled"] = "tokens"
+    """LayerNorm on all tokens before pooling, or on the pooled vector (timm's `fc_norm`)."""
+    positions_on_prefix: bool = True
+    """Whether the class and distillation tokens have a learned position (ViT) or not (DeiT-III)."""
+    layer_scale: float | None = None
+    """Initial value of LayerScale; None: none."""
+    norm_eps: float = 1e-6
+    stem: Stem = "patch"
+    stochastic_depth_rate: float = 0.0
+    """Rate of the last block; it grows linearly with depth."""
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    patch_dropout_rate: float = 0.0
+    init: Literal["xavier", "normal"] = "xavier"
+    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as most published ViTs."""
+    backend: Backend = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "depth", "num_heads", "mlp_ratio"):
+            check_positive(f"model.{name}", getattr(self, name))
+        check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
+        check(self.num_registers >= 0, "model.num_registers", self.num_registers, "it must be at least 0")
+        _check_heads(self.width, self.num_heads)
+        _check_patches(self.image_size, self.patch_size)
+        for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"):
+            check_rate(f"model.{name}", getattr(self, name))
+        check_positive("model.layer_scale", self.layer_scale)
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        needs_class_token = self.pooling == "cls"
+        check(
+            self.class_token or not needs_class_token,
+            "model.class_token",
+            self.class_token,
+            "model.pooling 'cls' reads the class token; set it to true or choose model.pooling 'gap' or 'map'",
+        )
+        check(
+            not self.distillation_token or needs_class_token,
+            "model.distillation_token",
+            True,
+            "its head is averaged with the class token's, so model.pooling must be 'cls'",
+        )
+        if self.positions in ("sincos_2d", "learned_2d", "rope"):
+            divisor, of, what = {
+                "sincos_2d": (4, self.width, "model.width"),
+                "learned_2d": (2, self.width, "model.width"),
+                "rope": (4, self.width // self.num_heads, "model.width / model.num_heads"),
+            }[self.positions]
+            check(
+                of % divisor == 0,
+                what,
+                of,
+                f"model.positions {self.positions!r} needs a multiple of {divisor}",
+            )
+        if self.stem == "resnet":
+            check(
+                min(self.patch_size) >= 8 and all(p % 4 == 0 for p in self.patch_size),
+                "model.patch_size",
+                self.patch_size,
+                "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8",
+            )
+
+    @property
+    def grid_size(self) -> tuple[int, int]:
+        """Patches along the height and the width."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        return int(self.class_token) + int(self.distillation_token) + self.num_registers
+
+
+def _check_heads(width: int, num_heads: int) -> None:
+    if width % num_heads == 0 and num_heads <= width:
+        return
+    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    best = min(divisors, key=lambda n: abs(n - num_heads))
+    rule = f"it must divide model.width ({width}); the nearest that does is {best}"
+    raise ValueError(f"model.num_heads: {num_heads} is not valid: {rule}")
+
+
+def _check_patches(image_size: tuple[int, int], patch_size: tuple[int, int]) -> None:
+    for side, image, patch in zip(("height", "width"), image_size, patch_size, strict=True):
+        check(patch > 0, "model.patch_size", patch_size, "it must be above 0")
+        below, above = image // patch * patch, (image // patch + 1) * patch
+        choices = f"{below} or {above}" if below else f"{above}"
+        rule = f"the patch {side} {patch} must divide the image {side}; the nearest image sizes are {choices}"
+        check(image > 0 and image % patch == 0, "model.image_size", image_size, rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNetConfig:
+    """A ResNet baseline's architecture, complete."""
+
+    depth: Literal[18, 34, 50] = 50
+    num_classes: int = 1000
+    image_size: tuple[int, int] = (224, 224)
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """`cifar`: a 3×3 convolution of stride 1 and no pooling, for images of 8 to 64 pixels."""
+    width: int = 64
+    """Channels of the first stage."""
+
+    def __post_init__(self) -> None:
+        check_positive("model.width", self.width)
+        check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
+        check(
+            self.width == 64 or self.depth in (18, 34),
+            "model.width",
+            self.width,
+            "only resnet18 and resnet34 take another width than 64",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model by name; every other architectural field overrides what the name says."""
+
+    name: str | None = None
+    """One of `list_models()`; None: the architecture of `pretrained`."""
+    pretrained: str | None = None
+    """A run folder, a weights file, or `timm:NAME`."""
+    new_head: bool = False
+    """Replace the head when the pretrained weights have other classes than the data."""
+    freeze_backbone: bool = False
+    """Train the head only."""
+    num_classes: int | None = None
+    image_size: int | tuple[int, int] | None = None
+    patch_size: int | tuple[int, int] | None = None
+    width: int | None = None
+    depth: int | None = None
+    num_heads: int | None = None
+    mlp_ratio: float | None = None
+    pooling: Pooling | None = None
+    class_token: bool | None = None
+    distillation_token: bool | None = None
+    num_registers: int | None = None
+    positions: Positions | None = None
+    feedforward: FeedForwardKind | None = None
+    qk_norm: bool | None = None
+    qkv_bias: bool | None = None
+    pre_norm: bool | None = None
+    final_norm: Literal["tokens", "pooled"] | None = None
+    positions_on_prefix: bool | None = None
+    layer_scale: float | None = None
+    norm_eps: float | None = None
+    stem: Literal["patch", "resnet", "imagenet", "cifar"] | None = None
+    stochastic_depth_rate: float | None = None
+    dropout_rate: float | None = None
+    attention_dropout_rate: float | None = None
+    patch_dropout_rate: float | None = None
+    init: Literal["xavier", "normal"] | None = None
+    backend: Backend | None = None
+
+    def __post_init__(self) -> None:
+        check(
+            self.pretrained is not None or not (self.new_head or self.freeze_backbone),
+            "model.new_head" if self.new_head else "model.freeze_backbone",
+            True,
+            "it has no effect without model.pretrained",
+        )
