@@ -17,7 +17,8 @@ from tests.training.tiny import tiny
 from vit.cli import main
 from vit.settings import dump_run_config
 from vit.training import checkpoints, finish, loop
-from vit.training.loop import NonFinite, train
+from vit.training.interruption import NonFinite
+from vit.training.loop import train
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
 

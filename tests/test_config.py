@@ -98,6 +98,14 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("optim.momentum", OptimConfig, {"momentum": 1.0}),
     ("optim.momentum", OptimConfig, {"betas": (0.5, 0.9), "momentum": -0.5}),
     ("optim.layer_decay", OptimConfig, {"layer_decay": 0.0}),
+    ("optim.momentum", OptimConfig, {"momentum": 0.95}),
+    ("optim.betas", OptimConfig, {"name": "sgd", "betas": (0.9, 0.99)}),
+    ("optim.min_lr", OptimConfig, {"schedule": "constant", "min_lr": 1e-5}),
+    ("distill.kind", DistillConfig, {"kind": "soft"}),
+    ("distill.weight", DistillConfig, {"weight": 0.25}),
+    ("distill.temperature", DistillConfig, {"teacher": "runs/a", "temperature": 2.0}),
+    ("data.download", DataConfig, {"name": "digits", "download": True}),
+    ("data.fake_images", DataConfig, {"name": "digits", "fake_images": 8}),
     ("distill.weight", DistillConfig, {"weight": 0.0}),
     ("distill.temperature", DistillConfig, {"temperature": 0.0}),
     *(
@@ -133,7 +141,7 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
 
 
 MODULES = (vit.config.model, vit.config.data, vit.config.run)
-_CALLS = ("check(", "check_rate(", "check_positive(", "_check_heads(", "_check_patches(", "raise ")
+_CALLS = ("check(", "check_rate(", "check_positive(", "check_effect(", "_check_heads(", "_check_patches(", "raise ")
 
 
 def test_every_rule_in_the_room_is_broken_here() -> None:

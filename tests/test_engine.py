@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from accelerate.utils import DistributedType
 
 from vit import engine
-from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator, start_missing_processes
+from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator
 
 
 @pytest.fixture(autouse=True)
@@ -91,41 +89,3 @@ def test_sharding_that_would_become_plain_data_parallel_is_refused(monkeypatch: 
 def test_gathering_in_one_process_is_the_identity() -> None:
     values = torch.arange(3)
     assert gather_uneven(make_accelerator("cpu", "fp32"), values) is values
-
-
-def started(monkeypatch: pytest.MonkeyPatch, parent: list[str], **environment: str) -> list[str] | None:
-    """The command that `start_missing_processes` became, if any."""
-    import psutil
-
-    class Parent:
-        def cmdline(self) -> list[str]:
-            return parent
-
-    commands: list[list[str]] = []
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(psutil.Process, "parent", lambda _: Parent())
-    monkeypatch.setattr(os, "execv", lambda _, words: commands.append(words))
-    start_missing_processes(["train", "--seed", "3"])
-    return commands[0] if commands else None
-
-
-def test_processes_that_the_launcher_left_out_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"}
-    for words in (["--num_processes", "3", "--cpu"], ["--cpu", "--num_processes=3"]):
-        command = started(monkeypatch, ["python", "accelerate", "launch", *words, "train.py"], **alone)
-        assert command is not None
-        assert command[command.index("--nproc_per_node") + 1] == "3"
-        assert command[-5:] == ["-m", "vit.cli", "train", "--seed", "3"]
-
-
-def test_one_process_and_processes_that_met_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    parent = ["accelerate", "launch", "--cpu", "--num_processes", "2"]
-    assert started(monkeypatch, parent) is None
-    assert started(monkeypatch, parent, ACCELERATE_USE_CPU="True") is None
-    assert started(monkeypatch, parent, MASTER_ADDR="127.0.0.1", WORLD_SIZE="2") is None
-
-
-def test_a_number_of_processes_that_cannot_be_found_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="was asked for several processes on a CPU and started one"):
-        started(monkeypatch, ["bash"], ACCELERATE_USE_CPU="True", MASTER_ADDR="127.0.0.1")

@@ -1,6 +1,24 @@
 """Vision Transformers to train, trust and look inside."""
 
-from vit.hub import create_model
-from vit.models import list_models
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vit.hub import create_model
+    from vit.models import list_models
 
 __all__ = ["create_model", "list_models"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when a model is asked for: a mistyped setting is answered at once."""
+    if name == "create_model":
+        from vit.hub import create_model
+
+        return create_model
+    if name == "list_models":
+        from vit.models import list_models
+
+        return list_models
+    raise AttributeError(f"module 'vit' has no attribute {name!r}")

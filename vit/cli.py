@@ -45,8 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
     """The user's errors and known failures as one line each; anything else is a defect and shows its traceback."""
-    from vit.training.interruption import Stopped
-    from vit.training.loop import NonFinite
+    from vit.training.interruption import NonFinite, Stopped
 
     try:
         command(words)
@@ -94,7 +93,7 @@ def _run_parser(name: str, what: str) -> _Parser:
 
 
 def _train(words: list[str]) -> None:
-    from vit.engine import start_missing_processes
+    from vit.launcher import start_missing_processes
     from vit.settings import resolve_run
 
     start_missing_processes(["train", *words])
@@ -113,8 +112,8 @@ def _train(words: list[str]) -> None:
 
 
 def _eval(words: list[str]) -> None:
-    from vit.engine import start_missing_processes
     from vit.evaluation.checkpoint import Request, evaluate_checkpoint
+    from vit.launcher import start_missing_processes
 
     start_missing_processes(["eval", *words])
     parser = _Parser(prog="vit eval", description="Evaluate a checkpoint. --data.… settings say on what.")
@@ -170,9 +169,22 @@ def _diff(words: list[str]) -> None:
 
 
 def _bench(words: list[str]) -> None:
-    from vit.experiments.bench import bench
+    from vit.settings import resolve_run
 
-    bench(words)
+    parser = _run_parser("bench", "Measure speed, in turns with the usual way of doing the same.")
+    parser.add_argument("what", choices=("train",), help="train: this loop against PIL transforms around timm's model")
+    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each side in a turn")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--loader_workers", type=int, default=2, help="of the usual loop's DataLoader")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    known, overrides = parser.parse_known_args(words)
+    config = resolve_run(known.config, overrides).config
+    from vit.experiments.bench import bench_training
+
+    result = json.dumps(bench_training(config, known.steps, known.turns, known.loader_workers), indent=2)
+    print(result)
+    if known.output:
+        known.output.write_text(result + "\n")
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {

@@ -5,8 +5,8 @@ On a CPU Accelerate quietly turns FSDP into DDP, and fp16 into fp32. Here both a
 
 from __future__ import annotations
 
+import ctypes
 import os
-import re
 import sys
 from typing import Any
 
@@ -15,6 +15,11 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 from torch import Tensor
+
+from vit.launcher import told_cpu
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""glibc's numbers for what `mallopt` sets (malloc.h)."""
 
 
 def make_accelerator(device: str = "auto", precision: str = "auto", **options: Any) -> Accelerator:
@@ -26,10 +31,12 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
     if "WORLD_SIZE" not in os.environ:  # one process: a second run in it may ask for another precision
         for state in (AcceleratorState, GradientState, PartialState):
             state._reset_state()
-    if _told_cpu() and device not in ("auto", "cpu"):
+    if told_cpu() and device not in ("auto", "cpu"):
         raise ValueError(f"device: {device!r} contradicts the launcher's --cpu; give one of them")
-    kind = "cpu" if _told_cpu() or device == "cpu" else _best_device()
+    kind = "cpu" if told_cpu() or device == "cpu" else _best_device()
     chosen = choose_precision(kind, precision)
+    if kind == "cpu":
+        _keep_freed_memory()
     accelerator = Accelerator(cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options)
     _check_distribution(accelerator)
     return accelerator
@@ -58,6 +65,15 @@ def has_fast_bf16(kind: str) -> bool:
     return False
 
 
+def _keep_freed_memory() -> None:
+    """Have glibc keep freed blocks: it returns large ones, and every step would fault its activations in again."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(_MMAP_MAX, 0)
+            libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def gather_uneven(accelerator: Accelerator, values: Tensor) -> Tensor:
     """Concatenate over processes along the first axis, where each process may hold another number of rows."""
     if accelerator.num_processes == 1:
@@ -67,39 +83,6 @@ def gather_uneven(accelerator: Accelerator, values: Tensor) -> Tensor:
     padded[: len(values)] = values
     rows = accelerator.gather(padded).reshape(len(sizes), max(sizes), *values.shape[1:])
     return torch.cat([block[:size] for block, size in zip(rows, sizes, strict=True)])
-
-
-def start_missing_processes(words: list[str]) -> None:
-    """Become torch's launcher of N processes `vit WORDS…` where `accelerate launch --cpu` was asked for N and began 1.
-
-    It leaves the others to `mpirun`, and says of them no more than an address to meet at. Does nothing elsewhere.
-    """
-    variables = os.environ
-    met = any(name in variables for name in ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
-    if met or "MASTER_ADDR" not in variables or not _told_cpu():
-        return
-    count = _asked_of_launcher()
-    if count is None:
-        raise ValueError(
-            "accelerate: its launcher was asked for several processes on a CPU and started one; say "
-            "`accelerate launch --cpu --num_processes N`, or use `torchrun --nproc_per_node N train.py --device cpu`"
-        )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-    os.execv(sys.executable, [*launcher, "-m", "vit.cli", *words])
-
-
-def _asked_of_launcher() -> int | None:
-    """The number after `--num_processes` in the command of the parent process."""
-    import psutil
-
-    words = " ".join(psutil.Process().parent().cmdline())
-    found = re.search(r"--num_processes[= ](\d+)", words)
-    return int(found[1]) if found else None
-
-
-def _told_cpu() -> bool:
-    """Whether the launcher was given `--cpu`."""
-    return os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
 
 
 def _check_device(device: str) -> None:

@@ -20,8 +20,8 @@ from vit.runs import read_metrics, verify_checkpoint
 from vit.settings import read_run_config
 from vit.training import finish as finish_module
 from vit.training import loop
-from vit.training.interruption import Stopped
-from vit.training.loop import NonFinite, train
+from vit.training.interruption import NonFinite, Stopped
+from vit.training.loop import train
 from vit.training.setup import prepare
 from vit.training.state import Progress
 from vit.training.tasks import Classification

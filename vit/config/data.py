@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vit.config.rules import check, check_positive
+from vit.config.rules import check, check_effect, check_positive
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
 
@@ -69,12 +69,14 @@ class DataConfig:
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")
         check(0 < self.val_fraction < 1, "data.val_fraction", self.val_fraction, "it must be between 0 and 1")
-        check(
-            self.test_folder is None or self.name == "imagefolder",
-            "data.test_folder",
-            self.test_folder,
-            "it has an effect only with data.name 'imagefolder'",
-        )
+        fetched = self.name in ("cifar10", "cifar100", "imagenette") or self.name.startswith("torchvision:")
+        needs = {
+            "test_folder": (self.name == "imagefolder", "data.name 'imagefolder'"),
+            "fake_images": (self.name == "fake", "data.name 'fake'"),
+            "fake_classes": (self.name == "fake", "data.name 'fake'"),
+            "download": (fetched, "a data.name that can be fetched: cifar10, cifar100, imagenette, torchvision:CLASS"),
+        }
+        check_effect("data", self, needs)
         self.preprocessing((1, 1))
 
     def preprocessing(self, image_size: tuple[int, int]) -> Preprocessing:
@@ -135,7 +137,6 @@ class AugmentConfig:
         self._check_effects()
 
     def _check_effects(self) -> None:
-        """A field that was changed from its default must have something to act on."""
         random_resized, randaugment = self.crop == "random_resized", self.policy == "randaugment"
         mixup, cutmix = self.mixup_alpha > 0, self.cutmix_alpha > 0
         needs = {
@@ -150,9 +151,7 @@ class AugmentConfig:
             "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
             "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
         }
-        for name, (met, need) in needs.items():
-            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            check(met or value == default, f"augment.{name}", value, f"it has an effect only with {need}")
+        check_effect("augment", self, needs)
         check(
             self.mixes or not (mixup or cutmix),
             "augment.mix_probability",

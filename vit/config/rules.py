@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -17,6 +19,14 @@ def check(condition: bool, field_name: str, value: object, rule: str) -> None:
     """Raise the one line a user sees when a setting breaks a rule."""
     if not condition:
         raise ValueError(f"{field_name}: {value!r} is not valid: {rule}")
+
+
+def check_effect(section: str, config: Any, needs: dict[str, tuple[bool, str]]) -> None:
+    """A field that is not at its default must have something to act on; `needs`: field → (has it, what it needs)."""
+    defaults = {item.name: item.default for item in fields(config)}
+    for name, (met, need) in needs.items():
+        value = getattr(config, name)
+        check(met or value == defaults[name], f"{section}.{name}", value, f"it has an effect only with {need}")
 
 
 def check_rate(field_name: str, value: float | None) -> None:

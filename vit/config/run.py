@@ -7,7 +7,7 @@ from typing import Literal
 
 from vit.config.data import AugmentConfig, DataConfig
 from vit.config.model import ModelConfig
-from vit.config.rules import check, check_positive, check_rate
+from vit.config.rules import check, check_effect, check_positive, check_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,12 @@ class OptimConfig:
         for beta in (*self.betas, self.momentum):
             check_rate("optim.betas" if beta in self.betas else "optim.momentum", beta)
         check(0 < self.layer_decay <= 1, "optim.layer_decay", self.layer_decay, "it must be in (0, 1]")
+        needs = {
+            "momentum": (self.name in ("sgd", "muon"), "optim.name 'sgd' or 'muon'"),
+            "betas": (self.name != "sgd", "optim.name 'adamw', 'lamb' or 'muon'"),
+            "min_lr": (self.schedule != "constant", "optim.schedule 'cosine' or 'linear'"),
+        }
+        check_effect("optim", self, needs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,13 @@ class DistillConfig:
     def __post_init__(self) -> None:
         check(0 < self.weight <= 1, "distill.weight", self.weight, "it must be in (0, 1]")
         check_positive("distill.temperature", self.temperature)
+        has_teacher = self.teacher is not None
+        needs = {
+            "kind": (has_teacher, "distill.teacher"),
+            "weight": (has_teacher, "distill.teacher"),
+            "temperature": (has_teacher and self.kind == "soft", "distill.teacher and distill.kind 'soft'"),
+        }
+        check_effect("distill", self, needs)
 
 
 @dataclass(frozen=True, kw_only=True)

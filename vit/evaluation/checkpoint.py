@@ -49,7 +49,7 @@ def evaluate_checkpoint(request: Request) -> dict[str, Any]:
     """
     loaded, state = load_run(request.checkpoint, request.select, request.weights)
     trained = run_config_from(state["config"])
-    config = override(trained, request.overrides)
+    config = override(_for_other_data(trained, request.overrides), request.overrides)
     preprocessing = _enforced(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
     split = open_test(config.data)
@@ -71,6 +71,16 @@ def evaluate_checkpoint(request: Request) -> dict[str, Any]:
         _store(request, state, config.data, predictions, metrics)
     accelerator.wait_for_everyone()
     return metrics
+
+
+def _for_other_data(trained: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Where another data set is named, what belonged to the one that was trained on is forgotten."""
+    if not any(word.split("=")[0] == "--data.name" for word in overrides):
+        return trained
+    default = DataConfig()
+    bound = ("test_folder", "download", "fake_images", "fake_classes")
+    data = replace(trained.data, **{name: getattr(default, name) for name in bound})
+    return replace(trained, data=data)
 
 
 def check_classes(of_data: list[str], of_checkpoint: list[str]) -> None:

@@ -7,9 +7,7 @@ the other, several times; the ratio of a turn is taken within it, because machin
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import tempfile
 import time
@@ -26,28 +24,10 @@ from tqdm import tqdm
 
 from vit.config import AugmentConfig, Preprocessing, RunConfig, ViTConfig, check
 from vit.data.images import Split
-from vit.settings import resolve_run
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
 from vit.training.setup import Session, prepare
 from vit.training.state import Progress
-
-
-def bench(words: list[str]) -> None:
-    """`vit bench train --config FILE`: print images/s of both sides and their ratio."""
-    parser = argparse.ArgumentParser(prog="vit bench")
-    parser.add_argument("what", choices=("train",))
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each side in a turn")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2, help="of the usual loop's DataLoader")
-    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
-    known, overrides = parser.parse_known_args(words)
-    config = resolve_run(known.config, overrides).config
-    result = bench_training(config, known.steps, known.turns, known.workers)
-    print(json.dumps(result, indent=2))
-    if known.output:
-        known.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ _FREE_TO_CHANGE = frozenset(
         "data.eval_batch_size",
         "train.accumulation_steps",
         "train.compile",
+        "train.precision",
         "train.gradient_checkpointing",
         "train.log_every_steps",
         "train.save_every_steps",
@@ -111,6 +112,7 @@ def _state(session: Session, progress: Progress) -> dict[str, Any]:
         "class_names": session.class_names,
         "config": asdict(session.config),
         "data": {"fingerprint": session.data_fingerprint},
+        "precision": session.precision,
         "scaler": scaler_state(session.accelerator),
     }
 
@@ -123,6 +125,11 @@ def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(session.run)!r} was started with {old!r}; "
             "continue it as it was, or start another one with --output_dir"
+        )
+    if state["precision"] != session.precision:
+        raise ValueError(
+            f"train.precision: this device would continue in {session.precision}; the run was started in "
+            f"{state['precision']}, set it to that"
         )
     if state["data"]["fingerprint"] != session.data_fingerprint:
         raise ValueError(f"data.root: the images or labels are not those that {path} was trained on")

@@ -1,4 +1,4 @@
-"""Stopping when asked: SIGTERM and Ctrl-C are noted, and the loop stops after the step in hand, having saved."""
+"""How a run ends early: a signal, noted and obeyed after the step in hand, or a loss that is not a number."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ class Stopped(Exception):
     def __init__(self, signal_number: int, step: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; continue with --resume")
         self.exit_code = 128 + signal_number
+
+
+class NonFinite(RuntimeError):
+    """The loss or a gradient is not a finite number; the weights were not changed by it."""
 
 
 class StopRequest:

@@ -28,7 +28,7 @@ from vit.evaluation.metrics import classification_metrics
 from vit.runs import append_metrics
 from vit.training.checkpoints import save_session, start_run
 from vit.training.finish import finish
-from vit.training.interruption import Stopped, StopRequest
+from vit.training.interruption import NonFinite, Stopped, StopRequest
 from vit.training.optim import set_learning_rate
 from vit.training.schedule import learning_rate
 from vit.training.setup import Session, prepare, set_training_mode
@@ -37,10 +37,6 @@ from vit.training.state import Progress
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class NonFinite(RuntimeError):
-    """The loss or a gradient is not a finite number; the weights were not changed by it."""
 
 
 def train(
