@@ -111,7 +111,7 @@ def test_fast_bf16_is_muons_working_precision(model: Classifier) -> None:
         assert muon.work_dtype == dtype
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd", "lamb", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lamb"])
 def test_what_is_frozen_is_left_out(name: str) -> None:
     frozen = create_model("vit", num_classes=3, image_size=8, width=16, depth=1, num_heads=2)
     for parameter_name, parameter in frozen.named_parameters():
@@ -123,3 +123,13 @@ def test_nothing_to_train_is_refused() -> None:
     headless = create_model("vit", num_classes=0, image_size=8, width=16, depth=1, num_heads=2).requires_grad_(False)
     with pytest.raises(ValueError, match=r"model\.freeze_backbone: nothing is left to train"):
         build_optimizers(headless, OptimConfig())
+
+
+def test_a_rule_that_would_have_no_effect_is_refused() -> None:
+    resnet = create_model("resnet18_cifar", num_classes=3, image_size=8, width=4)
+    with pytest.raises(ValueError, match="optim.name: 'muon' is not valid: no block's matrix is trained"):
+        build_optimizers(resnet, OptimConfig(name="muon"))
+    for name, parameter in resnet.named_parameters():
+        parameter.requires_grad_(name.startswith("fc."))
+    with pytest.raises(ValueError, match=r"optim.layer_decay: 0.5 is not valid: only one layer is trained"):
+        build_optimizers(resnet, OptimConfig(layer_decay=0.5))

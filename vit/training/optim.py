@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vit.config import OptimConfig
+from vit.config import OptimConfig, check
 from vit.models import Classifier
 from vit.training.muon import Muon
 
@@ -19,20 +19,23 @@ def build_optimizers(model: Classifier, config: OptimConfig, fast_bf16: bool = F
     """One optimizer, or two for `muon`: Muon on the blocks' matrices, AdamW on the rest.
 
     Every parameter group carries `lr_scale`, the factor on the scheduled rate (`layer_decay`), and `decays`.
-    ValueError when nothing is trainable.
+    ValueError when nothing is trainable, when `muon` finds no matrix, and when `layer_decay` finds only one layer.
     """
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not named:
         raise ValueError("model.freeze_backbone: nothing is left to train; the model has no head")
+    layers = {model.layer_of(name) for name, _ in named}
+    rule = "only one layer is trained, so it has no effect; leave it at 1"
+    check(config.layer_decay == 1 or len(layers) > 1, "optim.layer_decay", config.layer_decay, rule)
     if config.name != "muon":
         return [_plain(_groups(model, named, config), config)]
     matrices = {name for name, parameter in named if _is_block_matrix(model, name, parameter)}
+    rule = "no block's matrix is trained (a ResNet, or a frozen backbone); use adamw or sgd"
+    check(bool(matrices), "optim.name", config.name, rule)
     hidden = _groups(model, [pair for pair in named if pair[0] in matrices], config)
     rest = _groups(model, [pair for pair in named if pair[0] not in matrices], config)
-    optimizers: list[Optimizer] = []
-    if hidden:
-        dtype = torch.bfloat16 if fast_bf16 else torch.float32
-        optimizers.append(Muon(hidden, lr=config.lr, momentum=config.momentum, work_dtype=dtype))
+    dtype = torch.bfloat16 if fast_bf16 else torch.float32
+    optimizers: list[Optimizer] = [Muon(hidden, lr=config.lr, momentum=config.momentum, work_dtype=dtype)]
     if rest:
         optimizers.append(torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, fused=True))
     return optimizers
