@@ -28,6 +28,9 @@ from vit.config import (
 
 BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
+    ("model.mlp_ratio", ViTConfig, {"mlp_ratio": 0.0005}),
+    ("model.layer_scale", ViTConfig, {"layer_scale": float("inf")}),
+    ("model.norm_eps", ViTConfig, {"norm_eps": 0.0}),
     ("model.num_classes", ViTConfig, {"num_classes": -1}),
     ("model.num_registers", ViTConfig, {"num_registers": -1}),
     ("model.num_heads", ViTConfig, {"width": 16, "num_heads": 3}),
@@ -48,16 +51,20 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (4, 4)}),
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (14, 14)}),
     ("model.width", ResNetConfig, {"width": 0}),
+    ("model.image_size", ResNetConfig, {"image_size": (32, 0)}),
     ("model.width", ResNetConfig, {"width": 32, "depth": 50}),
     ("model.num_classes", ResNetConfig, {"num_classes": -1}),
     ("model.new_head", ModelConfig, {"new_head": True}),
     ("model.freeze_backbone", ModelConfig, {"freeze_backbone": True}),
+    ("data.mean", Preprocessing, {"image_size": (8, 8), "mean": (float("nan"), 0.0, 0.0)}),
     ("data.crop_fraction", Preprocessing, {"image_size": (8, 8), "crop_fraction": 1.5}),
     ("data.std", Preprocessing, {"image_size": (8, 8), "std": (0.5, 0.0, 0.5)}),
     *(
         ("data." + name, DataConfig, {name: 0})
         for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size")
     ),
+    ("data.mean", DataConfig, {"mean": (0.0, 0.0, float("nan"))}),
+    *(("data.split_seed", DataConfig, {"split_seed": value}) for value in (-1, 2**63)),
     ("data.workers", DataConfig, {"workers": -1}),
     ("data.cache_gib", DataConfig, {"cache_gib": -1.0}),
     ("data.fraction", DataConfig, {"fraction": 0.0}),
@@ -66,6 +73,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("data.test_folder", DataConfig, {"name": "digits", "test_folder": "val"}),
     ("data.crop_fraction", DataConfig, {"crop_fraction": 0.0}),
     ("data.std", DataConfig, {"std": (-0.5, 0.5, 0.5)}),
+    ("augment.ratio", AugmentConfig, {"ratio": (1.0, float("inf"))}),
     ("augment.scale", AugmentConfig, {"scale": (0.9, 0.1)}),
     ("augment.scale", AugmentConfig, {"scale": (0.5, 1.1)}),
     ("augment.ratio", AugmentConfig, {"ratio": (2.0, 1.0)}),
@@ -90,6 +98,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.3, "mixup_alpha": 0.1}),
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.0, "mixup_alpha": 0.1, "cutmix_alpha": 1.0}),
     ("optim.lr", OptimConfig, {"lr": 0.0}),
+    ("optim.lr", OptimConfig, {"lr": float("inf")}),
     ("optim.clip_norm", OptimConfig, {"clip_norm": 0.0}),
     *(("optim." + name, OptimConfig, {name: -0.1}) for name in ("weight_decay", "warmup_epochs", "min_lr")),
     ("optim.min_lr", OptimConfig, {"lr": 0.1, "min_lr": 0.2}),
@@ -107,11 +116,13 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("data.download", DataConfig, {"name": "digits", "download": True}),
     ("data.fake_images", DataConfig, {"name": "digits", "fake_images": 8}),
     ("distill.weight", DistillConfig, {"weight": 0.0}),
+    ("distill.temperature", DistillConfig, {"temperature": float("inf")}),
     ("distill.temperature", DistillConfig, {"temperature": 0.0}),
     *(
         ("train." + name, TrainConfig, {name: 0})
         for name in ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps")
     ),
+    ("train.ema_decay", TrainConfig, {"ema_decay": float("nan")}),
     ("train.label_smoothing", TrainConfig, {"label_smoothing": 1.0}),
     ("train.ema_decay", TrainConfig, {"ema_decay": 1.0}),
     ("data.batch_size", RunConfig, {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}),
@@ -120,7 +131,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
         RunConfig,
         {"data": DataConfig(batch_size=12), "augment": AugmentConfig(mixup_alpha=0.1, mix_group=8)},
     ),
-    ("seed", RunConfig, {"seed": -1}),
+    *(("seed", RunConfig, {"seed": value}) for value in (-1, 2**63)),
     ("optim.warmup_epochs", RunConfig, {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)}),
 ]
 
@@ -141,7 +152,10 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
 
 
 MODULES = (vit.config.model, vit.config.data, vit.config.run)
-_CALLS = ("check(", "check_rate(", "check_positive(", "check_effect(", "_check_heads(", "_check_patches(", "raise ")
+_CALLS = (
+    *("check(", "check_rate(", "check_positive(", "check_effect(", "check_finite(", "check_seed("),
+    *("_check_heads(", "_check_patches(", "raise "),
+)
 
 
 def test_every_rule_in_the_room_is_broken_here() -> None:
@@ -197,6 +211,7 @@ def test_the_message_offers_what_is_near() -> None:
     assert "nearest image sizes are 224 or 240" in attempt(ViTConfig, {"image_size": (225, 224)})
     assert "the nearest that does is 16" in attempt(ViTConfig, {"width": 16, "num_heads": 32})
     assert nearest("adam", ["adamw", "sgd"]) == "did you mean 'adamw'?"
+    assert nearest("mnist", ["KMNIST", "MNIST"]) == "did you mean 'MNIST'?"
     assert nearest("zzz", ["sgd", "adamw"]) == "choose from adamw, sgd"
 
 

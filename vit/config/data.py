@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vit.config.rules import check, check_effect, check_positive
+from vit.config.rules import check, check_effect, check_finite, check_positive, check_seed
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
 
@@ -23,6 +23,7 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
+        check_finite("data", self)
         check(0 < self.crop_fraction <= 1, "data.crop_fraction", self.crop_fraction, "it must be in (0, 1]")
         check(min(self.std) > 0, "data.std", self.std, "every entry must be above 0")
 
@@ -49,9 +50,13 @@ class DataConfig:
     workers: int = 2
     """Decoding processes of each training process; 0 decodes in the process itself."""
     cache_gib: float = 2.0
-    """Sets smaller than this once decoded are kept in memory as one uint8 tensor; 0: never."""
+    """Sets smaller than this once decoded are kept in memory as one uint8 tensor, all of it in every process; 0:
+    never.
+    """
     canvas_size: int | None = None
-    """Side of the square that streamed training images are resized to at decode; None: 256/224 of the image size."""
+    """Side of the square that training images, kept or streamed, are resized to at decode; None: 256/224 of the image
+    size, or as they are where they all have one size.
+    """
     on_broken_image: Literal["fail", "skip"] = "fail"
     crop_fraction: float = 1.0
     interpolation: Interpolation = "bicubic"
@@ -63,6 +68,8 @@ class DataConfig:
     fake_classes: int = 10
 
     def __post_init__(self) -> None:
+        check_finite("data", self)
+        check_seed("data.split_seed", self.split_seed)
         for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size"):
             check_positive(f"data.{name}", getattr(self, name))
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
@@ -124,6 +131,7 @@ class AugmentConfig:
     """Repeated augmentation: every chosen image appears this often in an epoch, and fewer images are chosen."""
 
     def __post_init__(self) -> None:
+        check_finite("augment", self)
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
         check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
         for name in ("erasing_probability", "mix_probability", "cutmix_probability"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vit.config.rules import check, check_positive, check_rate
+from vit.config.rules import check, check_finite, check_positive, check_rate
 
 Pooling = Literal["cls", "gap", "map"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
@@ -54,15 +54,19 @@ class ViTConfig:
     backend: Backend = "auto"
 
     def __post_init__(self) -> None:
+        check_finite("model", self)
         for name in ("width", "depth", "num_heads", "mlp_ratio"):
             check_positive(f"model.{name}", getattr(self, name))
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
+        rule = f"model.width ({self.width}) times it must be at least 1"
+        check(round(self.width * self.mlp_ratio) >= 1, "model.mlp_ratio", self.mlp_ratio, rule)
         check(self.num_registers >= 0, "model.num_registers", self.num_registers, "it must be at least 0")
         _check_heads(self.width, self.num_heads)
         _check_patches(self.image_size, self.patch_size)
         for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"):
             check_rate(f"model.{name}", getattr(self, name))
         check_positive("model.layer_scale", self.layer_scale)
+        check_positive("model.norm_eps", self.norm_eps)
         self._check_tokens()
 
     def _check_tokens(self) -> None:
@@ -141,6 +145,7 @@ class ResNetConfig:
 
     def __post_init__(self) -> None:
         check_positive("model.width", self.width)
+        check(min(self.image_size) > 0, "model.image_size", self.image_size, "it must be above 0")
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
         check(
             self.width == 64 or self.depth in (18, 34),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import fields
+from math import isfinite
 from typing import Any
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the choice that looks most like `name`, or the list of all of them."""
+    """`did you mean 'x'?` for the choice that looks most like `name` in any case, or the list of all of them."""
     names = sorted(choices)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"
+    by_lower = {choice.lower(): choice for choice in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"did you mean {by_lower[close[0]]!r}?" if close else f"choose from {', '.join(names)}"
 
 
 def check(condition: bool, field_name: str, value: object, rule: str) -> None:
@@ -27,6 +29,19 @@ def check_effect(section: str, config: Any, needs: dict[str, tuple[bool, str]]) 
     for name, (met, need) in needs.items():
         value = getattr(config, name)
         check(met or value == defaults[name], f"{section}.{name}", value, f"it has an effect only with {need}")
+
+
+def check_finite(section: str, config: Any) -> None:
+    """No field, and no entry of one, is infinite or not a number."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        numbers = [entry for entry in (value if isinstance(value, tuple) else (value,)) if isinstance(entry, float)]
+        check(all(map(isfinite, numbers)), f"{section}.{item.name}", value, "it must be finite")
+
+
+def check_seed(field_name: str, value: int) -> None:
+    """What fits into a signed 64-bit integer."""
+    check(0 <= value < 2**63, field_name, value, "it must be at least 0 and below 2**63")
 
 
 def check_rate(field_name: str, value: float | None) -> None:

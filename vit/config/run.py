@@ -7,7 +7,7 @@ from typing import Literal
 
 from vit.config.data import AugmentConfig, DataConfig
 from vit.config.model import ModelConfig
-from vit.config.rules import check, check_effect, check_positive, check_rate
+from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class OptimConfig:
     clip_norm: float | None = 1.0
 
     def __post_init__(self) -> None:
+        check_finite("optim", self)
         for name in ("lr", "clip_norm"):
             check_positive(f"optim.{name}", getattr(self, name))
         for name in ("weight_decay", "warmup_epochs", "min_lr"):
@@ -58,6 +59,7 @@ class DistillConfig:
     """`soft` only."""
 
     def __post_init__(self) -> None:
+        check_finite("distill", self)
         check(0 < self.weight <= 1, "distill.weight", self.weight, "it must be in (0, 1]")
         check_positive("distill.temperature", self.temperature)
         has_teacher = self.teacher is not None
@@ -89,6 +91,7 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        check_finite("train", self)
         for name in (
             "epochs",
             "accumulation_steps",
@@ -124,7 +127,7 @@ class RunConfig:
             self.data.batch_size,
             f"train.accumulation_steps ({steps}) must divide it",
         )
-        check(self.seed >= 0, "seed", self.seed, "it must be at least 0")
+        check_seed("seed", self.seed)
         if self.augment.mixes:
             check(
                 self.data.batch_size // steps % self.augment.mix_group == 0,
