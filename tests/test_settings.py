@@ -13,6 +13,7 @@ from vit.settings import (
     COMMAND_LINE,
     DEFAULT,
     FILE,
+    check_overrides,
     diff_runs,
     differences,
     dump_run_config,
@@ -61,7 +62,6 @@ def recipe(tmp_path: Path) -> Path:
 
 def test_the_command_line_lies_over_the_file_over_the_defaults(recipe: Path) -> None:
     run = resolve_run(recipe, ["--optim.lr", "3e-4", "--model.num_heads=2", "--seed", "9"])
-    assert run.source == recipe
     assert run.config.optim.lr == 3e-4
     assert run.config.model.num_heads == 2
     assert run.config.seed == 9
@@ -227,6 +227,43 @@ def test_how_a_finished_run_differs_from_one_that_is_not(tmp_path: Path) -> None
         (tmp_path / name / "config.yaml").write_text(dump_run_config(RunConfig(), {}))
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"test.top1": 0.5}))
     assert diff_runs(tmp_path / "a", tmp_path / "b").splitlines()[1].split() == ["test.top1", "0.5", "–"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("config.yaml", "optim:\n  learnrate: 1\n", r"config\.yaml: optim\.learnrate: there is no such setting"),
+        ("config.yaml", "train:\n  epochs: many\n", r"config\.yaml: train\.epochs: 'many' is not valid"),
+        ("config.yaml", "train: [\n", r"run: .*config\.yaml' is not YAML"),
+        ("config.yaml", "train: 3\n", r"config\.yaml: train: it is a section"),
+        ("summary.json", "{", r"run: .*summary\.json' is not JSON"),
+    ],
+)
+def test_a_run_whose_files_are_wrong_is_named(tmp_path: Path, name: str, content: str, expected: str) -> None:
+    (tmp_path / "config.yaml").write_text(dump_run_config(RunConfig(), {}))
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=expected) as caught:
+        diff_runs(tmp_path, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [{"optim": {"learnrate": 1}}, {"optim": {"lr": "fast"}}])
+def test_a_checkpoint_with_other_settings_is_refused(content: dict) -> None:
+    with pytest.raises(ValueError, match=r"^checkpoint: optim\.(learnrate|lr): "):
+        run_config_from(content)
+
+
+def test_only_allowed_settings_are_overridden() -> None:
+    allowed, remedies = ["data", "device", "train.precision"], {"model.image_size": "give --image_size"}
+    check_overrides(["--data.root", "a", "--device=cpu", "--train.precision", "bf16"], allowed, remedies)
+    for words, expected in (
+        (["--optim.lr", "1"], r"--optim\.lr: it has no effect here; what has: --data, --device, --train\.precision"),
+        (["--model.image_size=8"], r"--model\.image_size: it has no effect here; give --image_size"),
+        (["--train.epochs", "1"], r"--train\.epochs: it has no effect here"),
+        (["--nonsense"], r"--nonsense: there is no such setting"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            check_overrides(words, allowed, remedies)
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:

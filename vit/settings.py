@@ -23,8 +23,6 @@ class ResolvedRun:
     config: RunConfig
     origins: dict[str, str]
     """Dotted setting → default, file or command line."""
-    source: Path
-    """The configuration file."""
 
 
 def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
@@ -32,7 +30,7 @@ def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun
 
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
-    in_file = flatten(_read_yaml(config_file))
+    in_file = flatten(_read_yaml(config_file, "--config"))
     _refuse_unknown(in_file, f"{config_file}: ")
     _refuse_unknown(_override_names(overrides), "--")
     parser = _parser()
@@ -43,7 +41,7 @@ def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun
         raise ValueError(_one_line(str(error))) from error
     given = {**dict.fromkeys(in_file, FILE), **dict.fromkeys(vars(on_command_line.as_flat()), COMMAND_LINE)}
     config = _build(parser, settings)
-    return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)}, config_file)
+    return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)})
 
 
 def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
@@ -58,18 +56,38 @@ def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     return _build(parser, settings)
 
 
+def check_overrides(overrides: Sequence[str], allowed: Sequence[str], remedies: dict[str, str]) -> None:
+    """ValueError for an override that is none of `allowed`, which are settings and sections.
+
+    `remedies`: setting → the option that does what the user may have meant.
+    """
+    names = _override_names(overrides)
+    _refuse_unknown(names, "--")
+    for name in names:
+        if name not in allowed and name.split(".")[0] not in allowed:
+            remedy = remedies.get(name, f"what has: {', '.join(f'--{setting}' for setting in allowed)}")
+            raise ValueError(f"--{name}: it has no effect here; {remedy}")
+
+
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
-    """The settings and origins of a run folder's `config.yaml`."""
-    text = path.read_text()
-    parser = _parser()
-    settings = parser.parse_object(yaml.safe_load(text))
-    return _build(parser, settings), _origins_in(text)
+    """The settings and origins of a run folder's `config.yaml`. ValueError, naming it, as in `resolve_run`."""
+    content = _read_yaml(path, "run")
+    return _from_nested(content, str(path)), _origins_in(path.read_text())
 
 
 def run_config_from(content: dict[str, Any]) -> RunConfig:
-    """The settings from nested dictionaries, as a checkpoint's state holds them."""
+    """The settings from nested dictionaries, as a checkpoint's state holds them. ValueError as in `resolve_run`."""
+    return _from_nested(content, "checkpoint")
+
+
+def _from_nested(content: dict[str, Any], where: str) -> RunConfig:
+    """Settings that were valid when they were written; `where` begins the complaint if they no longer are."""
+    _refuse_unknown(flatten(content), f"{where}: ")
     parser = _parser()
-    return _build(parser, parser.parse_object(content))
+    try:
+        return _build(parser, parser.parse_object(content))
+    except ArgumentError as error:
+        raise ValueError(f"{where}: {_one_line(str(error))}") from error
 
 
 def dump_run_config(config: RunConfig, origins: dict[str, str]) -> str:
@@ -134,17 +152,18 @@ def _optional() -> set[str]:
     return {name for name, hint in (nested | get_type_hints(RunConfig)).items() if type(None) in get_args(hint)}
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path, option: str) -> dict[str, Any]:
+    """`option` begins the complaint about a file that cannot be read."""
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ValueError(f"--config: cannot read {str(path)!r}: {error.strerror}") from error
+        raise ValueError(f"{option}: cannot read {str(path)!r}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"--config: {str(path)!r} is not a text file") from error
+        raise ValueError(f"{option}: {str(path)!r} is not a text file") from error
     except yaml.YAMLError as error:
-        raise ValueError(f"--config: {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{option}: {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"--config: {str(path)!r} must hold sections such as model: and data:")
+        raise ValueError(f"{option}: {str(path)!r} must hold sections such as model: and data:")
     return content
 
 
@@ -239,4 +258,7 @@ def _config_of(run: Path) -> Path:
 
 def _results_of(run: Path) -> dict[str, Any]:
     path = run / "summary.json"
-    return flatten(json.loads(path.read_text())) if path.is_file() else {}
+    try:
+        return flatten(json.loads(path.read_text())) if path.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error

@@ -66,6 +66,10 @@ def test_unknown_names_come_with_the_nearest():
         open_training(DataConfig(name="cifar"))
     with pytest.raises(ValueError, match=r"data\.name: torchvision has no data set 'FashionMnist': did you mean 'Fash"):
         open_training(DataConfig(name="torchvision:FashionMnist"))
+    with pytest.raises(ValueError, match=r"data\.name: torchvision has no data set 'mnist': did you mean 'MNIST"):
+        open_training(DataConfig(name="torchvision:mnist"))
+    with pytest.raises(ValueError, match=r"data\.name: 'torchvision:Kinetics' is not valid: it needs frames_per_clip"):
+        open_training(DataConfig(name="torchvision:Kinetics"))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "imagenette", "torchvision:MNIST", "torchvision:SVHN"])

@@ -219,6 +219,10 @@ def test_files_that_are_not_weights_are_named(tmp_path: Path) -> None:
     (tmp_path / "cut.pth").write_bytes((tmp_path / "cut.pth").read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"cut\.pth"):
         read_tensors(tmp_path / "cut.pth")
+    for content in (b"", b"<html>not found</html>"):
+        (tmp_path / "text.pth").write_bytes(content)
+        with pytest.raises(ValueError, match=r"text\.pth is not a readable torch file"):
+            read_tensors(tmp_path / "text.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ValueError, match=r"list\.pth does not hold a dictionary of tensors"):
         read_tensors(tmp_path / "list.pth")

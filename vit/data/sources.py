@@ -149,12 +149,23 @@ def open_torchvision(config: DataConfig, class_name: str, part: Part, **fixed: s
     from torchvision import datasets
 
     known = [name for name in datasets.__all__ if name != "wrap_dataset_for_transforms_v2"]
-    if not hasattr(datasets, class_name):
+    if not inspect.isclass(getattr(datasets, class_name, None)):  # some are modules
         raise ValueError(f"data.name: torchvision has no data set {class_name!r}: {nearest(class_name, known)}")
     constructor = getattr(datasets, class_name)
+    _check_arguments(constructor, config.name)
     dataset = _construct_part(constructor, config, part, fixed)
     labels = _labels_of(dataset, config.name)
     return TorchvisionSource(dataset, labels, _class_names_of(dataset, labels), f"{class_name}/{part}")
+
+
+def _check_arguments(constructor: Any, name: str) -> None:
+    """A set that cannot be opened with its folder alone is refused."""
+    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    named = [item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
+    needed = [item.name for item in named if item.default is item.empty and item.name not in ("train", "split")]
+    if needed:
+        rule = f"it needs {', '.join(needed)} besides its folder; arrange its images as data.name 'imagefolder'"
+        raise ValueError(f"data.name: {name!r} is not valid: {rule}")
 
 
 def _construct_part(constructor: Any, config: DataConfig, part: Part, fixed: dict[str, str]) -> Any:

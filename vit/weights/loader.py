@@ -30,6 +30,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         if path.suffix in (".pth", ".pt", ".bin"):
+            _check_torch_file(path)
             return _only_tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except FileNotFoundError as error:
         raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
@@ -40,6 +41,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, RuntimeError, EOFError) as error:
         raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
     raise ValueError(f"model.pretrained: {str(path)!r} is not a .safetensors, .pth, .pt or .bin file, nor a run folder")
+
+
+def _check_torch_file(path: Path) -> None:
+    """torch's own complaint about a text file is that of a pickle with code in it."""
+    with path.open("rb") as stream:
+        start = stream.read(2)
+    if start != b"PK" and start[:1] != pickle.PROTO:  # a zip archive, or a pickle as torch wrote them before 1.6
+        raise ValueError(f"model.pretrained: {path} is not a readable torch file")
 
 
 def _only_tensors(path: Path, content: object) -> dict[str, Tensor]:
