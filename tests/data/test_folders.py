@@ -134,3 +134,6 @@ def test_tiny_imagenet_as_stanford_publishes_it(tmp_path):
     (tmp_path / "val" / "val_annotations.txt").write_text("000.png\tn09\t0")
     with pytest.raises(ValueError, match="n09"):
         open_test(config_for(tmp_path))
+    (tmp_path / "train").rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"data\.root: val_annotations\.txt needs the class folders of train/"):
+        open_test(config_for(tmp_path))

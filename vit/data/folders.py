@@ -61,6 +61,8 @@ def open_test_folder(config: DataConfig) -> FolderSource:
     if not folder.is_dir():
         raise ValueError(f"data.root: no test images: {_missing(folder)}; {_hint(root)}")
     if (folder / _ANNOTATIONS).is_file():
+        if not training.is_dir():
+            raise ValueError(f"data.root: {_ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
         return _collect_annotated(root, folder, _class_folders(training))
     classes = _class_folders(folder)
     if training.is_dir():
