@@ -46,7 +46,7 @@ def test_the_curves_hold_the_records_numbers():
         ([STEP], ["loss", "accuracy", "learning rate"]),
         ([{"val.top1": 0.5}], ["accuracy"]),
         ([{"step": 1, "train.loss": math.nan}, {"step": 2, "train.loss": None}], [""]),
-        ([{"epoch": 1, "ema.top1": 0.1}, {"epoch": 2, "ema.top1": None}], ["accuracy"]),
+        ([{"epoch": 1, "ema.val.top1": 0.1}, {"epoch": 2, "ema.val.top1": None}], ["accuracy"]),
     ],
 )
 def test_missing_numbers_leave_out_panels(history, panels, tmp_path):

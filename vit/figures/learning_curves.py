@@ -29,13 +29,11 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
         "train.loss": ("training", BLUE),
         "val.nll": ("validation", ORANGE),
         "ema.val.nll": ("validation, averaged weights", GREEN),
-        "ema.nll": ("validation, averaged weights", GREEN),
     },
     "accuracy": {
         "train.accuracy": ("training", BLUE),
         "val.top1": ("validation", ORANGE),
         "ema.val.top1": ("validation, averaged weights", GREEN),
-        "ema.top1": ("validation, averaged weights", GREEN),
     },
     "learning rate": {"lr": (None, PURPLE)},
 }
