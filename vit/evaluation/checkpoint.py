@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from vit.data.images import Split, open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
 from vit.evaluation.evaluate import predict
-from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
+from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions
+from vit.evaluation.transfer import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer import transfer_metrics
 from vit.figures.confusion_matrix import confusion_matrix as draw_confusion_matrix
 from vit.figures.style import save_figure
@@ -24,6 +26,8 @@ from vit.hub import LoadedModel, load_run
 from vit.models import Classifier
 from vit.runs import write_json
 from vit.settings import override, run_config_from
+
+_SPEED = "over all processes, decoding and preprocessing included, from the first image to the last"
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,17 @@ class Request:
 def evaluate_checkpoint(request: Request) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
 
-    ValueError when the data's classes are not the checkpoint's, or other preprocessing than the stored is asked for.
+    They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
+    name (None for a class without images), and `transfer_metrics` where asked for. ValueError when the data's classes
+    are not the checkpoint's, or other preprocessing than the stored is asked for.
     """
     loaded, state = load_run(request.checkpoint, request.select, request.weights)
     trained = run_config_from(state["config"])
     config = override(_for_other_data(trained, request.overrides), request.overrides)
     preprocessing = _enforced(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
+    if request.transfer and accelerator.num_processes > 1:
+        raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
     split = open_test(config.data)
     assert loaded.class_names is not None
     check_classes(split.source.class_names, loaded.class_names)
@@ -63,8 +71,12 @@ def evaluate_checkpoint(request: Request) -> dict[str, Any]:
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )
+    started = time.perf_counter()
     predictions = _predict(accelerator, model, loader, loaded.class_names)
+    seconds = time.perf_counter() - started
     metrics: dict[str, Any] = dict(classification_metrics(predictions))
+    metrics["images_per_second"] = round(len(predictions.labels) / max(seconds, 1e-9), 1)
+    metrics["per_class_accuracy"] = _by_class(predictions)
     if request.transfer:
         metrics |= _transfer(accelerator, loaded.model, split, preprocessing, config)
     if accelerator.is_main_process:
@@ -121,11 +133,16 @@ def _predict(accelerator: Accelerator, model: Classifier, loader: EvalLoader, cl
     )
 
 
+def _by_class(predictions: Predictions) -> dict[str, float | None]:
+    values = per_class_accuracy(predictions).tolist()
+    return {
+        name: None if math.isnan(value) else value for name, value in zip(predictions.class_names, values, strict=True)
+    }
+
+
 def _transfer(
     accelerator: Accelerator, model: Classifier, test: Split, preprocessing: Preprocessing, config: RunConfig
 ) -> dict[str, float]:
-    if accelerator.num_processes > 1:
-        raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
     train, _ = open_training(config.data)
     loaders = [EvalLoader(split, preprocessing, config.data) for split in (train, test)]
     return transfer_metrics(model, *loaders, device=accelerator.device)
@@ -138,7 +155,8 @@ def _store(
     predictions: Predictions,
     metrics: dict[str, Any],
 ) -> None:
-    run = request.checkpoint if (request.checkpoint / "checkpoints").is_dir() else request.checkpoint.parent.parent
+    place = request.checkpoint.resolve()  # a path as `.` has no parent
+    run = place if (place / "checkpoints").is_dir() else place.parent.parent
     folder = request.output_dir or run / "predictions"
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
@@ -149,9 +167,9 @@ def _store(
         "checkpoint": str(request.checkpoint),
         "step": state["progress"]["step"],
         **metrics,
-        "per_class_accuracy": dict(zip(predictions.class_names, per_class_accuracy(predictions).tolist(), strict=True)),
+        "conventions": CONVENTIONS | {"images_per_second": _SPEED} | (TRANSFER_CONVENTIONS if request.transfer else {}),
     }
-    write_json(folder / f"{stem}.json", json.loads(json.dumps(record)))
+    write_json(folder / f"{stem}.json", record)
     numbers = {
         "counts": counts.tolist(),
         "class_names": predictions.class_names,

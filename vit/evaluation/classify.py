@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import load_run
@@ -18,7 +19,8 @@ def classify(
 ) -> dict[Path, list[tuple[str, float]]]:
     """For every image the `most` likeliest classes with their probabilities, likeliest first.
 
-    Images go through the checkpoint's own preprocessing. ValueError naming a file that is not a readable image.
+    Images are decoded as those of a data set and go through the checkpoint's own preprocessing. ValueError naming a
+    file that is not a readable image.
     """
     loaded, _ = load_run(checkpoint)
     assert loaded.preprocessing is not None
@@ -38,9 +40,9 @@ def classify(
 
 
 def _open(path: Path) -> Image.Image:
+    if not path.exists():
+        raise ValueError(f"image: there is no file {str(path)!r}")
     try:
-        return Image.open(path).convert("RGB")
-    except FileNotFoundError as error:
-        raise ValueError(f"image: there is no file {str(path)!r}") from error
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"image: {str(path)!r} is not a readable image") from error
+        return read_rgb(path, str(path))
+    except BrokenImage as error:
+        raise ValueError(f"image: {str(path)!r} is not a readable image ({error.reason})") from error
