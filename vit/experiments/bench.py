@@ -3,6 +3,9 @@
 The usual loop is a `DataLoader` whose workers decode with PIL and augment image by image with torchvision's v2
 transforms, around timm's Vision Transformer and torch's optimizer. Both sides train for a number of steps, one after
 the other, several times; the ratio of a turn is taken within it, because machines are noisy.
+
+Both sides do the same work a step. A setting that the usual loop has no counterpart of is refused. Two differ in kind,
+not in cost: torchvision mixes a whole batch with one ratio, and timm starts from its own weights.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from tqdm import tqdm
 
 from vit.config import AugmentConfig, Preprocessing, RunConfig, ViTConfig, check
 from vit.data.images import Split
+from vit.evaluation.cost import count_parameters
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
 from vit.training.setup import Session, prepare
@@ -31,9 +35,16 @@ from vit.training.state import Progress
 
 
 def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> dict[str, Any]:
-    """Images/s of both sides in every turn, and the median of the turns' ratios. ValueError for a ResNet."""
+    """Images/s of both sides in every turn, and the median of the turns' ratios.
+
+    ValueError for a ResNet and for every other setting that only one of the sides would honour.
+    """
+    for name, value, least in (("steps", steps, 1), ("turns", turns, 1), ("loader_workers", workers, 0)):
+        check(value >= least, f"--{name}", value, f"it must be at least {least}")
+    _check_settings(config)
     with tempfile.TemporaryDirectory() as folder:
         session = prepare(config, Path(folder))
+        _check_session(session)
         sides = {"vit": _our_steps(session), "usual": _usual_steps(session, workers)}
         for side in sides.values():  # first steps compile, allocate and fill the workers' queues
             _time(side, 3, config.data.batch_size)
@@ -54,6 +65,42 @@ def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> d
         "median_ratio": round(statistics.median(ratios), 3),
         "conventions": "images/s over a whole step: load, augment, forward, backward, clip, optimizer, average",
     }
+
+
+def _check_settings(config: RunConfig) -> None:
+    """What the usual loop does not do would be work of one side only."""
+    augment, optim, train = config.augment, config.optim, config.train
+    crops = augment.crop == "random_resized"
+    allowed: dict[str, tuple[Any, bool, str]] = {
+        "augment.policy": (augment.policy, augment.policy != "three_augment", "three_augment"),
+        "augment.magnitude": (
+            augment.magnitude,
+            augment.magnitude == round(augment.magnitude),
+            "a part of a magnitude",
+        ),
+        "augment.magnitude_std": (augment.magnitude_std, augment.magnitude_std == 0, "a spread of it"),
+        "augment.repeats": (augment.repeats, augment.repeats == 1, "repeated augmentation"),
+        "data.antialias": (config.data.antialias, config.data.antialias, "resizing without antialiasing"),
+        "data.crop_fraction": (config.data.crop_fraction, crops or config.data.crop_fraction == 1, "a centre crop"),
+        "optim.name": (optim.name, optim.name in ("adamw", "muon"), "it, but adamw and muon"),
+        "optim.layer_decay": (optim.layer_decay, optim.layer_decay == 1, "rates a layer"),
+        "train.accumulation_steps": (train.accumulation_steps, train.accumulation_steps == 1, "micro-batches"),
+        "train.loss": (train.loss, train.loss == "cross_entropy", "bce"),
+        "train.gradient_checkpointing": (True, not train.gradient_checkpointing, "gradient checkpointing"),
+        "distill.teacher": (config.distill.teacher, config.distill.teacher is None, "a teacher"),
+        "model.freeze_backbone": (True, not config.model.freeze_backbone, "frozen layers"),
+    }
+    for name, (value, is_allowed, what) in allowed.items():
+        check(is_allowed, name, value, f"the usual loop it is compared with does not have {what}")
+
+
+def _check_session(session: Session) -> None:
+    batch_size, num_images = session.config.data.batch_size, len(session.train_split)
+    rule = f"only whole batches are timed and there are {num_images} training images"
+    check(batch_size <= num_images, "data.batch_size", batch_size, rule)
+    check(session.precision != "fp16", "train.precision", "fp16", "the usual loop scales no loss; use bf16 or fp32")
+    if session.accelerator.num_processes > 1:
+        raise ValueError("accelerate: the usual loop runs in one process; leave out accelerate launch")
 
 
 def _time(side: Iterator[None], steps: int, batch_size: int) -> float:
@@ -108,15 +155,16 @@ def _pil_transform(config: AugmentConfig, preprocessing: Preprocessing) -> Calla
 
     parts: list[Any] = []
     if config.crop == "random_resized":
-        parts.append(v2.RandomResizedCrop(preprocessing.image_size, config.scale, config.ratio))
+        filter = v2.InterpolationMode(config.interpolation)
+        parts.append(v2.RandomResizedCrop(preprocessing.image_size, config.scale, config.ratio, interpolation=filter))
     else:
-        parts.append(v2.Resize(preprocessing.image_size))
+        parts += _resize_parts(preprocessing)
     if config.crop == "pad":
         parts.append(v2.RandomCrop(preprocessing.image_size, padding=config.pad, padding_mode="reflect"))
     if config.flip:
         parts.append(v2.RandomHorizontalFlip())
     if config.policy == "randaugment":
-        parts.append(v2.RandAugment(config.num_ops, round(config.magnitude)))
+        parts.append(v2.RandAugment(config.num_ops, round(config.magnitude), num_magnitude_bins=11))
     elif config.policy.startswith("autoaugment"):
         parts.append(v2.AutoAugment(v2.AutoAugmentPolicy(config.policy.removeprefix("autoaugment_"))))
     if config.color_jitter:
@@ -128,6 +176,14 @@ def _pil_transform(config: AugmentConfig, preprocessing: Preprocessing) -> Calla
     return v2.Compose(parts)
 
 
+def _resize_parts(preprocessing: Preprocessing) -> list[Any]:
+    from torchvision.transforms import v2
+
+    filter, size = v2.InterpolationMode(preprocessing.interpolation), preprocessing.image_size
+    shorter: Any = size[0] if size[0] == size[1] else size
+    return [v2.Resize(shorter, interpolation=filter), v2.CenterCrop(size)]
+
+
 def _usual_loader(session: Session, workers: int) -> DataLoader[Any]:
     from torchvision.transforms import v2
 
@@ -137,7 +193,8 @@ def _usual_loader(session: Session, workers: int) -> DataLoader[Any]:
         mixes.append(v2.MixUp(alpha=augment.mixup_alpha, num_classes=num_classes))
     if augment.cutmix_alpha:
         mixes.append(v2.CutMix(alpha=augment.cutmix_alpha, num_classes=num_classes))
-    mix = v2.RandomApply([v2.RandomChoice(mixes)], augment.mix_probability) if mixes else None
+    odds = [1 - augment.cutmix_probability, augment.cutmix_probability] if len(mixes) == 2 else None
+    mix = v2.RandomApply([v2.RandomChoice(mixes, odds)], augment.mix_probability) if mixes else None
 
     def collate(samples: list[Any]) -> Any:
         batch = default_collate(samples)
@@ -154,37 +211,65 @@ def _usual_loader(session: Session, workers: int) -> DataLoader[Any]:
     )
 
 
+_TIMM_OPTIONS = {
+    "image_size": "img_size",
+    "patch_size": "patch_size",
+    "num_classes": "num_classes",
+    "width": "embed_dim",
+    "depth": "depth",
+    "num_heads": "num_heads",
+    "mlp_ratio": "mlp_ratio",
+    "class_token": "class_token",
+    "num_registers": "reg_tokens",
+    "qk_norm": "qk_norm",
+    "qkv_bias": "qkv_bias",
+    "pre_norm": "pre_norm",
+    "layer_scale": "init_values",
+    "stochastic_depth_rate": "drop_path_rate",
+}
+
+_NO_COUNTERPART = (
+    *("distillation_token", "positions", "feedforward", "stem"),
+    *("dropout_rate", "attention_dropout_rate", "patch_dropout_rate"),
+)
+
+
 def _timm_model(session: Session) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
     config = session.bare_model.config
-    check(isinstance(config, ViTConfig), "model.name", session.model_name, "timm's side is a Vision Transformer")
-    assert isinstance(config, ViTConfig)
-    plain = config.positions == "learned_1d" and config.feedforward == "gelu" and not config.qk_norm
-    check(plain, "model.positions", config.positions, "timm's side is a plain Vision Transformer")
-    return TimmVisionTransformer(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        num_classes=config.num_classes,
-        global_pool="avg" if config.pooling == "gap" else "token",
-        embed_dim=config.width,
-        depth=config.depth,
-        num_heads=config.num_heads,
-        mlp_ratio=config.mlp_ratio,
-        class_token=config.class_token,
+    rule = "the usual loop's model is timm's plain Vision Transformer"
+    if not isinstance(config, ViTConfig):
+        raise ValueError(f"model.name: {session.model_name!r} is not valid: {rule}")
+    for name in _NO_COUNTERPART:
+        check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
+    model: nn.Module = TimmVisionTransformer(
+        global_pool={"gap": "avg", "cls": "token", "map": "map"}[config.pooling],
         fc_norm=config.final_norm == "pooled",
-        drop_path_rate=config.stochastic_depth_rate,
+        no_embed_class=not config.positions_on_prefix,
+        **{theirs: getattr(config, ours) for ours, theirs in _TIMM_OPTIONS.items()},
     )
+    _check_same_size(session.bare_model, model)
+    if session.config.train.compile:
+        model.compile()
+    return model
+
+
+def _check_same_size(ours: nn.Module, theirs: nn.Module) -> None:
+    """Positions of registers may be counted in; no layer can be missing unseen."""
+    sizes = [count_parameters(model) for model in (ours, theirs)]
+    if abs(sizes[0] - sizes[1]) > 0.01 * sizes[0]:
+        raise ValueError(f"model.name: timm's counterpart has {sizes[1]:,} parameters, not {sizes[0]:,}")
 
 
 def _usual_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     if config.optim.name == "muon":
         from timm.optim import Muon
 
-        return Muon(model.parameters(), lr=config.optim.lr, momentum=config.optim.momentum)
-    rule = f"the usual loop has adamw and muon, not {config.optim.name}"
-    check(config.optim.name == "adamw", "optim.name", config.optim.name, rule)
-    return torch.optim.AdamW(model.parameters(), lr=config.optim.lr, weight_decay=config.optim.weight_decay)
+        decay, momentum = config.optim.weight_decay, config.optim.momentum
+        return Muon(model.parameters(), lr=config.optim.lr, weight_decay=decay, momentum=momentum)
+    betas, decay = config.optim.betas, config.optim.weight_decay
+    return torch.optim.AdamW(model.parameters(), lr=config.optim.lr, betas=betas, weight_decay=decay)
 
 
 def _usual_steps(session: Session, workers: int) -> Iterator[None]:
