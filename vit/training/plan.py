@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from vit.config import RunConfig
-from vit.data.images import open_training
-from vit.data.loading import TrainLoader
-from vit.engine import make_accelerator
 from vit.evaluation.cost import count_parameters, multiply_adds, training_memory
 from vit.figures.schedule import schedule
 from vit.figures.style import save_figure
-from vit.models import build_model, resolve
 from vit.training.schedule import learning_rate
+from vit.training.setup import Session, prepare
 
 _MARKS = " ▁▂▃▄▅▆▇█"
 
@@ -36,62 +32,66 @@ class Plan:
 
 
 def make_plan(config: RunConfig) -> Plan:
-    """Opens the data (its size decides the steps) and builds the model without weights. ValueError as in training."""
-    accelerator = make_accelerator(config.device, config.train.precision)
-    train, val = open_training(config.data)
-    num_classes = len(train.source.class_names)
-    architecture = _architecture(config, num_classes)
-    model = build_model(architecture)
-    loader = TrainLoader(
-        train,
-        config.data,
-        config.augment,
-        image_size=architecture.image_size,
-        seed=config.seed,
-        accumulation_steps=config.train.accumulation_steps,
-        world_size=accelerator.num_processes,
-    )
-    total = config.train.epochs * loader.images_per_epoch
+    """Does all that training does before its first step (opens the data, loads model and weights), and no step.
+
+    So ValueError is raised for every setting that training would refuse.
+    """
+    session = prepare(replace(config, train=replace(config.train, compile=False)), Path())  # nothing is run
+    total, an_epoch = session.total_images, session.train_loader.images_per_epoch
     points = [round(total * index / 599) for index in range(600)]
-    rates = [learning_rate(seen, total, loader.images_per_epoch, config.optim) for seen in points]
-    memory = training_memory(
-        model,
-        architecture.image_size,
-        batch_size=config.data.batch_size // config.train.accumulation_steps // accelerator.num_processes,
-        optimizer=config.optim.name,
-        precision={"no": "fp32"}.get(accelerator.mixed_precision, str(accelerator.mixed_precision)),
-        ema=config.train.ema_decay is not None,
-        gradient_checkpointing=config.train.gradient_checkpointing,
-        device_type=accelerator.device.type,
-    )
-    macs = multiply_adds(model, architecture.image_size)
-    rows = {
-        "model": f"{config.model.name or config.model.pretrained}, "
-        f"image {architecture.image_size}, {num_classes} classes",
-        "parameters": f"{count_parameters(model):,}",
+    rates = [learning_rate(seen, total, an_epoch, config.optim) for seen in points]
+    return Plan(_rows(session), points, rates)
+
+
+def _rows(session: Session) -> dict[str, str]:
+    config, model, optim = session.config, session.bare_model, session.config.optim
+    size, steps = session.preprocessing.image_size, session.train_loader.steps_per_epoch
+    num_processes = session.accelerator.num_processes
+    macs = multiply_adds(model, size)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return {
+        "model": f"{session.model_name}, image {size}, {len(session.class_names)} classes",
+        "parameters": f"{count_parameters(model):,}, of which {trained:,} are trained",
         "multiply-adds an image": f"{macs / 1e9:.4f} G forward, attention's products included",
-        "images": f"{len(train):,} to train on, {len(val):,} to validate",
-        "steps": f"{loader.steps_per_epoch * config.train.epochs:,} of {config.data.batch_size} images "
-        f"({config.train.epochs} epochs of {loader.steps_per_epoch})",
-        "warm-up": f"{round(config.optim.warmup_epochs * loader.steps_per_epoch):,} steps",
-        "peak rate": f"{config.optim.lr:g}, {config.optim.schedule} to {config.optim.min_lr:g}",
-        "training arithmetic": f"{6 * macs * total / 1e15:.4g} PFLOP "
+        "images": f"{len(session.train_split):,} to train on, {session.val_loader.num_total:,} to validate",
+        "steps": f"{session.total_steps:,} of {config.data.batch_size} images "
+        f"({config.train.epochs} epochs of {steps})",
+        "warm-up": f"{round(optim.warmup_epochs * steps):,} steps",
+        "peak rate": f"{optim.lr:g}, constant after warm-up"
+        if optim.schedule == "constant"
+        else f"{optim.lr:g}, {optim.schedule} to {optim.min_lr:g}",
+        "training arithmetic": f"{_training_operations(session, macs) / 1e15:.4g} PFLOP "
         "(forward and backward, 2 operations a multiply-add)",
-        "device": f"{accelerator.device.type}, {accelerator.num_processes} process(es), {accelerator.mixed_precision}",
-        "memory": _memory(memory),
+        "device": f"{session.accelerator.device.type}, {num_processes} process(es), {session.precision}",
+        "memory": _shown(_memory(session)),
     }
-    return Plan(rows, points, rates)
 
 
-def _architecture(config: RunConfig, num_classes: int) -> Any:
-    if config.model.pretrained is None or config.model.name is not None:
-        return resolve(config.model, num_classes)
-    from vit.hub import load_model
-
-    return load_model(config.model, num_classes).model.config
+def _training_operations(session: Session, macs: int) -> int:
+    """Forward once and backward twice as much; a frozen backbone is passed forward only."""
+    factor = 1 if session.config.model.freeze_backbone else 3
+    return 2 * factor * macs * session.total_images
 
 
-def _memory(parts: dict[str, int]) -> str:
+def _memory(session: Session) -> dict[str, int]:
+    """Bytes by what they hold, in one process."""
+    train, micro_batches = session.config.train, session.config.train.accumulation_steps
+    parts = training_memory(
+        session.bare_model,
+        session.preprocessing.image_size,
+        batch_size=session.config.data.batch_size // micro_batches // session.accelerator.num_processes,
+        optimizer=session.config.optim.name,
+        precision=session.precision,
+        ema=train.ema_decay is not None,
+        gradient_checkpointing=train.gradient_checkpointing,
+        device_type=session.accelerator.device.type,
+    )
+    if session.task.teacher is not None:
+        parts["teacher"] = sum(tensor.nbytes for tensor in session.task.teacher.model.state_dict().values())
+    return parts
+
+
+def _shown(parts: dict[str, int]) -> str:
     total = sum(parts.values())
     shown = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in parts.items())
     return f"about {total / 2**20:.0f} MiB a process ({shown})"
