@@ -56,19 +56,27 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
+OTHER_DATA = ["--data.fake_images", "512", "--data.fake_classes", "10", "--data.name"]
+"""Another set, without what has an effect on synthetic images only."""
+
 WRONG = {
     "unknown key": (["--optim.learning_rat", "1"], r"--optim.learning_rat: there is no such setting"),
     "wrong type": (["--train.epochs", "many"], "train.epochs: 'many' is not valid: it must be int"),
     "image that the patch does not divide": (["--model.image_size", "10"], "nearest image sizes are 8 or 12"),
     "more heads than width": (["--model.num_heads", "32"], "model.num_heads: 32 is not valid"),
-    "missing folder": (["--data.name", "imagefolder", "--data.root", "/no/such"], "data.root: "),
-    "missing data": (["--data.name", "cifar10", "--data.root", "/no/such"], "pass --data.download true"),
-    "unknown data": (["--data.name", "cifar11"], "data.name: 'cifar11' is not a known data set"),
+    "missing folder": ([*OTHER_DATA, "imagefolder", "--data.root", "/no/such"], "data.root: "),
+    "missing data": ([*OTHER_DATA, "cifar10", "--data.root", "/no/such"], "pass --data.download true"),
+    "unknown data": ([*OTHER_DATA, "cifar11"], "data.name: 'cifar11' is not a known data set"),
     "unknown model": (["--model.name", "vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
     "missing weights": (["--model.pretrained", "absent.pth"], "there is no file 'absent.pth'"),
     "stray word": (["stray"], "stray"),
     "abbreviated option": (["--res"], "--res: there is no such setting"),
     "half precision on a CPU": (["--train.precision", "fp16"], "train.precision: 'fp16' is not computed on a CPU"),
+    "seed of 65 bits": (["--seed", str(2**64)], "seed: 18446744073709551616 is not valid: it must be at least 0 and"),
+    "infinite rate": (["--optim.lr", ".inf"], "optim.lr: inf is not valid: it must be finite"),
+    "mean that is not a number": (["--data.mean", "[.nan,0,0]"], "data.mean: (nan, 0.0, 0.0) is not valid"),
+    "nothing between the layers": (["--model.mlp_ratio", "0.001"], "model.mlp_ratio: 0.001 is not valid"),
+    "data set in small letters": ([*OTHER_DATA, "torchvision:mnist"], "did you mean 'MNIST'?"),
     "batch that does not divide": (["--train.accumulation_steps", "3"], "data.batch_size: 16 is not valid"),
 }
 
@@ -83,7 +91,18 @@ def test_wrong_input_to_train(
     assert not run.exists()
 
 
+def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = Path(__file__).parents[1] / "configs" / "digits_resnet.yaml"
+    words = ["train", "--config", str(config), "--output_dir", str(tmp_path / "run"), "--model.image_size", "0"]
+    words += ["--data.name", "fake"]
+    assert main(words) == 2
+    assert "model.image_size: (0, 0) is not valid" in one_line(capsys)
+
+
 def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.yaml").write_text("optim:\n  learnrate: 1\n")
     for words, expected in (
         (["trian"], "there is no command 'trian'; choose from train, eval"),
         (["train", "--config", str(tmp_path / "absent.yaml")], "--config: cannot read"),
@@ -98,6 +117,15 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
         (["eval", "--checkpoint", str(run), "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
         (["eval", "--checkpoint", str(run), "--image_size", "10"], "nearest: 8 or 12"),
         (["eval", "--checkpoint", str(run), "--nonsense"], "--nonsense: there is no such setting"),
+        (["eval", "--checkpoint", str(run), "--image_size", "0"], "--image_size: 0 is not valid"),
+        (["eval", "--checkpoint", str(run), "--optim.lr", "9"], "--optim.lr: it has no effect here; what has: --data"),
+        (["eval", "--checkpoint", str(run), "--model.image_size", "16"], "give --image_size"),
+        (["eval", "--checkpoint", str(run), "--output_dir", str(recipe)], "is a file, not a folder"),
+        (["train", "--config", str(recipe), "--output_dir", str(recipe)], "output_dir: "),
+        (["train", "--config", str(recipe), "--output_dir", str(recipe / "run")], "is a file, not a folder"),
+        (["plan", "--config", str(recipe), "--figure", str(recipe / "plan.png")], "--figure: "),
+        (["bench", "train", "--config", str(recipe), "--output", str(recipe / "a.json")], "--output: "),
+        (["bench", "train", "--config", str(recipe), "--turns", "0"], "--turns: 0 is not valid"),
         (["predict", "--checkpoint", str(run)], "IMAGE"),
         (["predict", "--checkpoint", str(run), str(tmp_path / "absent.png")], "absent.png"),
         (["predict", "--checkpoint", str(tmp_path), str(tmp_path / "absent.png")], "holds no readable checkpoint"),
@@ -105,6 +133,7 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
         (["predict", "--checkpoint", str(run), "--device", "cpu", str(recipe)], "recipe.yaml' is not a readable image"),
         (["diff", str(run)], "RUN"),
         (["diff", str(run), str(tmp_path)], "is not a run folder"),
+        (["diff", str(run), str(broken)], "optim.learnrate: there is no such setting"),
     ):
         assert main(words) == 2, words
         assert expected in one_line(capsys), words

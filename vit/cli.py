@@ -92,6 +92,15 @@ def _run_parser(name: str, what: str) -> _Parser:
     return parser
 
 
+def _check_folder(option: str, folder: Path | None) -> None:
+    """ValueError where a folder cannot be made because a file is in its way."""
+    for place in () if folder is None else (folder, *folder.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise ValueError(f"{option}: {str(folder)!r} is not valid: {str(place)!r} is a file, not a folder")
+            return
+
+
 def _train(words: list[str]) -> None:
     from vit.launcher import start_missing_processes
     from vit.settings import resolve_run
@@ -102,6 +111,7 @@ def _train(words: list[str]) -> None:
     known, overrides = parser.parse_known_args(words)
     resolved = resolve_run(known.config, overrides)
     run = Path(resolved.config.output_dir or Path("runs") / known.config.stem)
+    _check_folder("output_dir", run)
     from vit.training.loop import train
 
     summary = train(resolved.config, run, resume=known.resume, origins=resolved.origins)
@@ -111,9 +121,14 @@ def _train(words: list[str]) -> None:
     )
 
 
+_EVAL_SETTINGS = ("data", "device", "train.precision")
+
+
 def _eval(words: list[str]) -> None:
+    from vit.config import check_positive
     from vit.evaluation.checkpoint import Request, evaluate_checkpoint
     from vit.launcher import start_missing_processes
+    from vit.settings import check_overrides
 
     start_missing_processes(["eval", *words])
     parser = _Parser(prog="vit eval", description="Evaluate a checkpoint. --data.… settings say on what.")
@@ -126,6 +141,9 @@ def _eval(words: list[str]) -> None:
     )
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
     known, overrides = parser.parse_known_args(words)
+    check_overrides(overrides, _EVAL_SETTINGS, {"model.image_size": "to evaluate at another size give --image_size"})
+    check_positive("--image_size", known.image_size)
+    _check_folder("--output_dir", known.output_dir)
     metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
     _say(json.dumps(metrics, indent=2))
 
@@ -150,6 +168,7 @@ def _plan(words: list[str]) -> None:
     parser = _run_parser("plan", "Say what a run will do and cost, before anything is trained.")
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     known, overrides = parser.parse_known_args(words)
+    _check_folder("--figure", known.figure and known.figure.parent)
     resolved = resolve_run(known.config, overrides)
     from vit.training.plan import draw_plan, make_plan
 
@@ -178,12 +197,14 @@ def _bench(words: list[str]) -> None:
     parser.add_argument("--loader_workers", type=int, default=2, help="of the usual loop's DataLoader")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
     known, overrides = parser.parse_known_args(words)
+    _check_folder("--output", known.output and known.output.parent)
     config = resolve_run(known.config, overrides).config
     from vit.experiments.bench import bench_training
 
     result = json.dumps(bench_training(config, known.steps, known.turns, known.loader_workers), indent=2)
     print(result)
     if known.output:
+        known.output.parent.mkdir(parents=True, exist_ok=True)
         known.output.write_text(result + "\n")
 
 

@@ -6,7 +6,7 @@ One frozen dataclass a section of the YAML file. `None` in `ModelConfig` means "
 
 from vit.config.data import AugmentConfig, DataConfig, Interpolation, Preprocessing
 from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
-from vit.config.rules import check, nearest
+from vit.config.rules import check, check_positive, nearest
 from vit.config.run import DistillConfig, OptimConfig, RunConfig, TrainConfig
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "TrainConfig",
     "ViTConfig",
     "check",
+    "check_positive",
     "nearest",
 ]
