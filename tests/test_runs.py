@@ -14,6 +14,7 @@ from vit.runs import (
     Checkpoint,
     DamagedCheckpoint,
     append_metrics,
+    damaged_checkpoints,
     discard_after,
     find_checkpoint,
     holds_checkpoints,
@@ -173,6 +174,24 @@ def test_best_or_last_of_a_run_or_a_folder_itself(tmp_path: Path) -> None:
     assert find_checkpoint(last) == last
     assert holds_checkpoints(tmp_path)
     assert holds_checkpoints(last)
+
+
+def test_a_damaged_best_is_named_and_the_last_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    best = write_checkpoint(tmp_path, 1, made(1.0, best=1))
+    last = write_checkpoint(tmp_path, 2, made(2.0, best=1))
+    (best / "model.safetensors").write_bytes(b"cut short")
+    assert find_checkpoint(tmp_path) == last
+    assert str(best / "model.safetensors") in caplog.text
+    assert "using the last, step-00000002" in caplog.text
+    assert len(damaged_checkpoints(tmp_path)) == 1
+    assert "step-00000001" in damaged_checkpoints(tmp_path)[0]
+
+
+def test_json_holds_no_number_that_json_has_not(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"top1": None})
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"top1": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"top1": None}
 
 
 def test_where_none_was_validated_the_last_is_the_best(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Checkpoint:
 def write_json(path: Path, content: Any) -> None:
     """Replace a JSON file in one step: a reader sees the old one or the new one, never half."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
     _flush(temporary)
     temporary.replace(path)
 
@@ -199,7 +199,8 @@ def last_checkpoint(run: Path) -> Path | None:
 def find_checkpoint(location: Path, select: str = "best") -> Path:
     """The checkpoint folder that a user means by a run folder or by a checkpoint folder itself.
 
-    `select` is `best` (highest validation accuracy; the last where none was validated) or `last`.
+    `select` is `best` (highest validation accuracy; the last where none was validated or the best is damaged, which a
+    warning says) or `last`.
     """
     if (location / _STATE).is_file():
         return location
@@ -209,7 +210,31 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     if last is None:
         raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)")
     best = (_read_json(last / _STATE) or {}).get("best")
-    return last.parent / _folder_name(best["step"]) if select == "best" and best else last
+    if select == "last" or not best:
+        return last
+    folder = last.parent / _folder_name(best["step"])
+    try:
+        verify_checkpoint(folder)
+    except DamagedCheckpoint as error:
+        log.warning("refused a damaged checkpoint, the best: %s; using the last, %s", error, last.name)
+        return last
+    return folder
+
+
+def damaged_checkpoints(run: Path) -> list[str]:
+    """What is wrong with each checkpoint of the run that does not verify, the newest first."""
+    damages = []
+    for folder in reversed(_step_folders(run / "checkpoints")):
+        try:
+            verify_checkpoint(folder)
+        except DamagedCheckpoint as error:
+            damages.append(str(error))
+    return damages
+
+
+def holds_run(location: Path) -> bool:
+    """Whether a run was begun in a folder, even if it has no checkpoint yet."""
+    return (location / "config.yaml").exists() or holds_checkpoints(location)
 
 
 def holds_checkpoints(location: Path) -> bool:

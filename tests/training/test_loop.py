@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.data.image_folders import make_folder, truncate
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
 from vit.config import RunConfig
+from vit.data.images import open_training
 from vit.runs import read_metrics, verify_checkpoint
 from vit.settings import read_run_config
 from vit.training import finish as finish_module
@@ -107,7 +111,7 @@ def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], 
     _, summary, _ = finished
     promised = {
         *("model", "dataset", "params", "gmacs", "seconds", "images_per_second", "seed", "versions"),
-        *("val.top1", "test.top1", "test.n_seen", "test.n_total"),
+        *("val.top1", "test.top1", "test.n_seen", "test.n_total", "train.n_broken"),
     }
     assert promised <= summary.keys()
     assert summary["test.n_seen"] == summary["test.n_total"] == 24
@@ -124,6 +128,7 @@ def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[st
     assert f"{summary['test.top1']:.2%} of 24 images" in card
     assert f"{summary['params']:,}" in card
     assert "pattern 0" in card
+    assert f"eval.py --checkpoint {run}\n" in card
 
 
 def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
@@ -243,31 +248,77 @@ def test_a_run_killed_before_and_around_its_first_save(
     assert_same_bits(unbroken(config), tmp_path / "broken")
 
 
-@pytest.mark.parametrize("damaged", [1, 2])
 @pytest.mark.usefixtures("no_figures")
-def test_damaged_checkpoints_are_passed_over(
-    damaged: int,
+def test_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     unbroken: Callable[[RunConfig], Path],
 ) -> None:
-    """From the one before; where none is left, from the beginning, and the damaged ones do not outlive it."""
+    """The run continues from the one before, and the damaged one does not outlive it."""
     config = tiny(train={"epochs": 2, "save_every_steps": 2})
-    with monkeypatch.context() as patch:
-        at_step(patch, 4, kill)
-        with pytest.raises(Killed):
-            train(config, tmp_path / "broken")
+    kill_at(4, config, tmp_path / "broken", monkeypatch)
     folders = sorted((tmp_path / "broken" / "checkpoints").iterdir())
     assert [folder.name for folder in folders] == ["step-00000002", "step-00000003"]
-    for folder in folders[-damaged:]:
-        (folder / "model.safetensors").write_bytes(b"cut short")
+    (folders[-1] / "model.safetensors").write_bytes(b"cut short")
     train(config, tmp_path / "broken", resume=True)
     assert "step-00000003" in caplog.text
-    assert ("starting from the beginning" in caplog.text) == (damaged == 2)
     assert_same_bits(unbroken(config), tmp_path / "broken")
     for folder in (tmp_path / "broken" / "checkpoints").iterdir():
         verify_checkpoint(folder)
+
+
+def kill_at(step: int, config: RunConfig, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        at_step(patch, step, kill)
+        with pytest.raises(Killed):
+            train(config, run)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(train={"epochs": 2, "save_every_steps": 2})
+    kill_at(4, config, tmp_path, monkeypatch)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        (folder / "model.safetensors").write_bytes(b"cut short")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"--resume: every .* is damaged.*step-00000003.*step-00000002"):
+        train(config, tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_has_no_checkpoint_yet_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_at(3, tiny(), tmp_path, monkeypatch)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    assert before
+    with pytest.raises(ValueError, match=r"output_dir: .* holds a run already"):
+        train(tiny(), tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_whose_best_is_damaged_says_which_weights_it_judged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, unbroken: Callable[[RunConfig], Path]
+) -> None:
+    config = tiny(train={"ema_decay": 0.9})
+    run = shutil.copytree(unbroken(config), tmp_path / "run")
+    folder = run / "checkpoints" / "step-00000006"
+    state = json.loads((folder / "state.json").read_text())
+    state["best"] = state["progress"]["best"] = {"step": 3, "value": 0.875}
+    (folder / "state.json").write_text(json.dumps(state))
+    hashes = json.loads((folder / "hashes.json").read_text())
+    hashes["state.json"] = hashlib.sha256((folder / "state.json").read_bytes()).hexdigest()
+    (folder / "hashes.json").write_text(json.dumps(hashes))
+    assert train(config, run, resume=True)["val.top1"] == 0.875
+    (run / "checkpoints" / "step-00000003" / "ema.safetensors").write_bytes(b"cut short")
+    summary = train(config, run, resume=True)
+    assert "the best" in caplog.text
+    assert "step-00000003" in caplog.text
+    assert summary["best.step"] == 6
+    assert summary["val.top1"] == next(
+        r["ema.val.top1"] for r in read_metrics(run) if "val.top1" in r and r["step"] == 6
+    )
 
 
 @pytest.mark.parametrize(
@@ -356,6 +407,113 @@ def test_a_number_that_is_not_finite_stops_before_the_weights_change(
 def _steep(zero: Tensor) -> Tensor:
     """0, with an infinite slope."""
     return zero.abs().sqrt()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_answers_that_are_not_finite_are_the_runs_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = loop.predict
+
+    def poisoned(*arguments: Any, **named: Any) -> Any:
+        predictions = answer(*arguments, **named)
+        predictions.logits[1] = float("inf")
+        return predictions
+
+    monkeypatch.setattr(loop, "predict", poisoned)
+    with pytest.raises(NonFinite, match=r"validation images are not finite after step 3 \(epoch 1\)"):
+        train(tiny(), tmp_path)
+
+
+def folder_config(root: Path, **data: Any) -> RunConfig:
+    settings = {"name": "imagefolder", "root": str(root), "fake_images": 512, "fake_classes": 10, "batch_size": 8}
+    return tiny(data=settings | data, train={"epochs": 1})
+
+
+@pytest.mark.parametrize("cache_gib", [2.0, 0.0])
+@pytest.mark.usefixtures("no_figures")
+def test_broken_training_images_are_in_the_summary(cache_gib: float, tmp_path: Path) -> None:
+    for part, count in (("train", 12), ("val", 2)):
+        make_folder(tmp_path / "data" / part, {"a": count, "b": count})
+    config = folder_config(tmp_path / "data", on_broken_image="skip", cache_gib=cache_gib)
+    split, _ = open_training(config.data)
+    for index in split.indices[:3].tolist():
+        truncate(tmp_path / "data" / split.source.name(index))
+    assert train(config, tmp_path / "run")["train.n_broken"] == 3
+    assert train(config, tmp_path / "run", resume=True)["train.n_broken"] == 3, "also of what was trained before"
+
+
+@pytest.mark.parametrize("cache_gib", [2.0, 0.0])
+def test_a_training_set_without_a_whole_image_stops_the_run(cache_gib: float, tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        make_folder(tmp_path / "data" / part, {"a": 4, "b": 4})
+    for path in (tmp_path / "data" / "train").rglob("*.png"):
+        truncate(path)
+    with pytest.raises(ValueError, match=r"data\.root: none of the 6 images can be decoded; .*train/./00"):
+        train(folder_config(tmp_path / "data", on_broken_image="skip", cache_gib=cache_gib), tmp_path / "run")
+
+
+def spoil_missing(root: Path) -> None:
+    shutil.rmtree(root / "val")
+
+
+def spoil_class(root: Path) -> None:
+    (root / "val" / "b" / "000.png").rename(root / "val" / "b" / "000.txt")
+
+
+TEST_FOLDERS: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, str]] = {
+    "absent": ({"test_folder": "nope"}, None, r"data\.test_folder: no test images: there is no folder '.*nope'"),
+    "no val": ({}, spoil_missing, r"data\.root: no test images: there is no folder '.*val'"),
+    "empty class": ({}, spoil_class, r"data\.root: class folder '.*val/b' holds no images"),
+    "training": ({"test_folder": "train"}, None, r"data\.test_folder: 'train' .* holds the training images"),
+    "training, in disguise": ({"test_folder": "val/../train"}, None, r"data\.test_folder: .* the training images"),
+}
+
+
+@pytest.mark.parametrize("name", TEST_FOLDERS)
+def test_a_wrong_test_folder_is_refused_before_training(name: str, tmp_path: Path) -> None:
+    data, spoil, message = TEST_FOLDERS[name]
+    for part in ("train", "val"):
+        make_folder(tmp_path / "data" / part, {"a": 4, "b": 1 if part == "val" else 4})
+    if spoil:
+        spoil(tmp_path / "data")
+    with pytest.raises(ValueError, match=message):
+        train(folder_config(tmp_path / "data", **data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_another_test_folder_may_be_given_at_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("train", "val", "other"):
+        make_folder(tmp_path / "data" / part, {"a": 5 if part == "other" else 4, "b": 4})
+    config = tiny(folder_config(tmp_path / "data", batch_size=2), train={"save_every_steps": 1})
+    kill_at(2, config, tmp_path / "run", monkeypatch)
+    again = tiny(config, data={"test_folder": "other", "on_broken_image": "skip"})
+    assert train(again, tmp_path / "run", resume=True)["test.n_seen"] == 9
+
+
+def test_tensorboard_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.training.setup.is_tensorboard_available", lambda: False)
+    with pytest.raises(ValueError, match=r"train\.tensorboard: True is not valid: tensorboard is not installed"):
+        train(tiny(train={"tensorboard": True}), tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_was_loaded_is_said_once_and_the_bar_has_a_name(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[RunConfig], Path],
+) -> None:
+    names, bar = [], loop.tqdm
+    monkeypatch.setattr(loop, "tqdm", lambda **options: names.append(options["desc"]) or bar(**options))
+    source = unbroken(tiny())
+    config = tiny(model={"name": None, "image_size": None, "patch_size": None, "width": None, "depth": None})
+    config = tiny(config, model={"num_heads": None, "pretrained": str(source)}, train={"epochs": 1})
+    train(config, tmp_path / "tuned")
+    said = capsys.readouterr().err
+    assert said.count(f"{source}: {len(last(source).tensors['model'])} tensors, ") == 1
+    assert names[-1] == str(source)
+    train(config, tmp_path / "tuned", resume=True)
+    assert " tensors, " not in capsys.readouterr().err
 
 
 def test_the_test_set_is_opened_after_training_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

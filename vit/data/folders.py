@@ -54,12 +54,40 @@ def open_training_folder(config: DataConfig) -> FolderSource:
     return _collect(root, folder, classes)
 
 
+def check_test_folder(config: DataConfig) -> None:
+    """ValueError where the test folder is missing, is that of training, or lacks a class or a class's images.
+
+    Reads names alone, opens no file. A folder that may not be listed yet is left to be checked when it is opened.
+    """
+    root = Path(config.root)
+    folder, training = _test_folder(config), root / "train"
+    _check_test_place(config, folder, training)
+    found = _classes_if_readable(folder)
+    if found is None:
+        return
+    _check_same_classes(training, _class_folders(training), folder, _class_folders(folder))
+    for name in found:
+        if not any(_is_image(file) for _, _, files in os.walk(folder / name, followlinks=True) for file in files):
+            raise _no_images(folder / name)
+
+
+def _check_test_place(config: DataConfig, folder: Path, training: Path) -> None:
+    root = Path(config.root)
+    if not folder.is_dir():
+        field = "data.root" if config.test_folder is None else "data.test_folder"
+        raise ValueError(f"{field}: no test images: {_missing(folder)}; {_hint(root)}")
+    if training.is_dir() and folder.samefile(training):
+        raise ValueError(
+            f"data.test_folder: {config.test_folder!r} is not valid: it holds the training images; "
+            "give a folder of images that are not trained on"
+        )
+
+
 def open_test_folder(config: DataConfig) -> FolderSource:
     """`data.test_folder`, else `val`, else `test` below `data.root`. Its classes must be those of `train`."""
     root = Path(config.root)
     folder, training = _test_folder(config), root / "train"
-    if not folder.is_dir():
-        raise ValueError(f"data.root: no test images: {_missing(folder)}; {_hint(root)}")
+    _check_test_place(config, folder, training)
     if (folder / _ANNOTATIONS).is_file():
         if not training.is_dir():
             raise ValueError(f"data.root: {_ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
@@ -145,13 +173,17 @@ def _collect(root: Path, folder: Path, classes: list[str]) -> FolderSource:
     for label, name in enumerate(classes):
         images = _images_below(folder / name)
         if not images:
-            raise ValueError(
-                f"data.root: class folder {str(folder / name)!r} holds no images "
-                f"({', '.join(sorted(_SUFFIXES))}); add some, or remove it here and in every other part"
-            )
+            raise _no_images(folder / name)
         files += [f"{prefix}/{name}/{image}" for image in images]
         labels += [label] * len(images)
     return FolderSource(root, files, torch.tensor(labels, dtype=torch.int64), classes)
+
+
+def _no_images(folder: Path) -> ValueError:
+    return ValueError(
+        f"data.root: class folder {str(folder)!r} holds no images "
+        f"({', '.join(sorted(_SUFFIXES))}); add some, or remove it here and in every other part"
+    )
 
 
 def _collect_annotated(root: Path, folder: Path, classes: list[str]) -> FolderSource:

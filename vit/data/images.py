@@ -1,7 +1,7 @@
 """From `data.name` to the images to train on, to validate on, and, by a call of its own, to test on.
 
 The one door to the data sets. `open_test` is the only way to the test set, and `open_training` never touches
-it.
+it; `check_test` looks at the names of its folders.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import torch
 
 from vit.config import DataConfig, nearest
 from vit.data.decoding import BrokenImage
-from vit.data.folders import open_test_folder, open_training_folder
+from vit.data.folders import check_test_folder, open_test_folder, open_training_folder
 from vit.data.sources import ImageSource, Part, open_digits, open_fake, open_torchvision
 from vit.data.splits import Split, cut, fingerprint
 
-__all__ = ["BrokenImage", "ImageSource", "Split", "fingerprint", "open_test", "open_training"]
+__all__ = ["BrokenImage", "ImageSource", "Split", "check_test", "fingerprint", "open_test", "open_training"]
 
 NAMES = ("digits", "cifar10", "cifar100", "imagenette", "imagefolder", "fake", "torchvision:CLASS")
 
@@ -22,6 +22,12 @@ NAMES = ("digits", "cifar10", "cifar100", "imagenette", "imagefolder", "fake", "
 def open_training(config: DataConfig) -> tuple[Split, Split]:
     """(train, validation). ValueError where the data are missing or not as they should be."""
     return cut(_open(config, "train"), config)
+
+
+def check_test(config: DataConfig) -> None:
+    """ValueError where it shows from names alone that there is no usable test set; no image of it is read."""
+    if config.name == "imagefolder":
+        check_test_folder(config)
 
 
 def open_test(config: DataConfig) -> Split:

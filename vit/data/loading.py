@@ -73,10 +73,11 @@ class EvalBatch:
 
 
 class _BrokenImages:
-    """What to do about images that cannot be decoded: stop, or name each once and count."""
+    """What to do about images that cannot be decoded: stop, or name each once and count; stop when none is left."""
 
-    def __init__(self, config: DataConfig) -> None:
+    def __init__(self, config: DataConfig, num_images: int) -> None:
         self._fatal = config.on_broken_image == "fail"
+        self._num_images = num_images
         self.names: set[str] = set()
 
     def report(self, broken: Iterable[BrokenImage]) -> None:
@@ -87,6 +88,11 @@ class _BrokenImages:
             if error.name not in self.names:
                 logger.warning("skipping a broken image: %s (%s)", error.name, error.reason)
             self.names.add(error.name)
+            if len(self.names) == self._num_images:
+                raise ValueError(
+                    f"data.root: none of the {self._num_images} images can be decoded; the last of them is "
+                    f"{error.name} ({error.reason})"
+                )
 
 
 class TrainLoader:
@@ -115,7 +121,7 @@ class TrainLoader:
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
         group = augment.mix_group if augment.mixes else 1
         self._plan = StepPlan(len(split), config.batch_size, accumulation_steps * world_size, group)
-        self._broken = _BrokenImages(config)
+        self._broken = _BrokenImages(config, len(split))
         self._kept: Decoded | None = None
         self._stream: ImageStream | None = None
 
@@ -131,6 +137,15 @@ class TrainLoader:
     def num_broken(self) -> int:
         """Broken images met so far by this process, each counted once."""
         return len(self._broken.names)
+
+    @property
+    def broken_names(self) -> list[str]:
+        """Their names, sorted."""
+        return sorted(self._broken.names)
+
+    def recall_broken(self, names: Iterable[str]) -> None:
+        """Count the images that were found broken before a run was interrupted."""
+        self._broken.names.update(names)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
         """The steps of an epoch from `start_step` on; those before it are not read.
@@ -209,7 +224,7 @@ class EvalLoader:
         self._keeps = decoded_bytes(len(share), preprocessing.image_size) <= config.cache_gib * _GIB
         self._workers = config.workers if len(share) >= WORTH_WORKERS else 0
         self._kept: list[Decoded] | None = None
-        self._broken = _BrokenImages(config)
+        self._broken = _BrokenImages(config, len(split))
         self.num_total = len(split)
 
     @property

@@ -11,8 +11,9 @@ from vit.config import RunConfig
 from vit.models import config_to_dict
 from vit.runs import (
     Checkpoint,
+    damaged_checkpoints,
     discard_after,
-    holds_checkpoints,
+    holds_run,
     last_checkpoint,
     read_checkpoint,
     rewind_metrics,
@@ -36,6 +37,8 @@ _FREE_TO_CHANGE = frozenset(
         "device",
         "output_dir",
         "data.root",
+        "data.test_folder",
+        "data.on_broken_image",
         "data.download",
         "data.workers",
         "data.cache_gib",
@@ -49,7 +52,9 @@ _FREE_TO_CHANGE = frozenset(
         "train.tensorboard",
     }
 )
-"""Settings that may differ when a run is continued: they change speed and places, not what is computed."""
+"""Settings that may differ when a run is continued: they change speed and places, not what is computed.
+
+A broken image that is skipped has always had weight 0, so even that setting leaves finished steps as they were."""
 
 
 def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progress:
@@ -58,10 +63,11 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progre
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
     run = session.run
-    if not resume and holds_checkpoints(run):
+    if not resume and holds_run(run):
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume or choose another folder"
         )
+    session.accelerator.wait_for_everyone()  # every process has looked before the main one writes
     progress = load_session(session) if resume else Progress()
     if session.is_main:
         run.mkdir(parents=True, exist_ok=True)
@@ -77,9 +83,10 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progre
 def save_session(session: Session, progress: Progress) -> Path | None:
     """Write a checkpoint; every process calls it, the main one writes."""
     tensors = gather_tensors(session.accelerator, session.model, session.optimizers, session.average)
+    state = _state(session, progress)
     written = None
     if session.is_main:
-        written = write_checkpoint(session.run, progress.step, Checkpoint(_state(session, progress), tensors))
+        written = write_checkpoint(session.run, progress.step, Checkpoint(state, tensors))
     session.accelerator.wait_for_everyone()
     return written
 
@@ -87,10 +94,16 @@ def save_session(session: Session, progress: Progress) -> Path | None:
 def load_session(session: Session) -> Progress:
     """Continue from the newest checkpoint that verifies; from the beginning where there is none yet.
 
-    ValueError when the settings or the data differ from those the checkpoint was made with.
+    ValueError when the settings or the data differ from those the checkpoint was made with, and, naming them, when
+    there are checkpoints and all are damaged.
     """
     path = last_checkpoint(session.run)
     if path is None:
+        if damages := damaged_checkpoints(session.run):
+            raise ValueError(
+                f"--resume: every checkpoint of {str(session.run)!r} is damaged, and none was deleted "
+                f"({'; '.join(damages)}); restore one, or start again with another --output_dir"
+            )
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
         return Progress()
     checkpoint = read_checkpoint(path)
@@ -98,6 +111,7 @@ def load_session(session: Session) -> Progress:
     scatter_tensors(session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+    session.train_loader.recall_broken(checkpoint.state["data"].get("broken", ()))
     session.accelerator.wait_for_everyone()
     return progress_from(checkpoint.state)
 
@@ -111,7 +125,7 @@ def _state(session: Session, progress: Progress) -> dict[str, Any]:
         "preprocessing": asdict(session.preprocessing),
         "class_names": session.class_names,
         "config": asdict(session.config),
-        "data": {"fingerprint": session.data_fingerprint},
+        "data": {"fingerprint": session.data_fingerprint, "broken": session.broken_images()},
         "precision": session.precision,
         "scaler": scaler_state(session.accelerator),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ def finish(session: Session, progress: Progress) -> dict[str, Any]:
     split = open_test(session.config.data)
     place = {"rank": session.accelerator.process_index, "world_size": session.accelerator.num_processes}
     loader = EvalLoader(split, session.preprocessing, session.config.data, **place)
-    results = {}
+    results, steps = {}, {}
     for select in ("last", "best"):
-        _load_weights(session, find_checkpoint(session.run, select))
+        steps[select] = _load_weights(session, find_checkpoint(session.run, select))
         results[select] = _predict(session, loader)
-    summary = _summary(session, progress, results)
+    chosen = {"best.step": steps["best"], "val.top1": _val_top1(session, progress, steps["best"])}
+    summary = _summary(session, progress, results, chosen)
     if session.is_main:
         _write(session, results["best"], summary)
     session.accelerator.wait_for_everyone()
@@ -42,9 +44,22 @@ def finish(session: Session, progress: Progress) -> dict[str, Any]:
     return summary
 
 
-def _load_weights(session: Session, path: Path) -> None:
+def _load_weights(session: Session, path: Path) -> int:
+    """Put a checkpoint's weights into the model, and return the step that they are of."""
     group = "model" if session.average is None else "ema"
-    session.bare_model.load_state_dict(read_checkpoint(path, [group]).tensors[group])
+    checkpoint = read_checkpoint(path, [group])
+    session.bare_model.load_state_dict(checkpoint.tensors[group])
+    return int(checkpoint.state["progress"]["step"])
+
+
+def _val_top1(session: Session, progress: Progress, step: int) -> float:
+    """Validation accuracy of the weights of a step: the best's, or the last's where the best are damaged."""
+    best = progress.best
+    assert best is not None, "the last epoch is always validated"
+    if step == best["step"]:
+        return float(best["value"])
+    key = "val.top1" if session.average is None else "ema.val.top1"
+    return next(float(record[key]) for record in read_metrics(session.run) if record["step"] == step and key in record)
 
 
 def _predict(session: Session, loader: EvalLoader) -> Predictions:
@@ -52,9 +67,11 @@ def _predict(session: Session, loader: EvalLoader) -> Predictions:
     return predict(session.model, loader, session.class_names, device=device, gather=session.gather)
 
 
-def _summary(session: Session, progress: Progress, results: dict[str, Predictions]) -> dict[str, Any]:
-    config, best = session.config, progress.best
-    assert best is not None, "the last epoch is always validated"
+def _summary(
+    session: Session, progress: Progress, results: dict[str, Predictions], chosen: dict[str, Any]
+) -> dict[str, Any]:
+    """`chosen`: `best.step` and `val.top1` of the weights that are judged as the best. Every process must ask."""
+    config = session.config
     return {
         "model": session.model_name,
         "dataset": config.data.name,
@@ -65,9 +82,9 @@ def _summary(session: Session, progress: Progress, results: dict[str, Prediction
         "epochs": config.train.epochs,
         "steps": progress.step,
         "images_seen": progress.images_seen,
-        "best.step": best["step"],
+        "train.n_broken": len(session.broken_images()),
         "weights": "raw" if session.average is None else "ema",
-        "val.top1": best["value"],
+        **chosen,
         **{f"test.{name}": value for name, value in classification_metrics(results["best"]).items()},
         "last.test.top1": classification_metrics(results["last"])["top1"],
         "seed": config.seed,
@@ -87,7 +104,7 @@ def _write(session: Session, predictions: Predictions, summary: dict[str, Any]) 
     (run / "predictions").mkdir(exist_ok=True)
     predictions.save(run / "predictions" / "test.npz")
     draw_run(run, predictions)
-    (run / "README.md").write_text(model_card(summary, session.class_names, session.config.model.pretrained))
+    (run / "README.md").write_text(model_card(run, summary, session.class_names, session.config.model.pretrained))
     write_json(run / "summary.json", summary)
 
 
@@ -108,7 +125,7 @@ def draw_run(run: Path, predictions: Predictions) -> None:
     save_figure(draw_confusion_matrix(counts, names), figures / "confusion_matrix.png", numbers)
 
 
-def model_card(summary: dict[str, Any], class_names: list[str], pretrained: str | None) -> str:
+def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretrained: str | None) -> str:
     """Markdown: what the model is, what it was trained on, and what was measured."""
     shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
     rows = [
@@ -137,6 +154,6 @@ def model_card(summary: dict[str, Any], class_names: list[str], pretrained: str 
         f"Classes: {shown}.\n\n"
         "The test set was read once, after training; the weights were chosen on a validation split cut from the "
         "training set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
-        f"    python eval.py --checkpoint {summary.get('run', '.')}\n\n"
+        f"    python eval.py --checkpoint {shlex.quote(str(run))}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![confusion matrix](figures/confusion_matrix.png)\n"
     )

@@ -12,10 +12,12 @@ import contextlib
 import logging
 import math
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast
 from torch import Tensor
@@ -50,6 +52,8 @@ def train(
     """
     session = prepare(config, run)
     progress = start_run(session, resume, origins or {})
+    if session.is_main and session.load_report is not None and progress.step == 0:
+        print(session.load_report.summary(), file=sys.stderr)
     with StopRequest() as stop, _progress_bar(session, progress) as bar:
         while progress.epoch < config.train.epochs:
             _train_epoch(session, progress, stop, bar)
@@ -183,10 +187,10 @@ def _evaluate(session: Session, progress: Progress) -> dict[str, float]:
     if not due and progress.epoch + 1 < session.config.train.epochs:
         return {}
     _share_statistics(session)
-    metrics = {f"val.{name}": value for name, value in _validate(session).items()}
+    metrics = {f"val.{name}": value for name, value in _validate(session, progress).items()}
     if session.average is not None:
         with session.average.applied_to(session.bare_model):
-            metrics |= {f"ema.val.{name}": value for name, value in _validate(session).items()}
+            metrics |= {f"ema.val.{name}": value for name, value in _validate(session, progress).items()}
     return metrics
 
 
@@ -200,7 +204,7 @@ def _share_statistics(session: Session) -> None:
         broadcast(tensor)
 
 
-def _validate(session: Session) -> dict[str, float]:
+def _validate(session: Session, progress: Progress) -> dict[str, float]:
     predictions = predict(
         session.model,
         session.val_loader,
@@ -208,6 +212,11 @@ def _validate(session: Session) -> dict[str, float]:
         device=session.accelerator.device,
         gather=session.gather,
     )
+    if not np.isfinite(predictions.logits).all():
+        raise NonFinite(
+            f"the model's answers to validation images are not finite after step {progress.step} (epoch "
+            f"{progress.epoch + 1}); the last checkpoint stands. Lower optim.lr, or set train.precision to fp32"
+        )
     return classification_metrics(predictions)
 
 
@@ -251,7 +260,7 @@ def _progress_bar(session: Session, progress: Progress) -> Any:
     return tqdm(
         total=session.total_steps,
         initial=progress.step,
-        desc=session.config.model.name,
+        desc=session.model_name,
         unit="step",
         disable=None if session.is_main else True,
         dynamic_ncols=True,

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object, is_tensorboard_available
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vit.config import ModelConfig, Preprocessing, RunConfig, check
 from vit.data.augment import Augment
-from vit.data.images import Split, fingerprint, open_training
+from vit.data.images import Split, check_test, fingerprint, open_training
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.engine import gather_uneven, has_fast_bf16, make_accelerator
 from vit.hub import LoadedModel, load_model
@@ -22,6 +23,7 @@ from vit.models import Classifier, ResNet
 from vit.training.averaging import WeightAverage
 from vit.training.optim import build_optimizers
 from vit.training.tasks import Classification, Teacher
+from vit.weights.report import LoadReport
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class Session:
     preprocessing: Preprocessing
     class_names: list[str]
     data_fingerprint: str
+    load_report: LoadReport | None
+    """What became of the pretrained weights, where there were any."""
 
     @property
     def bare_model(self) -> Classifier:
@@ -78,6 +82,11 @@ class Session:
     def gather(self) -> Callable[[Tensor], Tensor]:
         return lambda values: gather_uneven(self.accelerator, values)
 
+    def broken_images(self) -> list[str]:
+        """Names of the training images that could not be decoded so far; every process must ask."""
+        names = self.train_loader.broken_names
+        return names if self.accelerator.num_processes == 1 else sorted(set(gather_object(names)))
+
 
 def prepare(config: RunConfig, run: Path) -> Session:
     """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured."""
@@ -85,6 +94,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
     _check_precision(config, accelerator)
     with accelerator.main_process_first():  # it downloads, where that is asked for
         train_split, val_split = open_training(config.data)
+        check_test(config.data)
     class_names = train_split.source.class_names
     torch.manual_seed(config.seed)
     loaded = load_model(config.model, num_classes=len(class_names))
@@ -127,6 +137,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
         preprocessing=preprocessing,
         class_names=class_names,
         data_fingerprint=_fingerprint(train_split, val_split),
+        load_report=loaded.report,
     )
 
 
@@ -135,7 +146,11 @@ def _fingerprint(train: Split, val: Split) -> str:
 
 
 def _trackers(config: RunConfig, run: Path) -> dict[str, object]:
-    return {"log_with": "tensorboard", "project_dir": str(run)} if config.train.tensorboard else {}
+    if not config.train.tensorboard:
+        return {}
+    rule = "tensorboard is not installed, nothing would be written; install the extra 'tensorboard'"
+    check(is_tensorboard_available(), "train.tensorboard", True, rule)
+    return {"log_with": "tensorboard", "project_dir": str(run)}
 
 
 def _preprocessing(config: RunConfig, loaded: LoadedModel) -> Preprocessing:
