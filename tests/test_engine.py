@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from accelerate.utils import DistributedType
@@ -82,8 +85,22 @@ def test_sharding_that_would_become_plain_data_parallel_is_refused(monkeypatch: 
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match="FSDP was asked for, but cpu would run it as plain data parallel"):
         engine._check_distribution(OnCpu())
-    OnCpu.distributed_type = DistributedType.FSDP
-    engine._check_distribution(OnCpu())
+
+
+@pytest.mark.parametrize(
+    ("version", "recomputes", "message"),
+    [(1, False, "--fsdp_version 2"), (2, True, "set train.gradient_checkpointing true"), (2, False, None)],
+)
+def test_sharding_under_other_names_is_refused(version: int, recomputes: bool, message: str | None) -> None:
+    plugin = SimpleNamespace(fsdp_version=version, activation_checkpointing=recomputes)
+    accelerator: Any = SimpleNamespace(
+        distributed_type=DistributedType.FSDP, state=SimpleNamespace(fsdp_plugin=plugin), device=torch.device("cuda")
+    )
+    if message is None:
+        engine._check_distribution(accelerator)
+    else:
+        with pytest.raises(ValueError, match=message):
+            engine._check_distribution(accelerator)
 
 
 def test_gathering_in_one_process_is_the_identity() -> None:

@@ -112,3 +112,15 @@ def _check_distribution(accelerator: Accelerator) -> None:
             f"accelerate: FSDP was asked for, but {accelerator.device.type} would run it as plain data parallel; "
             "run on CUDA devices or launch without --use_fsdp"
         )
+    if accelerator.distributed_type == DistributedType.FSDP:
+        plugin = accelerator.state.fsdp_plugin
+        if plugin.fsdp_version != 2:
+            raise ValueError(
+                f"accelerate: FSDP version {plugin.fsdp_version} gives parameters other names and shapes; "
+                "launch with --fsdp_version 2"
+            )
+        if plugin.activation_checkpointing:
+            raise ValueError(
+                "accelerate: FSDP's activation checkpointing gives parameters other names; launch with "
+                "--fsdp_activation_checkpointing false and set train.gradient_checkpointing true"
+            )

@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vit.data.preprocessing import normalize
 from vit.evaluation.predictions import Predictions
+from vit.sharding import is_sharded
 
 if TYPE_CHECKING:
-    from vit.data.loading import EvalLoader
+    from vit.data.loading import EvalBatch, EvalLoader
 
 Autocast = Callable[[], AbstractContextManager[object]]
 Gather = Callable[[Tensor], Tensor]
@@ -42,7 +43,8 @@ def predict(
     """The model's logits for the whole split, the same on every process.
 
     `gather` joins tensors of different lengths over processes. They may hold different numbers of batches, so
-    a `DistributedDataParallel` wrapper, which broadcasts buffers at every forward pass, is stepped around.
+    a `DistributedDataParallel` wrapper, which broadcasts buffers at every forward pass, is stepped around, and a
+    sharded model, whose parts are exchanged at every forward pass, sees blank images where others have batches left.
     `progress` is told the size of each batch. ValueError: the model has another number of classes than
     `class_names`. AssertionError: samples were missed or seen twice; it names them.
     """
@@ -87,15 +89,18 @@ def collect(
     """
     indices, labels = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, dtype=torch.int64)]
     outputs = [] if width is None else [torch.zeros(0, width, device=device)]
+    sharded = is_sharded(model)
+    # FSDP keeps the buffers of its first pass, and could not train with those of the inference mode
+    no_gradient = torch.no_grad if sharded else torch.inference_mode
     with evaluating(model):
-        for batch in loader:
-            if len(batch.labels) == 0:  # every image of it is broken
+        for batch in _in_step(loader, device, gather) if sharded else loader:
+            if len(batch.images) == 0:  # every image of it is broken
                 continue
             images = normalize(batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing)
-            with torch.inference_mode(), autocast():
+            with no_gradient(), autocast():
                 output = compute(images)
             _check_width(output, width)
-            outputs.append(output.float())
+            outputs.append(output[: len(batch.labels)].float())
             indices.append(batch.indices)
             labels.append(batch.labels)
             if progress is not None:
@@ -134,6 +139,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def _in_step(loader: EvalLoader, device: torch.device, gather: Gather) -> Iterator[EvalBatch]:
+    """As many batches on every process: after its last one a process gets a blank image without a label."""
+    from vit.data.loading import EvalBatch
+
+    height, width = loader.preprocessing.image_size
+    nothing = torch.zeros(0, dtype=torch.int64)
+    blank = EvalBatch(torch.zeros(1, 3, height, width, dtype=torch.uint8), nothing, nothing)
+    batches = iter(loader)
+    while True:
+        batch = next(batches, None)
+        if not gather(torch.tensor([int(batch is not None)], device=device)).any():
+            return
+        yield blank if batch is None else batch
 
 
 def _check_width(output: Tensor, width: int | None) -> None:

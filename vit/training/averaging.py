@@ -8,9 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vit.sharding import local, part_like
+
 
 class WeightAverage:
     """Running average of every floating-point tensor of a model's state; counters are copied.
+
+    Of a sharded model each process averages its own parts.
 
     The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps are forgotten
     (tf.train.ExponentialMovingAverage).
@@ -26,15 +30,17 @@ class WeightAverage:
         averages, currents = [], []
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
-                averages.append(self.tensors[name])
-                currents.append(tensor)
+                averages.append(local(self.tensors[name]))
+                currents.append(local(tensor))
             else:
                 self.tensors[name].copy_(tensor)
         torch._foreach_lerp_(averages, currents, 1 - decay)
 
+    @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over whole tensors, as a checkpoint has them."""
         for name, tensor in tensors.items():
-            self.tensors[name].copy_(tensor)
+            self.tensors[name].copy_(part_like(tensor, self.tensors[name]))
 
     @contextmanager
     def applied_to(self, model: nn.Module) -> Iterator[None]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vit.sharding import gather_whole, load_whole, part_like
 from vit.training.averaging import WeightAverage
 
 
@@ -35,14 +35,12 @@ class Progress:
 def gather_tensors(
     accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer], average: WeightAverage | None
 ) -> dict[str, dict[str, Tensor]]:
-    """Named tensors of a checkpoint. Called by every process: sharded weights are collected from all of them."""
-    tensors = {
-        "model": _model_state(accelerator, model),
-        "optimizer": _optimizer_state(accelerator, model, optimizers),
-    }
+    """Named tensors of a checkpoint. Called by every process: what is sharded is collected on the main one."""
+    bare = accelerator.unwrap_model(model)
+    tensors = {"model": bare.state_dict(), "optimizer": _optimizer_state(bare, optimizers)}
     if average is not None:
         tensors["ema"] = average.tensors
-    return tensors
+    return {group: gather_whole(named, accelerator.is_main_process) for group, named in tensors.items()}
 
 
 def scatter_tensors(
@@ -53,8 +51,9 @@ def scatter_tensors(
     tensors: dict[str, dict[str, Tensor]],
 ) -> None:
     """Put a checkpoint's tensors back where `gather_tensors` found them."""
-    accelerator.unwrap_model(model).load_state_dict(tensors["model"])
-    _load_optimizer_state(accelerator, model, optimizers, tensors["optimizer"])
+    bare = accelerator.unwrap_model(model)
+    load_whole(bare, tensors["model"])
+    _load_optimizer_state(bare, optimizers, tensors["optimizer"])
     if average is not None:
         average.load(tensors["ema"])
 
@@ -71,29 +70,14 @@ def progress_to(progress: Progress) -> dict[str, Any]:
     return asdict(progress)
 
 
-def _model_state(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
-    if accelerator.distributed_type == DistributedType.FSDP:
-        return accelerator.get_state_dict(model)
-    return accelerator.unwrap_model(model).state_dict()
+def _names(model: nn.Module) -> dict[Tensor, str]:
+    """Taken from the state: `named_parameters` of a sharded model may have just been joined for a forward pass."""
+    return {parameter: name for name, parameter in model.state_dict(keep_vars=True).items()}
 
 
-def _is_sharded(accelerator: Accelerator) -> bool:
-    return accelerator.distributed_type == DistributedType.FSDP
-
-
-def _names(accelerator: Accelerator, model: nn.Module) -> dict[Tensor, str]:
-    return {parameter: name for name, parameter in accelerator.unwrap_model(model).named_parameters()}
-
-
-def _optimizer_state(accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
+def _optimizer_state(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
     """`parameter/entry` → tensor. Counts that an optimizer keeps as numbers become tensors of one element."""
-    if _is_sharded(accelerator):
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
-        sharded = get_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], options=options)
-        return {key: torch.as_tensor(value) for key, value in sharded.items()}
-    names = _names(accelerator, model)
+    names = _names(model)
     flat: dict[str, Tensor] = {}
     for number, optimizer in enumerate(optimizers):
         for parameter, entries in optimizer.state.items():
@@ -105,16 +89,8 @@ def _optimizer_state(accelerator: Accelerator, model: nn.Module, optimizers: lis
     return flat
 
 
-def _load_optimizer_state(
-    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer], flat: dict[str, Tensor]
-) -> None:
-    if _is_sharded(accelerator):
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-        options = StateDictOptions(full_state_dict=True, flatten_optimizer_state_dict=True)
-        set_optimizer_state_dict(model, [_bare(optimizer) for optimizer in optimizers], flat, options=options)  # type: ignore[arg-type]
-        return
-    names = _names(accelerator, model)
+def _load_optimizer_state(model: nn.Module, optimizers: list[Optimizer], flat: dict[str, Tensor]) -> None:
+    names = _names(model)
     entries: dict[str, dict[str, Tensor]] = {}
     for key, tensor in flat.items():
         owner, _, entry = key.rpartition("/")
@@ -139,4 +115,5 @@ def _bare(optimizer: Optimizer) -> Optimizer:
 def _place(key: str, value: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     """On the parameter's device; the step counters of torch's optimizers that are not fused stay on the CPU."""
     stays = key == "step" and not group.get("fused")
-    return value.clone() if stays else value.to(parameter.device, copy=True)
+    placed = value.clone() if stays else value.to(parameter.device, copy=True)
+    return part_like(placed, parameter) if value.shape == parameter.shape else placed
