@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vit.data.images import open_test
 from vit.data.loading import EvalLoader
 from vit.evaluation.cost import count_parameters, multiply_adds
@@ -17,7 +19,9 @@ from vit.evaluation.predictions import Predictions
 from vit.figures.confusion_matrix import confusion_matrix as draw_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, learning_curves
 from vit.figures.style import save_figure
+from vit.models import build_model
 from vit.runs import find_checkpoint, read_checkpoint, read_metrics, write_json
+from vit.sharding import load_whole
 from vit.training.setup import Session
 from vit.training.state import Progress
 
@@ -48,7 +52,7 @@ def _load_weights(session: Session, path: Path) -> int:
     """Put a checkpoint's weights into the model, and return the step that they are of."""
     group = "model" if session.average is None else "ema"
     checkpoint = read_checkpoint(path, [group])
-    session.bare_model.load_state_dict(checkpoint.tensors[group])
+    load_whole(session.bare_model, checkpoint.tensors[group])
     return int(checkpoint.state["progress"]["step"])
 
 
@@ -67,6 +71,13 @@ def _predict(session: Session, loader: EvalLoader) -> Predictions:
     return predict(session.model, loader, session.class_names, device=device, gather=session.gather)
 
 
+def _multiply_adds(session: Session) -> int:
+    """Counted on a twin without weights: a pass of a sharded model is every process's."""
+    with torch.device("meta"):
+        twin = build_model(session.bare_model.config)
+    return multiply_adds(twin, session.preprocessing.image_size)
+
+
 def _summary(
     session: Session, progress: Progress, results: dict[str, Predictions], chosen: dict[str, Any]
 ) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def _summary(
         "model": session.model_name,
         "dataset": config.data.name,
         "params": count_parameters(session.bare_model),
-        "gmacs": multiply_adds(session.bare_model, session.preprocessing.image_size) / 1e9,
+        "gmacs": _multiply_adds(session) / 1e9,
         "seconds": round(progress.seconds, 2),
         "images_per_second": round(progress.images_seen / max(progress.seconds, 1e-9), 1),
         "epochs": config.train.epochs,

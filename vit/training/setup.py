@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object, is_tensorboard_available
+from accelerate.utils import DistributedType, gather_object, is_tensorboard_available
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -99,6 +99,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
     torch.manual_seed(config.seed)
     loaded = load_model(config.model, num_classes=len(class_names))
     _check_class_names(config.model, loaded, class_names)
+    _check_sharding(config, accelerator, loaded.model)
     preprocessing = _preprocessing(config, loaded)
     model = loaded.model
     _freeze(model, config.model)
@@ -184,6 +185,18 @@ def _check_precision(config: RunConfig, accelerator: Accelerator) -> None:
         "fp16",
         "Accelerate's loss scaling supports one optimizer and optim.name 'muon' needs two; use bf16",
     )
+
+
+def _check_sharding(config: RunConfig, accelerator: Accelerator, model: Classifier) -> None:
+    """What torch cannot split over processes."""
+    if accelerator.distributed_type != DistributedType.FSDP:
+        return
+    rule = "FSDP does not split the weights of a ResNet, which are laid out channels last; launch without --use_fsdp"
+    check(not isinstance(model, ResNet), "model.name", config.model.name, rule)
+    rule = "torch's fused SGD does not take the weights that FSDP split; use adamw, or launch without --use_fsdp"
+    check(config.optim.name != "sgd", "optim.name", config.optim.name, rule)
+    rule = "a compiled model is not split by FSDP here; leave it out, or launch without --use_fsdp"
+    check(not config.train.compile, "train.compile", True, rule)
 
 
 def _freeze(model: Classifier, config: ModelConfig) -> None:

@@ -1,0 +1,200 @@
+"""Two processes that hold half of every weight each (FSDP2) compute what one process with all of them does.
+
+Accelerate does not shard on a CPU, and the engine refuses that. torch does, so Accelerate is told here that it may.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate.utils import DistributedType
+from torch import Tensor
+
+from tests.processes import in_processes
+from tests.training.tiny import RANDOM, last, tiny
+from vit.config import RunConfig
+from vit.hub import load_model
+from vit.models import VisionTransformer
+from vit.runs import read_metrics
+from vit.sharding import is_part, is_sharded
+from vit.training import finish as finish_module
+from vit.training import setup
+from vit.training.checkpoints import start_run
+from vit.training.loop import train
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
+
+
+def shard_on_cpu() -> None:
+    """From here on this process's Accelerators split models, a block at a time, as on CUDA devices."""
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    make = setup.make_accelerator
+
+    def make_sharding(*arguments: Any, **options: Any) -> Any:
+        accelerator = make(*arguments, **options)
+        plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Block"]
+        )
+        if accelerator.mixed_precision != "no":
+            plugin.set_mixed_precision(accelerator.mixed_precision)
+        AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
+        return accelerator
+
+    setup.make_accelerator = make_sharding
+
+
+def run_sharded(config: RunConfig, run: Path, resume: bool = False) -> dict[str, Any]:
+    shard_on_cpu()
+    finish_module.draw_run = lambda *_: None  # in a process of its own
+    return train(config, run, resume=resume)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+def test_a_sharded_run_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Losses, validation, and every tensor of the checkpoint: weights, average, optimizer."""
+    monkeypatch.setattr(finish_module, "draw_run", lambda *_: None)
+    changed = {"ema_decay": 0.9, "accumulation_steps": 2}
+    config = tiny(**RANDOM, train=changed, optim={"name": name, "clip_norm": 0.5})
+    alone = train(config, tmp_path / "one")
+    ours, theirs = in_processes(2, run_sharded, config, tmp_path / "two")
+    assert {key: value for key, value in ours.items() if "second" not in key} == {
+        key: value for key, value in theirs.items() if "second" not in key
+    }
+    for key in ("params", "gmacs", "steps", "test.n_seen"):
+        assert ours[key] == alone[key]
+    first, second = (read_metrics(tmp_path / folder)[0] for folder in ("one", "two"))
+    assert second["train.loss"] == pytest.approx(first["train.loss"], rel=1e-5)
+    groups, found = last(tmp_path / "one").tensors, last(tmp_path / "two").tensors
+    assert groups.keys() == found.keys() == {"model", "optimizer", "ema"}
+    for group, tensors in groups.items():
+        assert tensors.keys() == found[group].keys()
+        for key, tensor in tensors.items():
+            torch.testing.assert_close(
+                found[group][key], tensor, rtol=1e-2, atol=1e-4, msg=lambda m, k=key: f"{k}: {m}"
+            )
+
+
+@pytest.mark.slow
+def test_a_sharded_run_in_bfloat16_learns(tmp_path: Path) -> None:
+    """FSDP casts weights and images itself, also around tables that stay float32."""
+    model = {"positions": "sincos_2d", "qk_norm": True, "layer_scale": 0.1}
+    config = tiny(model=model, train={"precision": "bf16", "epochs": 5}, optim={"lr": 1e-2})
+    in_processes(2, run_sharded, config, tmp_path)
+    losses = [record["train.loss"] for record in read_metrics(tmp_path) if "train.loss" in record]
+    assert losses[-2] < 0.8 * losses[0]
+    assert all(tensor.dtype == torch.float32 for tensor in last(tmp_path).tensors["model"].values())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"optim": {"name": "sgd"}}, "optim.name: 'sgd' .*FSDP"),
+        ({"train": {"compile": True}}, "train.compile: True .*FSDP"),
+        ({"model": {"name": "resnet18", "width": None, "depth": None, "num_heads": None, "patch_size": None}}, "FSDP"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(changed: dict[str, Any], message: str) -> None:
+    class Sharding:
+        distributed_type = DistributedType.FSDP
+
+    config = tiny(**changed)
+    model = load_model(config.model, num_classes=3).model
+    with pytest.raises(ValueError, match=message):
+        setup._check_sharding(config, Sharding(), model)
+    Sharding.distributed_type = DistributedType.NO
+    setup._check_sharding(config, Sharding(), model)
+
+
+@pytest.mark.slow
+def test_a_sharded_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Saved after the first epoch and continued: the same bits as without the stop, the average's too."""
+    config = tiny(train={"ema_decay": 0.9}, optim={"name": "muon"})
+    in_processes(2, run_sharded, config, tmp_path / "whole")
+    in_processes(2, stopped_after_an_epoch, config, tmp_path / "stopped")
+    in_processes(2, run_sharded, config, tmp_path / "stopped", True)
+    for group, tensors in last(tmp_path / "whole").tensors.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(last(tmp_path / "stopped").tensors[group][name], tensor), (group, name)
+
+
+def stopped_after_an_epoch(config: RunConfig, run: Path) -> None:
+    from vit.training import loop
+
+    save = loop.save_session
+
+    class Enough(Exception):
+        pass
+
+    def save_and_stop(*arguments: Any) -> None:
+        save(*arguments)
+        raise Enough
+
+    loop.save_session = save_and_stop
+    with pytest.raises(Enough):
+        run_sharded(config, run)
+
+
+@pytest.mark.slow
+def test_weights_and_average_come_back_into_a_fresh_sharded_model(tmp_path: Path) -> None:
+    """15 images to validate with: eight in one process, which are two batches, and seven in the other, one batch."""
+    config = tiny(train={"ema_decay": 0.9, "epochs": 1}, data={"fake_images": 150, "eval_batch_size": 7})
+    before, after = in_processes(2, trained_and_loaded, config, tmp_path)[0]
+    assert before.keys() == after.keys() == {"raw", "ema"}
+    for name, logits in before.items():
+        torch.testing.assert_close(after[name], logits, rtol=0, atol=0)
+    assert not torch.equal(before["raw"], before["ema"])
+
+
+def trained_and_loaded(config: RunConfig, run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    from vit.training.checkpoints import save_session
+    from vit.training.interruption import StopRequest
+    from vit.training.loop import _evaluate, train_step
+    from vit.training.state import Progress
+
+    shard_on_cpu()
+    session, progress = setup.prepare(config, run), Progress()
+    assert is_sharded(session.model)
+    assert isinstance(session.bare_model, VisionTransformer)
+    assert all(is_part(tensor) for tensor in session.bare_model.state_dict().values())
+    start_run(session, False, {})
+    _evaluate(session, Progress(epoch=0))  # before the first step: what it leaves behind must not disturb training
+    for step in session.train_loader.epoch(0):
+        setup.set_training_mode(session.model)
+        train_step(session, progress, step, StopRequest())
+        progress.step += 1
+        session.average.update(session.bare_model, progress.step)
+    before = outputs(session)
+    save_session(session, progress)
+    fresh = setup.prepare(tiny(config), run)
+    for tensor in fresh.bare_model.state_dict().values():
+        tensor.zero_()
+    start_run(fresh, True, {})
+    return before, outputs(fresh)
+
+
+def outputs(session: Any) -> dict[str, Tensor]:
+    from vit.evaluation.evaluate import predict
+
+    def logits() -> Tensor:
+        lengths = session.gather(torch.tensor([len(session.val_loader)]))
+        assert lengths.tolist() == [2, 1], "the processes have different numbers of batches"
+        found = predict(
+            session.model,
+            session.val_loader,
+            session.class_names,
+            device=session.accelerator.device,
+            gather=session.gather,
+        )
+        return torch.as_tensor(found.logits)
+
+    answers = {"raw": logits()}
+    with session.average.applied_to(session.bare_model):
+        answers["ema"] = logits()
+    assert torch.equal(logits(), answers["raw"]), "the model has its own weights again"
+    return answers
