@@ -156,7 +156,7 @@ def _predict(words: list[str]) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
     known = parser.parse_args(words)
-    for path, classes in classify(known.checkpoint, known.images, known.device).items():
+    for path, classes in classify(known.checkpoint, known.images, known.device):
         print(path)
         for name, probability in classes:
             print(f"  {probability:6.2%}  {name}")

@@ -118,5 +118,8 @@ def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_pat
     pixels = resize_and_crop(read_rgb(path, "deep"), loaded.preprocessing)[None]
     with torch.inference_mode():
         expected = loaded.model.eval()(normalize(pixels, loaded.preprocessing)).softmax(dim=1)[0]
-    answers = dict(classify(run, [path], "cpu")[path])
+    (first, classes), (second, again) = classify(run, [path, path], "cpu")
+    assert (first, classes) == (second, again)
+    assert first == path
+    answers = dict(classes)
     assert [answers[f"pattern {number}"] for number in range(3)] == pytest.approx(expected.tolist(), abs=1e-6)

@@ -127,9 +127,9 @@ def test_nothing_to_train_is_refused() -> None:
 
 def test_a_rule_that_would_have_no_effect_is_refused() -> None:
     resnet = create_model("resnet18_cifar", num_classes=3, image_size=8, width=4)
-    with pytest.raises(ValueError, match="optim.name: 'muon' is not valid: no block's matrix is trained"):
+    with pytest.raises(ValueError, match=r"optim\.name: 'muon' is not valid: no block's matrix is trained"):
         build_optimizers(resnet, OptimConfig(name="muon"))
     for name, parameter in resnet.named_parameters():
         parameter.requires_grad_(name.startswith("fc."))
-    with pytest.raises(ValueError, match=r"optim.layer_decay: 0.5 is not valid: only one layer is trained"):
+    with pytest.raises(ValueError, match=r"optim\.layer_decay: 0\.5 is not valid: only one layer is trained"):
         build_optimizers(resnet, OptimConfig(layer_decay=0.5))

@@ -20,7 +20,7 @@ TINY = RunConfig(
     distill=DistillConfig(),
     device="cpu",
 )
-"""36 images to train on: three steps an epoch, the last of four images."""
+"""37 images to train on: three steps an epoch, the last of five images."""
 
 RANDOM = {
     "model": {

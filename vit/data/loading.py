@@ -134,6 +134,12 @@ class TrainLoader:
         return len(self.split)
 
     @property
+    def smallest_chunk(self) -> int:
+        """Images of the smallest micro-batch of any process: one of the last step's."""
+        last = self.steps_per_epoch - 1
+        return min(len(self._plan.chunk(last, chunk)) for chunk in range(self._plan.num_chunks))
+
+    @property
     def num_broken(self) -> int:
         """Broken images met so far by this process, each counted once."""
         return len(self._broken.names)

@@ -16,7 +16,7 @@ from vit.hub import load_run
 
 def classify(
     checkpoint: Path, images: Sequence[Path], device: str = "auto", most: int = 5
-) -> dict[Path, list[tuple[str, float]]]:
+) -> list[tuple[Path, list[tuple[str, float]]]]:
     """For every image the `most` likeliest classes with their probabilities, likeliest first.
 
     Images are decoded as those of a data set and go through the checkpoint's own preprocessing. ValueError naming a
@@ -27,15 +27,14 @@ def classify(
     assert loaded.class_names is not None
     accelerator = make_accelerator(device, "fp32")
     model = loaded.model.to(accelerator.device).eval()
-    results = {}
+    results = []
     for path in images:
         pixels = resize_and_crop(_open(path), loaded.preprocessing)[None].to(accelerator.device)
         with torch.inference_mode():
             probabilities = model(normalize(pixels, loaded.preprocessing)).softmax(dim=1)[0]
         values, indices = probabilities.topk(min(most, len(loaded.class_names)))
-        results[path] = [
-            (loaded.class_names[index], value) for index, value in zip(indices.tolist(), values.tolist(), strict=True)
-        ]
+        names = [loaded.class_names[index] for index in indices.tolist()]
+        results.append((path, list(zip(names, values.tolist(), strict=True))))
     return results
 
 

@@ -34,10 +34,12 @@ def finish(session: Session, progress: Progress) -> dict[str, Any]:
     split = open_test(session.config.data)
     place = {"rank": session.accelerator.process_index, "world_size": session.accelerator.num_processes}
     loader = EvalLoader(split, session.preprocessing, session.config.data, **place)
-    results, steps = {}, {}
+    results: dict[str, Predictions] = {}
+    steps: dict[str, int] = {}
     for select in ("last", "best"):
         steps[select] = _load_weights(session, find_checkpoint(session.run, select))
-        results[select] = _predict(session, loader)
+        judged = select == "best" and steps["best"] == steps["last"]
+        results[select] = results["last"] if judged else _predict(session, loader)
     chosen = {"best.step": steps["best"], "val.top1": _val_top1(session, progress, steps["best"])}
     summary = _summary(session, progress, results, chosen)
     if session.is_main:

@@ -116,6 +116,16 @@ def prepare(config: RunConfig, run: Path) -> Session:
     if config.train.ema_decay is not None:
         average = WeightAverage(accelerator.unwrap_model(prepared), config.train.ema_decay)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    train_loader = TrainLoader(
+        train_split,
+        config.data,
+        config.augment,
+        image_size=preprocessing.image_size,
+        seed=config.seed,
+        accumulation_steps=config.train.accumulation_steps,
+        **place,
+    )
+    _check_batch_norm(model, config, train_loader)
     return Session(
         config=config,
         run=run,
@@ -125,15 +135,7 @@ def prepare(config: RunConfig, run: Path) -> Session:
         average=average,
         task=task,
         train_split=train_split,
-        train_loader=TrainLoader(
-            train_split,
-            config.data,
-            config.augment,
-            image_size=preprocessing.image_size,
-            seed=config.seed,
-            accumulation_steps=config.train.accumulation_steps,
-            **place,
-        ),
+        train_loader=train_loader,
         val_loader=EvalLoader(val_split, preprocessing, config.data, **place),
         preprocessing=preprocessing,
         class_names=class_names,
@@ -191,7 +193,7 @@ def _check_sharding(config: RunConfig, accelerator: Accelerator, model: Classifi
     """What torch cannot split over processes."""
     if accelerator.distributed_type != DistributedType.FSDP:
         return
-    rule = "FSDP does not split the weights of a ResNet, which are laid out channels last; launch without --use_fsdp"
+    rule = "FSDP was tried with Vision Transformers only; launch without --use_fsdp"
     check(not isinstance(model, ResNet), "model.name", config.model.name, rule)
     rule = "torch's fused SGD does not take the weights that FSDP split; use adamw, or launch without --use_fsdp"
     check(config.optim.name != "sgd", "optim.name", config.optim.name, rule)
@@ -214,6 +216,17 @@ def set_training_mode(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and not module.weight.requires_grad:
             module.eval()
+
+
+def _check_batch_norm(model: Classifier, config: RunConfig, loader: TrainLoader) -> None:
+    """A ResNet normalises over a micro-batch: one image, or a stand-in, has no statistics to speak of."""
+    if isinstance(model, ResNet) and loader.smallest_chunk < 2:
+        parts = "train.accumulation_steps × processes"
+        raise ValueError(
+            f"data.batch_size: {config.data.batch_size} is not valid: the last step of an epoch, cut into {parts}, "
+            f"gives a micro-batch of {loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
+            "take another batch size or fewer accumulation steps"
+        )
 
 
 def _set_switches(model: Classifier, config: RunConfig) -> None:
