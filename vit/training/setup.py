@@ -96,28 +96,49 @@ def prepare(config: RunConfig, run: Path) -> Session:
         train_split, val_split = open_training(config.data)
         check_test(config.data)
     class_names = train_split.source.class_names
+    loaded = _load_model(config, accelerator, class_names)
+    preprocessing = _preprocessing(config, loaded)
+    train_loader, val_loader = _loaders(config, accelerator, train_split, val_split, preprocessing)
+    _check_batch_norm(loaded.model, config, train_loader)
+    task = _task(config, accelerator, preprocessing, class_names)
+    optimizers = build_optimizers(loaded.model, config.optim, has_fast_bf16(accelerator.device.type))
+    model, *optimizers = accelerator.prepare(loaded.model, *optimizers)
+    decay = config.train.ema_decay
+    return Session(
+        config=config,
+        run=run,
+        accelerator=accelerator,
+        model=model,
+        optimizers=optimizers,
+        average=None if decay is None else WeightAverage(accelerator.unwrap_model(model), decay),
+        task=task,
+        train_split=train_split,
+        train_loader=train_loader,
+        val_loader=val_loader,
+        preprocessing=preprocessing,
+        class_names=class_names,
+        data_fingerprint=_fingerprint(train_split, val_split),
+        load_report=loaded.report,
+    )
+
+
+def _load_model(config: RunConfig, accelerator: Accelerator, class_names: list[str]) -> LoadedModel:
+    """The configured model with its weights, frozen and switched as configured."""
     torch.manual_seed(config.seed)
     loaded = load_model(config.model, num_classes=len(class_names))
     _check_class_names(config.model, loaded, class_names)
     _check_sharding(config, accelerator, loaded.model)
-    preprocessing = _preprocessing(config, loaded)
-    model = loaded.model
-    _freeze(model, config.model)
-    _set_switches(model, config)
-    optimizers = build_optimizers(model, config.optim, has_fast_bf16(accelerator.device.type))
-    average = None
-    task = Classification(
-        Augment(config.augment, preprocessing, len(class_names)),
-        config.train,
-        config.seed,
-        _teacher(config, accelerator, preprocessing, class_names),
-    )
-    prepared, *optimizers = accelerator.prepare(model, *optimizers)
-    if config.train.ema_decay is not None:
-        average = WeightAverage(accelerator.unwrap_model(prepared), config.train.ema_decay)
+    _freeze(loaded.model, config.model)
+    _set_switches(loaded.model, config)
+    return loaded
+
+
+def _loaders(
+    config: RunConfig, accelerator: Accelerator, train: Split, val: Split, preprocessing: Preprocessing
+) -> tuple[TrainLoader, EvalLoader]:
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     train_loader = TrainLoader(
-        train_split,
+        train,
         config.data,
         config.augment,
         image_size=preprocessing.image_size,
@@ -125,23 +146,15 @@ def prepare(config: RunConfig, run: Path) -> Session:
         accumulation_steps=config.train.accumulation_steps,
         **place,
     )
-    _check_batch_norm(model, config, train_loader)
-    return Session(
-        config=config,
-        run=run,
-        accelerator=accelerator,
-        model=prepared,
-        optimizers=optimizers,
-        average=average,
-        task=task,
-        train_split=train_split,
-        train_loader=train_loader,
-        val_loader=EvalLoader(val_split, preprocessing, config.data, **place),
-        preprocessing=preprocessing,
-        class_names=class_names,
-        data_fingerprint=_fingerprint(train_split, val_split),
-        load_report=loaded.report,
-    )
+    return train_loader, EvalLoader(val, preprocessing, config.data, **place)
+
+
+def _task(
+    config: RunConfig, accelerator: Accelerator, preprocessing: Preprocessing, class_names: list[str]
+) -> Classification:
+    augment = Augment(config.augment, preprocessing, len(class_names))
+    teacher = _teacher(config, accelerator, preprocessing, class_names)
+    return Classification(augment, config.train, config.seed, teacher)
 
 
 def _fingerprint(train: Split, val: Split) -> str:
