@@ -68,6 +68,7 @@ def _child(sender: Connection, rank: int, count: int, port: int, work: Callable[
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
     }
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
