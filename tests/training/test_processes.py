@@ -103,7 +103,16 @@ def test_two_processes_train_the_same_model(tmp_path: Path, monkeypatch: pytest.
         )
     for group, tensors in last(tmp_path / "one").tensors.items():
         for name, tensor in tensors.items():
-            torch.testing.assert_close(last(tmp_path / "two").tensors[group][name], tensor, rtol=1e-2, atol=1e-4)
+            other = last(tmp_path / "two").tensors[group][name]
+            torch.testing.assert_close(_defined(name, other), _defined(name, tensor), rtol=1e-2, atol=1e-4)
+
+
+def _defined(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Without the keys' bias: softmax does not see it, its gradient is rounding, and Adam makes steps of that."""
+    if "qkv.bias" not in name or tensor.ndim == 0:
+        return tensor
+    queries, _, values = tensor.chunk(3)
+    return torch.cat((queries, values))
 
 
 def test_a_resnets_validation_is_that_of_the_checkpoint(tmp_path: Path) -> None:
