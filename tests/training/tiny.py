@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vit.config import AugmentConfig, DataConfig, DistillConfig, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from vit.runs import Checkpoint, last_checkpoint, read_checkpoint, read_metrics
@@ -78,3 +79,11 @@ def timeless(record: dict[str, Any]) -> dict[str, Any]:
         for key, value in record.items()
         if key not in ("seconds", "images_per_second")
     }
+
+
+def defined(name: str, tensor: Tensor) -> Tensor:
+    """Without the keys' bias: softmax does not see it, its gradient is rounding, and Adam makes steps of that."""
+    if "qkv.bias" not in name or tensor.ndim == 0:
+        return tensor
+    queries, _, values = tensor.chunk(3)
+    return torch.cat((queries, values))
