@@ -139,6 +139,7 @@ from vit.data.images import open_training
 from vit.data.streaming import CanvasDecoder, ImageStream
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell starts its children deaf to it
     source = open_training(DataConfig(name="fake", fake_images=4096))[0].source
     stream = ImageStream(CanvasDecoder(source, (32, 32), "bicubic"), 2)
     signal.signal(signal.SIGTERM, lambda *_: None)
