@@ -144,7 +144,7 @@ if __name__ == "__main__":
     stream = ImageStream(CanvasDecoder(source, (32, 32), "bicubic"), 2)
     signal.signal(signal.SIGTERM, lambda *_: None)
     chunks = stream.decode([[i] * 16 for i in range(256)])
-    next(chunks)
+    next(chunks), next(chunks)  # one of each worker: both are at work
     os.killpg(0, signal.SIGTERM)  # workers must live on
     for _ in range(64):
         next(chunks)
