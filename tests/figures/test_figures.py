@@ -105,6 +105,8 @@ def test_no_mistakes_at_all(tmp_path):
 def test_names_are_text_and_never_formulas(tmp_path):
     figure = confusion_matrix(np.eye(2, dtype=int), ["$\\wrong{$", "a_b$^"])
     save_figure(figure, tmp_path / "names.png", {"conventions": "rows: true class"})
+    assert (tmp_path / "names.png").read_bytes().startswith(b"\x89PNG")
+    assert "$\\wrong{$" in [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
 
 def test_reliability_bins_agree_with_the_metric():
@@ -122,6 +124,7 @@ def test_reliability_bins_agree_with_the_metric():
 
 def test_one_sample_has_a_reliability_diagram(tmp_path):
     save_figure(reliability([0.9], [True]), tmp_path / "one.png", {"conventions": "equal mass"})
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_numbers_lie_beside_the_picture(tmp_path):
