@@ -188,7 +188,7 @@ def test_shapes_that_do_not_fit():
     query, key, value, _ = tensors(groups=4)
     with pytest.raises(ValueError, match=r"g \(4\) must divide h \(6\)"):
         attend(query, key, value)
-    with pytest.raises(ValueError, match="must be b h n d, b g m d, b g m v"):
+    with pytest.raises(ValueError, match="must be b h n d, b g m e, b g m v"):
         attend(query, key[:, :, :-1], value)
     with pytest.raises(ValueError, match="with one b"):
         attend(query, key[:1], value[:1])

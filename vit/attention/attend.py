@@ -1,7 +1,8 @@
 """Attention: the only place in the package where it is computed.
 
-The legend, used everywhere: `b` batch, `n` queries, `m` keys, `h` heads, `g` key heads (grouped queries: `g`
-divides `h`), `d` head width, `v` value width, `c` channels, `gh gw` patch grid, `ph pw` pixels of a patch.
+The legend, used everywhere: `b` batch, `n` queries, `m` keys, `h` heads, `g` key heads (grouped queries: `g` divides
+`h`), `d` head width, `e` the keys' (`d`, unless the score maps unequal widths), `v` value width, `c` channels, `gh gw`
+patch grid, `ph pw` pixels of a patch.
 
 Vaswani et al. 2017; grouped queries: Ainslie et al. 2023. This room does not know that images or text exist.
 """
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vit.attention.backends import BACKENDS, Request, reference_weights
-from vit.attention.scores import InnerProduct, ScaledDotProduct, Score
+from vit.attention.scores import Additive, InnerProduct, ScaledDotProduct, Score
 from vit.config import nearest
 from vit.randomness import SampleRandom
 
@@ -34,14 +35,14 @@ def attend(
     rng: SampleRandom | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Weighted averages of the values: `b h n d, b g m d, b g m v -> b h n v` (Vaswani et al., eq. 1).
+    """Weighted averages of the values: `b h n d, b g m e, b g m v -> b h n v` (Vaswani et al., eq. 1).
 
     `mask` (boolean, True = may attend) and `bias` (added to the scores, finite) broadcast to `b h n m`. A
     query that may attend to nothing gives zeros. `dropout` of the weights is drawn per sample from `rng`, or
     from torch's generator. Raises ValueError for shapes that do not fit and for a backend that cannot do what
     is asked.
     """
-    _check_shapes(query, key, value)
+    _check_shapes(query, key, value, score)
     request = Request(
         score=score,
         scale=scale,
@@ -65,8 +66,8 @@ def attention_weights(
     score: Score = DOT_PRODUCT,
     scale: float | None = None,
 ) -> Tensor:
-    """The map itself, `b h n d, b g m d -> b h n m`; rows sum to 1, or to 0 where the mask allows nothing."""
-    _check_shapes(query, key, key)
+    """The map itself, `b h n d, b g m e -> b h n m`; rows sum to 1, or to 0 where the mask allows nothing."""
+    _check_shapes(query, key, key, score)
     mask, bias = _four_dimensions("mask", mask, query, key), _four_dimensions("bias", bias, query, key)
     return reference_weights(query, key, Request(score=score, scale=scale, mask=mask, bias=bias))
 
@@ -91,13 +92,15 @@ def choose(query: Tensor, key: Tensor, request: Request) -> str:
     return "matmul" if draws_from_rng or learns_bias or slow_backward else "sdpa"
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
     shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
-    rule = f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m d, b g m v"
+    rule = f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m e, b g m v"
     if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
         raise ValueError(rule)
     if query.shape[0] != key.shape[0]:
         raise ValueError(f"{rule}, with one b")
+    if query.shape[3] != key.shape[3] and not isinstance(score, Additive):
+        raise ValueError(f"{rule}, with e = d unless the score is Additive")
     if query.shape[1] % key.shape[1]:
         raise ValueError(f"{rule}, and g ({key.shape[1]}) must divide h ({query.shape[1]})")
 
