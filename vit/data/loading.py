@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,10 +58,13 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step of one process. Its loss, summed over processes: sum(weights * loss) / num_images."""
+    """One optimizer step of one process. Its loss, summed over processes: sum(weights * loss) / normalizer."""
 
-    batches: list[TrainBatch]
-    num_images: int
+    batches: list[Any]
+    num_samples: int
+    """Of the whole step, over all processes."""
+    normalizer: float
+    """What the losses' sum is divided by: images, or the tokens of sentences."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class TrainLoader:
         return self._plan.num_steps
 
     @property
-    def images_per_epoch(self) -> int:
+    def samples_per_epoch(self) -> int:
         return len(self.split)
 
     @property
@@ -163,7 +167,8 @@ class TrainLoader:
         decoded = self._decode(order[self._held(step, chunk)] for step in steps for chunk in self._micro_batches)
         for step in steps:
             batches = [self._batch(step, chunk, order, next(decoded)) for chunk in self._micro_batches]
-            yield Step(batches, len(self._plan.positions(step)))
+            num_images = len(self._plan.positions(step))
+            yield Step(batches, num_images, normalizer=float(num_images))
 
     def _held(self, step: int, chunk: int) -> Tensor:
         """The positions in a chunk; in an empty one the step's first, which stands in with weight 0."""
