@@ -42,12 +42,12 @@ def attend(
     from torch's generator. Raises ValueError for shapes that do not fit and for a backend that cannot do what
     is asked.
     """
-    _check_shapes(query, key, value, score)
+    check_shapes(query, key, value, score)
     request = Request(
         score=score,
         scale=scale,
-        mask=_four_dimensions("mask", mask, query, key),
-        bias=_four_dimensions("bias", bias, query, key),
+        mask=four_dimensions("mask", mask, query, key),
+        bias=four_dimensions("bias", bias, query, key),
         dropout=dropout,
         rng=rng,
     )
@@ -67,8 +67,8 @@ def attention_weights(
     scale: float | None = None,
 ) -> Tensor:
     """The map itself, `b h n d, b g m e -> b h n m`; rows sum to 1, or to 0 where the mask allows nothing."""
-    _check_shapes(query, key, key, score)
-    mask, bias = _four_dimensions("mask", mask, query, key), _four_dimensions("bias", bias, query, key)
+    check_shapes(query, key, key, score)
+    mask, bias = four_dimensions("mask", mask, query, key), four_dimensions("bias", bias, query, key)
     return reference_weights(query, key, Request(score=score, scale=scale, mask=mask, bias=bias))
 
 
@@ -92,7 +92,7 @@ def choose(query: Tensor, key: Tensor, request: Request) -> str:
     return "matmul" if draws_from_rng or learns_bias or slow_backward else "sdpa"
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
+def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
     shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
     rule = f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m e, b g m v"
     if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
@@ -105,7 +105,7 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> No
         raise ValueError(f"{rule}, and g ({key.shape[1]}) must divide h ({query.shape[1]})")
 
 
-def _four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+def four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     if tensor is None:
         return None
     if (tensor.dtype.is_floating_point, name) not in ((False, "mask"), (True, "bias")):
