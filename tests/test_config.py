@@ -12,15 +12,17 @@ import vit.config.data
 import vit.config.model
 import vit.config.rules
 import vit.config.run
+import vit.config.text_data
 from vit.config import (
     AugmentConfig,
+    ClassificationRun,
     DataConfig,
     DistillConfig,
     ModelConfig,
     OptimConfig,
     Preprocessing,
     ResNetConfig,
-    RunConfig,
+    TextDataConfig,
     TrainConfig,
     ViTConfig,
     nearest,
@@ -125,14 +127,42 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("train.ema_decay", TrainConfig, {"ema_decay": float("nan")}),
     ("train.label_smoothing", TrainConfig, {"label_smoothing": 1.0}),
     ("train.ema_decay", TrainConfig, {"ema_decay": 1.0}),
-    ("data.batch_size", RunConfig, {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}),
+    ("data.batch_size", ClassificationRun, {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}),
     (
         "data.batch_size",
-        RunConfig,
+        ClassificationRun,
         {"data": DataConfig(batch_size=12), "augment": AugmentConfig(mixup_alpha=0.1, mix_group=8)},
     ),
-    *(("seed", RunConfig, {"seed": value}) for value in (-1, 2**63)),
-    ("optim.warmup_epochs", RunConfig, {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)}),
+    *(("seed", ClassificationRun, {"seed": value}) for value in (-1, 2**63)),
+    ("optim.warmup_epochs", ClassificationRun, {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)}),
+    *(("data." + name, TextDataConfig, {name: 0}) for name in ("batch_size", "eval_batch_size", "max_length", "pool")),
+    ("data.vocabulary_size", TextDataConfig, {"vocabulary_size": 259}),
+    ("data.target_language", TextDataConfig, {"target_language": "de"}),
+    ("data.val_part", TextDataConfig, {"val_part": "train"}),
+    ("data.test_parts", TextDataConfig, {"test_parts": ("val", "train")}),
+    ("data.test_parts", TextDataConfig, {"test_parts": ()}),
+    ("data.test_parts", TextDataConfig, {"test_parts": ("a", "b", "a")}),
+    ("data.copying_symbols", TextDataConfig, {"name": "copying", "copying_symbols": 1}),
+    *(
+        ("data.copying_lengths", TextDataConfig, {"name": "copying", "copying_lengths": value})
+        for value in ((0, 5), (6, 5), (5, 101))
+    ),
+    ("data.copying_sentences", TextDataConfig, {"name": "copying", "copying_sentences": 9}),
+    ("data.copying_seed", TextDataConfig, {"name": "copying", "copying_seed": -1}),
+    *(("data." + name, TextDataConfig, {name: 12}) for name in ("copying_symbols", "copying_sentences", "copying_seed")),
+    ("data.copying_lengths", TextDataConfig, {"copying_lengths": (1, 9)}),
+    *(
+        ("data." + name, TextDataConfig, {"name": "copying", name: value})
+        for name, value in (
+            ("root", "elsewhere"),
+            ("source_language", "fr"),
+            ("target_language", "fr"),
+            ("val_part", "dev"),
+            ("test_parts", ("val",)),
+            ("vocabulary_size", 300),
+            ("shared_vocabulary", False),
+        )
+    ),
 ]
 
 
@@ -151,7 +181,7 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
     assert "\n" not in message
 
 
-MODULES = (vit.config.model, vit.config.data, vit.config.run)
+MODULES = (vit.config.model, vit.config.data, vit.config.run, vit.config.text_data)
 _CALLS = (
     *("check(", "check_rate(", "check_positive(", "check_effect(", "check_finite(", "check_seed("),
     *("_check_heads(", "_check_patches(", "raise "),
@@ -202,9 +232,10 @@ def test_defaults_are_valid() -> None:
         OptimConfig,
         DistillConfig,
         TrainConfig,
+        TextDataConfig,
     ):
         kind()
-    assert RunConfig().data.preprocessing((3, 5)).image_size == (3, 5)
+    assert ClassificationRun().data.preprocessing((3, 5)).image_size == (3, 5)
 
 
 def test_the_message_offers_what_is_near() -> None:

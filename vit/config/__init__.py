@@ -7,11 +7,17 @@ One frozen dataclass a section of the YAML file. `None` in `ModelConfig` means "
 from vit.config.data import AugmentConfig, DataConfig, Interpolation, Preprocessing
 from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
 from vit.config.rules import check, check_positive, nearest
-from vit.config.run import DistillConfig, OptimConfig, RunConfig, TrainConfig
+from vit.config.run import ClassificationRun, DistillConfig, OptimConfig, RunConfig, TrainConfig
+from vit.config.text_data import TextDataConfig
+
+RUNS: dict[str, type[RunConfig]] = {"classification": ClassificationRun}
+"""The class of a run's settings by its `task`."""
 
 __all__ = [
+    "RUNS",
     "AugmentConfig",
     "Backend",
+    "ClassificationRun",
     "DataConfig",
     "DistillConfig",
     "Interpolation",
@@ -21,6 +27,7 @@ __all__ = [
     "ResNetConfig",
     "RunConfig",
     "Stem",
+    "TextDataConfig",
     "TrainConfig",
     "ViTConfig",
     "check",
