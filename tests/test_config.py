@@ -13,8 +13,10 @@ import vit.config.model
 import vit.config.rules
 import vit.config.run
 import vit.config.text_data
+import vit.config.text_model
 from vit.config import (
     AugmentConfig,
+    BertConfig,
     ClassificationRun,
     DataConfig,
     DistillConfig,
@@ -24,6 +26,7 @@ from vit.config import (
     ResNetConfig,
     TextDataConfig,
     TrainConfig,
+    TranslatorConfig,
     ViTConfig,
     nearest,
 )
@@ -163,6 +166,37 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
             ("shared_vocabulary", False),
         )
     ),
+    *(
+        ("model." + name, TranslatorConfig, {name: 0})
+        for name in ("width", "depth", "decoder_depth", "num_heads", "hidden_width", "max_length")
+    ),
+    *(
+        ("model." + name, kind, {name: value})
+        for kind in (TranslatorConfig, BertConfig)
+        for name in ("dropout_rate", "attention_dropout_rate")
+        for value in (1.0, float("nan"))
+    ),
+    *(
+        ("model." + name, TranslatorConfig, {"name": "rnn", name: value})
+        for name, value in (
+            ("num_heads", 4),
+            ("norm", "post"),
+            ("activation", "gelu"),
+            ("positions", "rope"),
+            ("attention_dropout_rate", 0.1),
+            ("backend", "sdpa"),
+            ("hidden_width", 64),
+            ("score", "dot"),
+            ("max_length", 64),
+        )
+    ),
+    ("model.decoder_depth", TranslatorConfig, {"name": "bahdanau", "decoder_depth": 2}),
+    ("model.max_length", TranslatorConfig, {"max_length": 64}),
+    ("model.num_heads", TranslatorConfig, {"width": 12, "num_heads": 5}),
+    ("model.width", TranslatorConfig, {"width": 9, "num_heads": 3}),
+    ("model.width / model.num_heads", TranslatorConfig, {"width": 9, "num_heads": 3, "positions": "rope"}),
+    ("model.num_heads", BertConfig, {"num_heads": 5}),
+    ("model.norm_eps", BertConfig, {"norm_eps": 0.0}),
 ]
 
 
@@ -181,10 +215,10 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
     assert "\n" not in message
 
 
-MODULES = (vit.config.model, vit.config.data, vit.config.run, vit.config.text_data)
+MODULES = (vit.config.model, vit.config.data, vit.config.run, vit.config.text_data, vit.config.text_model)
 _CALLS = (
     *("check(", "check_rate(", "check_positive(", "check_effect(", "check_finite(", "check_seed("),
-    *("_check_heads(", "_check_patches(", "raise "),
+    *("check_heads(", "_check_patches(", "raise "),
 )
 
 

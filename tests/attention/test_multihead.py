@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from vit.attention import masks
-from vit.attention.multihead import MultiHeadAttention, SelfAttention
-from vit.attention.scores import Cosine
+from vit.attention.multihead import MultiHeadAttention, SelfAttention, Widths
+from vit.attention.scores import Additive, Cosine
 from vit.randomness import SampleRandom
 
 B, N, M, C, H = 2, 5, 7, 12, 3
@@ -63,14 +63,45 @@ def test_self_attention_equal_to_the_general_one():
 
 
 def test_widths_of_their_own():
-    attention = MultiHeadAttention(
-        10, 3, key_width=11, value_width=13, output_width=17, head_width=4, score=Cosine(), bias=False
-    )
+    widths = Widths(key=11, value=13, query_head=4, value_head=5, output=17)
+    attention = MultiHeadAttention(10, 3, widths=widths, score=Cosine(), bias=False)
     out = attention(torch.randn(B, N, 10), torch.randn(B, M, 11), torch.randn(B, M, 13))
     assert out.shape == (B, N, 17)
     assert attention.query.bias is None
+    assert (attention.query.weight.shape, attention.key.weight.shape) == ((12, 10), (12, 11))
+    assert (attention.value.weight.shape, attention.output.weight.shape) == ((15, 13), (17, 15))
     with pytest.raises(ValueError, match=r"num_heads: 3 is not valid: it must divide query_width \(10\)"):
         MultiHeadAttention(10, 3)
+    with pytest.raises(ValueError, match=r"key_head: 6 is not valid: it must be query_head \(4\) unless the score is"):
+        MultiHeadAttention(10, 3, widths=Widths(query_head=4, key_head=6))
+
+
+def test_additive_heads_of_unequal_widths_against_a_loop_over_heads():
+    widths = Widths(query_head=3, key_head=5, value_head=7, output=2)
+    attention = MultiHeadAttention(10, 2, widths=widths, score=Additive(3, 5, 11)).double()
+    queries, keys = torch.randn(B, N, 10).double(), torch.randn(B, M, 10).double()
+    mask = masks.padding(torch.tensor([4, 7]), M)
+    heads = []
+    for query, key, value in zip(
+        attention.query(queries).split(3, dim=-1),
+        attention.key(keys).split(5, dim=-1),
+        attention.value(keys).split(7, dim=-1),
+        strict=True,
+    ):
+        scores = torch.tanh(attention.score.query(query)[:, :, None] + attention.score.key(key)[:, None])
+        scores = (scores @ attention.score.weight).masked_fill(~mask[:, 0], float("-inf"))
+        heads.append(scores.softmax(dim=-1) @ value)
+    expected = attention.output(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(attention(queries, keys, keys, mask=mask), expected)
+    weights = attention.weights(queries, keys, mask=mask)
+    assert weights.shape == (B, 2, N, M)
+    torch.testing.assert_close(weights[:, 1], scores.softmax(dim=-1))
+
+
+def test_learned_score_trains():
+    attention = MultiHeadAttention(C, H, score=Additive(C // H, C // H, 5))
+    attention(torch.randn(B, N, C), torch.randn(B, M, C), torch.randn(B, M, C)).sum().backward()
+    assert attention.score.weight.grad.abs().sum() > 0
 
 
 def test_heads_divide_the_width():

@@ -8,12 +8,14 @@ Dehghani et al. 2023.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.attention.attend import DOT_PRODUCT, attend
-from vit.attention.scores import Score
+from vit.attention.attend import DOT_PRODUCT, attend, attention_weights
+from vit.attention.cache import KeyValueCache
+from vit.attention.scores import Additive, Score
 from vit.config import check
 from vit.randomness import SampleRandom
 
@@ -54,11 +56,16 @@ class SelfAttention(nn.Module):
         bias: Tensor | None = None,
         rotate: Callable[[Tensor], Tensor] | None = None,
         rng: SampleRandom | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """`rotate` is applied to queries and keys (rotary positions), `b h n d -> b h n d`."""
+        """`rotate` is applied to queries and keys (rotary positions), `b h n d -> b h n d`. With a `cache`, the tokens
+        follow those that it holds and attend to these too; `mask` then has all of them as keys.
+        """
         query, key, value = self.heads(tokens)
         if rotate is not None:
             query, key = rotate(query), rotate(key)
+        if cache is not None:
+            key, value = cache.append(key, value)
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend)
@@ -72,11 +79,27 @@ class SelfAttention(nn.Module):
         return self.query_norm(query), self.key_norm(key), value
 
 
+@dataclass(frozen=True, kw_only=True)
+class Widths:
+    """Widths of a `MultiHeadAttention` besides its queries'; None: as the queries', or that divided among the heads."""
+
+    key: int | None = None
+    """Of what keys are read off."""
+    value: int | None = None
+    """Of what values are read off."""
+    query_head: int | None = None
+    """Of one head's queries (p_q)."""
+    key_head: int | None = None
+    """Of one head's keys (p_k), None: `query_head`. Only the score `Additive` takes another than that."""
+    value_head: int | None = None
+    """Of one head's values (p_v), None: `query_head`."""
+    output: int | None = None
+    """Of the result (p_o)."""
+
+
 class MultiHeadAttention(nn.Module):
     """`b n q, b m k, b m v -> b n o`: queries from one sequence, keys and values from others, each of its own
-    width.
-
-    Widths left out are the query's; heads divide `query_width` unless `head_width` is given. Any `score`.
+    width; any `score` in the heads.
     """
 
     def __init__(
@@ -84,10 +107,7 @@ class MultiHeadAttention(nn.Module):
         query_width: int,
         num_heads: int,
         *,
-        key_width: int | None = None,
-        value_width: int | None = None,
-        output_width: int | None = None,
-        head_width: int | None = None,
+        widths: Widths = Widths(),
         bias: bool = True,
         score: Score = DOT_PRODUCT,
         dropout_rate: float = 0.0,
@@ -95,18 +115,21 @@ class MultiHeadAttention(nn.Module):
         stream: int = 0,
     ) -> None:
         super().__init__()
-        divides = head_width is not None or query_width % num_heads == 0
-        check(divides, "num_heads", num_heads, f"it must divide query_width ({query_width}); or give head_width")
-        inner = num_heads * (head_width or query_width // num_heads)
+        divides = widths.query_head is not None or query_width % num_heads == 0
+        check(divides, "num_heads", num_heads, f"it must divide query_width ({query_width}); or give query_head")
+        query_head = widths.query_head or query_width // num_heads
+        key_head, value_head = widths.key_head or query_head, widths.value_head or query_head
+        rule = f"it must be query_head ({query_head}) unless the score is Additive"
+        check(key_head == query_head or isinstance(score, Additive), "key_head", key_head, rule)
         self.num_heads = num_heads
         self.score = score
         self.dropout_rate = dropout_rate
         self.backend = backend
         self.stream = stream
-        self.query = nn.Linear(query_width, inner, bias=bias)
-        self.key = nn.Linear(key_width or query_width, inner, bias=bias)
-        self.value = nn.Linear(value_width or query_width, inner, bias=bias)
-        self.output = nn.Linear(inner, output_width or query_width, bias=bias)
+        self.query = nn.Linear(query_width, num_heads * query_head, bias=bias)
+        self.key = nn.Linear(widths.key or query_width, num_heads * key_head, bias=bias)
+        self.value = nn.Linear(widths.value or query_width, num_heads * value_head, bias=bias)
+        self.output = nn.Linear(num_heads * value_head, widths.output or query_width, bias=bias)
 
     def forward(
         self,
@@ -117,13 +140,34 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         rng: SampleRandom | None = None,
     ) -> Tensor:
-        query, key, value = (
-            rearrange(project(tokens), "b n (h d) -> b h n d", h=self.num_heads)
-            for project, tokens in ((self.query, queries), (self.key, keys), (self.value, values))
-        )
+        return self.attend_to(queries, self.keys_and_values(keys, values), mask=mask, rng=rng)
+
+    def keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The heads' own, `b h m d` and `b h m v`: made once where many queries come one after another."""
+        return self._heads(self.key(keys)), self._heads(self.value(values))
+
+    def attend_to(
+        self,
+        queries: Tensor,
+        keys_and_values: tuple[Tensor, Tensor],
+        *,
+        mask: Tensor | None = None,
+        rng: SampleRandom | None = None,
+    ) -> Tensor:
+        """`forward`, with what `keys_and_values` gave."""
+        key, value = keys_and_values
+        query = self._heads(self.query(queries))
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(
             query, key, value, mask=mask, score=self.score, dropout=dropout, rng=rng, backend=self.backend
         )
         return self.output(rearrange(attended, "b h n d -> b n (h d)"))
+
+    def weights(self, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The map of every head, `b h n m`, before dropout."""
+        query, key = self._heads(self.query(queries)), self._heads(self.key(keys))
+        return attention_weights(query, key, mask=mask, score=self.score)
+
+    def _heads(self, tokens: Tensor) -> Tensor:
+        return rearrange(tokens, "b n (h d) -> b h n d", h=self.num_heads)

@@ -9,18 +9,21 @@ from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
 from vit.config.rules import check, check_positive, nearest
 from vit.config.run import ClassificationRun, DistillConfig, OptimConfig, RunConfig, TrainConfig
 from vit.config.text_data import TextDataConfig
+from vit.config.text_model import BertConfig, LayerConfig, TranslatorConfig
 
-RUNS: dict[str, type[RunConfig]] = {"classification": ClassificationRun}
+RUNS: dict[str, type[ClassificationRun]] = {"classification": ClassificationRun}
 """The class of a run's settings by its `task`."""
 
 __all__ = [
     "RUNS",
     "AugmentConfig",
     "Backend",
+    "BertConfig",
     "ClassificationRun",
     "DataConfig",
     "DistillConfig",
     "Interpolation",
+    "LayerConfig",
     "ModelConfig",
     "OptimConfig",
     "Preprocessing",
@@ -29,6 +32,7 @@ __all__ = [
     "Stem",
     "TextDataConfig",
     "TrainConfig",
+    "TranslatorConfig",
     "ViTConfig",
     "check",
     "check_positive",

@@ -61,7 +61,7 @@ class ViTConfig:
         rule = f"model.width ({self.width}) times it must be at least 1"
         check(round(self.width * self.mlp_ratio) >= 1, "model.mlp_ratio", self.mlp_ratio, rule)
         check(self.num_registers >= 0, "model.num_registers", self.num_registers, "it must be at least 0")
-        _check_heads(self.width, self.num_heads)
+        check_heads(self.width, self.num_heads)
         _check_patches(self.image_size, self.patch_size)
         for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"):
             check_rate(f"model.{name}", getattr(self, name))
@@ -113,7 +113,7 @@ class ViTConfig:
         return int(self.class_token) + int(self.distillation_token) + self.num_registers
 
 
-def _check_heads(width: int, num_heads: int) -> None:
+def check_heads(width: int, num_heads: int) -> None:
     if width % num_heads == 0 and num_heads <= width:
         return
     divisors = [n for n in range(1, width + 1) if width % n == 0]
