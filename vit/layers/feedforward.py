@@ -5,6 +5,8 @@ Vaswani et al. 2017; GELU: Hendrycks and Gimpel 2016; SwiGLU: Shazeer 2020.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
@@ -13,17 +15,25 @@ from vit.randomness import SampleRandom
 
 
 class FeedForward(nn.Module):
-    """`contract(gelu(expand(x)))`, `b n c -> b n c`. It takes the streams `stream` and `stream + 1`."""
+    """`contract(activation(expand(x)))`, `b n c -> b n c`. It takes the streams `stream` and `stream + 1`."""
 
-    def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden_width: int,
+        dropout_rate: float,
+        stream: int,
+        activation: Callable[[Tensor], Tensor] = gelu,
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.expand = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
         self.contract = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        hidden = self.hidden_dropout(gelu(self.expand(x)), rng)
+        hidden = self.hidden_dropout(self.activation(self.expand(x)), rng)
         return self.dropout(self.contract(hidden), rng)
 
 

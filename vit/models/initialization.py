@@ -12,6 +12,10 @@
 | norms, biases            | 1, 0                               | 1, 0                   |
 | LayerScale               | its initial value                  | its initial value      |
 | stem's convolutions      | He, fan-out                        | He, fan-out            |
+| tables of tokens         | normal, std 1/√c                   | truncated, std 0.02    |
+| GRU, from the input      | each third by its own fans         | –                      |
+| GRU, from the past       | each third orthogonal              | –                      |
+| alignment's last weights | uniform, 1/√c                      | –                      |
 
 Glorot and Bengio 2010; He et al. 2015; positions: big_vision. Heads at zero did worse on digits at width 64 in
 20 epochs (three seeds: 95.6 against 96.4 %, and with `normal` 84.2 against 95.6 %). A parameter that no row names
@@ -21,14 +25,17 @@ is an error.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from vit.attention.scores import Additive
 from vit.config import ViTConfig
 from vit.layers.patches import PatchProjection
 from vit.layers.positions import RelativeBias
 from vit.layers.regularization import LayerScale
+from vit.layers.text_positions import LearnedPlaces
 
 STD = 0.02
 POSITIONS = ("grid", "rows", "columns", "prefix", "probe")
@@ -88,3 +95,60 @@ def _initialize_vector(name: str, parameter: Tensor, config: ViTConfig) -> None:
         nn.init.normal_(parameter, std=config.width**-0.5)
     else:
         truncated_normal(parameter)
+
+
+@torch.no_grad()
+def initialize_text(model: nn.Module, kind: Literal["xavier", "normal"]) -> None:
+    """Write first values into every parameter of a text model, from torch's generator."""
+    for name, module in model.named_modules():
+        match module:
+            case nn.Linear():
+                _initialize_text_matrix(name, module, kind)
+            case nn.Embedding():
+                _initialize_table(module.weight, kind)
+            case LearnedPlaces():
+                _initialize_table(module.table, kind)
+            case nn.LayerNorm():
+                nn.init.ones_(module.weight)
+                nn.init.zeros_(module.bias)
+            case nn.GRU():
+                _initialize_gru(module)
+            case Additive():
+                bound = module.weight.shape[0] ** -0.5
+                nn.init.uniform_(module.weight, -bound, bound)
+            case _:
+                own = [own_name for own_name, _ in module.named_parameters(recurse=False)]
+                assert not own, f"no first value is defined for the parameters {own} of {name}"
+
+
+def _initialize_text_matrix(name: str, module: nn.Linear, kind: str) -> None:
+    if kind == "normal":
+        truncated_normal(module.weight)
+    elif name.endswith(".from_state"):
+        _orthogonal_thirds(module.weight)
+    else:
+        xavier_uniform(module.weight, parts=3 if name.endswith((".qkv", ".from_token", ".from_context")) else 1)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def _initialize_table(table: Tensor, kind: str) -> None:
+    if kind == "xavier":
+        nn.init.normal_(table, std=table.shape[1] ** -0.5)
+    else:
+        truncated_normal(table)
+
+
+def _initialize_gru(module: nn.GRU) -> None:
+    for name, parameter in module.named_parameters():
+        if name.startswith("weight_ih"):
+            xavier_uniform(parameter, parts=3)
+        elif name.startswith("weight_hh"):
+            _orthogonal_thirds(parameter)
+        else:
+            nn.init.zeros_(parameter)
+
+
+def _orthogonal_thirds(weight: Tensor) -> None:
+    for gate in weight.chunk(3):
+        nn.init.orthogonal_(gate)
