@@ -13,7 +13,7 @@ import torch
 from einops import rearrange
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.config import ViTConfig
 from vit.layers.positions import resize_grid
@@ -88,19 +88,28 @@ def load_weights(
     if new_head or not heads:
         report.replaced = [key for key in target if key.startswith(heads)]
         source = {key: value for key, value in source.items() if not key.startswith(_HEADS)}
+    _check_classes(source, target, heads, name)
+    load_exactly(model, source, report)
+    return report
+
+
+def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport) -> None:
+    """Put tensors under the model's own names into it, and say so in `report`.
+
+    ValueError for a tensor left over, missing (unless `report.replaced` has it) or of another shape.
+    """
+    target = model.state_dict()
     report.left_over = sorted(set(source) - set(target))
     report.missing = [key for key in target if key not in source and key not in report.replaced]
-    _check_classes(source, target, heads, name)
     report.check()
     for key, value in source.items():
         if value.shape != target[key].shape:
             raise ValueError(
-                f"model.pretrained: {name}: {key} has shape {tuple(value.shape)}, "
+                f"model.pretrained: {report.source}: {key} has shape {tuple(value.shape)}, "
                 f"the model's is {tuple(target[key].shape)}"
             )
     report.loaded = sorted(source)
     model.load_state_dict(source, strict=False)
-    return report
 
 
 _HEADS = ("head.", "distillation_head.", "fc.")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class LoadReport:
-    """Names of the model's tensors (`loaded`, `resized`, `missing`, `replaced`) and of the source's (`left_over`)."""
+    """Names of the model's tensors (`loaded`, `resized`, `missing`, `replaced`) and of the source's (`ignored`,
+    `left_over`)."""
 
     source: str
     num_source: int = 0
@@ -16,6 +17,8 @@ class LoadReport:
     """Name → `14×14 → 24×24`."""
     replaced: list[str] = field(default_factory=list)
     """Head tensors that were left at their first values on purpose."""
+    ignored: list[str] = field(default_factory=list)
+    """Source tensors of a head that the model does not have on purpose."""
     left_over: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
@@ -33,4 +36,5 @@ class LoadReport:
         """One line."""
         grids = "".join(f", {name} {change}" for name, change in self.resized.items())
         head = f", {len(self.replaced)} of a new head" if self.replaced else ""
-        return f"{self.source}: {self.num_source} tensors, {len(self.loaded)} loaded{grids}{head}"
+        ignored = f", {len(self.ignored)} of another head ignored" if self.ignored else ""
+        return f"{self.source}: {self.num_source} tensors, {len(self.loaded)} loaded{grids}{head}{ignored}"

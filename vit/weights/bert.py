@@ -1,0 +1,113 @@
+"""Weights in Hugging Face's BERT layout under our names: BERT, MiniLM, and sentence encoders made from them.
+
+Devlin et al. 2019. What is called BERT there and computes something else (another activation, relative positions, a
+decoder) is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.config import BertConfig, check
+from vit.models.text_encoder import TextEncoder
+from vit.weights.loader import load_exactly
+from vit.weights.report import LoadReport
+
+FIELDS = {
+    "vocab_size": "vocabulary_size",
+    "hidden_size": "width",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "hidden_width",
+    "max_position_embeddings": "max_length",
+    "type_vocab_size": "num_token_types",
+    "layer_norm_eps": "norm_eps",
+    "hidden_dropout_prob": "dropout_rate",
+    "attention_probs_dropout_prob": "attention_dropout_rate",
+}
+"""Keys of `config.json` and our names for them."""
+REQUIRED: dict[str, tuple[Any, Any]] = {
+    "model_type": ("bert", None),
+    "hidden_act": ("gelu", None),
+    "position_embedding_type": ("absolute", "absolute"),
+    "is_decoder": (False, False),
+    "add_cross_attention": (False, False),
+}
+"""Key → the one value that means this layout, and what it is where the key is absent."""
+IGNORED = ("cls.", "classifier.", "qa_outputs.", "embeddings.position_ids")
+"""Heads of what the encoder was trained for, and a buffer of old files."""
+RENAMES = (
+    (r"^bert\.", ""),
+    (r"\.gamma$", ".weight"),
+    (r"\.beta$", ".bias"),
+    (r"^embeddings\.word_embeddings\.", "token_table."),
+    (r"^embeddings\.token_type_embeddings\.", "type_table."),
+    (r"^embeddings\.position_embeddings\.weight$", "positions.table"),
+    (r"^embeddings\.LayerNorm\.", "norm."),
+    (r"^encoder\.layer\.", "layers."),
+    (r"\.attention\.self\.", ".self_attention."),
+    (r"\.attention\.output\.dense\.", ".self_attention.output."),
+    (r"\.attention\.output\.LayerNorm\.", ".self_residual.norm."),
+    (r"\.intermediate\.dense\.", ".feedforward.expand."),
+    (r"\.output\.dense\.", ".feedforward.contract."),
+    (r"\.output\.LayerNorm\.", ".feedforward_residual.norm."),
+    (r"^pooler\.dense\.", "pooler."),
+)
+
+
+def read_bert_config(path: Path, *, pooler: bool) -> BertConfig:
+    """The architecture in a `config.json`. ValueError, naming the key, for one that is not this layout."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
+    except ValueError as error:
+        raise ValueError(f"model.pretrained: {path} is not JSON: {error}") from error
+    for key, (wanted, absent) in REQUIRED.items():
+        found = content.get(key, absent)
+        check(found == wanted, f"model.pretrained: {path}: {key}", found, f"a text encoder of BERT has {wanted!r}")
+    missing = [key for key in FIELDS if key not in content]
+    if missing:
+        raise ValueError(f"model.pretrained: {path} does not say {', '.join(missing)}")
+    return BertConfig(**{ours: content[theirs] for theirs, ours in FIELDS.items()}, pooler=pooler)
+
+
+def has_pooler(source: dict[str, Tensor]) -> bool:
+    return any(_rename(name).startswith("pooler.") for name in source)
+
+
+def from_bert(source: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors under our names, and the names of those that belong to no encoder."""
+    ignored = [name for name in source if name.removeprefix("bert.").startswith(IGNORED)]
+    renamed = {_rename(name): tensor for name, tensor in source.items() if name not in ignored}
+    return _fuse(renamed), ignored
+
+
+def load_bert(model: TextEncoder, source: dict[str, Tensor], name: str) -> LoadReport:
+    """Put Hugging Face's tensors into the model. ValueError for one left over, missing or of another shape."""
+    report = LoadReport(source=name, num_source=len(source))
+    renamed, report.ignored = from_bert(source)
+    load_exactly(model, renamed, report)
+    return report
+
+
+def _rename(name: str) -> str:
+    for pattern, replacement in RENAMES:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _fuse(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Queries, keys and values as one projection, where all three are there."""
+    fused = dict(tensors)
+    for first in (name for name in tensors if ".self_attention.query." in name):
+        three = [first.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
+        if all(name in tensors for name in three):
+            fused[first.replace(".query.", ".qkv.")] = torch.cat([fused.pop(name) for name in three])
+    return fused
