@@ -1,0 +1,75 @@
+"""Places in a line: hand values, the paper's formula, what a rotation leaves alone."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vit.layers.text_positions import build_text_positions, rotation_along, sinusoidal
+
+
+def test_sinusoids_by_hand():
+    table = sinusoidal(torch.arange(3), 6)
+    assert table.shape == (3, 6)
+    assert table[0].tolist() == [0, 1, 0, 1, 0, 1]
+    assert [round(value, 4) for value in table[1, :2].tolist()] == [0.8415, 0.5403]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 20_000), st.integers(1, 40))
+def test_sinusoids_are_the_formula(place, half):
+    width = 2 * half
+    row = sinusoidal(torch.tensor([place]), width)[0]
+    for k in range(half):
+        angle = place / 10_000 ** (2 * k / width)
+        assert math.isclose(row[2 * k], math.sin(angle), abs_tol=1e-6)
+        assert math.isclose(row[2 * k + 1], math.cos(angle), abs_tol=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500))
+def test_rotated_products_depend_on_the_distance_alone(first, second, shift):
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 1, 1, 8, generator=generator, dtype=torch.float64).unbind(0)
+
+    def product(query_place, key_place):
+        turned = [
+            rotation_along(torch.tensor([place]), 8)(vector)
+            for vector, place in ((query, query_place), (key, key_place))
+        ]
+        return (turned[0] * turned[1]).sum()
+
+    torch.testing.assert_close(product(first, second), product(first + shift, second + shift), atol=1e-5, rtol=0)
+    torch.testing.assert_close(rotation_along(torch.tensor([first]), 8)(query).norm(), query.norm(), atol=1e-6, rtol=0)
+
+
+def test_rotation_by_hand():
+    vectors = torch.tensor([1.0, 0.0]).expand(1, 1, 3, 2)
+    turned = rotation_along(torch.arange(3), 2)(vectors)[0, 0]
+    expected = torch.tensor([[math.cos(place), math.sin(place)] for place in range(3)])
+    torch.testing.assert_close(turned, expected)
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rope", "none"])
+def test_a_later_start_is_the_rest_of_the_whole(kind):
+    positions = build_text_positions(kind, 12, 3, 11)
+    for parameter in positions.parameters():
+        torch.nn.init.normal_(parameter)
+    tokens = torch.randn(2, 7, 12)
+    whole, rest = positions(tokens), positions(tokens[:, 3:], start=3)
+    torch.testing.assert_close(whole[:, 3:], rest)
+    assert torch.equal(whole, tokens) == (kind in ("rope", "none"))
+    rotation, later = positions.rotation(tokens), positions.rotation(tokens[:, 3:], start=3)
+    assert (rotation is None) == (later is None) == (kind != "rope")
+    if rotation is not None:
+        torch.testing.assert_close(rotation.cos[3:], later.cos)
+        torch.testing.assert_close(rotation.sin[3:], later.sin)
+
+
+def test_a_sequence_longer_than_its_positions_is_refused():
+    positions = build_text_positions("learned", 4, 1, 5)
+    positions(torch.randn(1, 5, 4))
+    with pytest.raises(ValueError, match=r"model.max_length: 5 is not valid: a sequence has 6 tokens"):
+        positions(torch.randn(1, 2, 4), start=4)
