@@ -14,7 +14,7 @@ def batch_norm(tokens):
 
 def companies(lengths):
     generator = torch.Generator().manual_seed(1)
-    return [[torch.randn(length, WIDTH, generator=generator) for _ in range(7)] for length in lengths]
+    return [[torch.randn(length, WIDTH, generator=generator) for _ in range(31)] for length in lengths]
 
 
 def test_batch_norm_moves_with_the_lengths_in_the_batch_and_layer_norm_does_not():
