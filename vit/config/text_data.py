@@ -76,7 +76,7 @@ class TextDataConfig:
         low, high = self.copying_lengths
         check(1 <= low <= high, "data.copying_lengths", self.copying_lengths, "1 ≤ shortest ≤ longest")
         fits = self.name != "copying" or high <= self.max_length
-        rule = f"data.max_length ({self.max_length}) would leave the longest out; raise that"
+        rule = f"data.max_length ({self.max_length}) would leave the longest out; it must be as large"
         check(fits, "data.copying_lengths", self.copying_lengths, rule)
         rule = "it must be at least 10, so that a tenth of it can be held out"
         check(self.copying_sentences >= 10, "data.copying_sentences", self.copying_sentences, rule)

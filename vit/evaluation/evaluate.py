@@ -114,19 +114,23 @@ def collect(
 def check_seen_once(indices: Tensor, loader: EvalLoader, *, device: torch.device, gather: Gather = one_process) -> int:
     """Number of broken samples over all processes. AssertionError: some sample is missing or doubled."""
     num_broken = int(gather(torch.tensor([loader.num_broken], device=device)).sum())
+    check_each_once(indices, loader.split.indices, num_broken)
+    return num_broken
+
+
+def check_each_once(indices: Tensor, expected: Tensor, num_broken: int = 0) -> None:
+    """AssertionError: not every one of the `expected` indices was seen, once; or some other was."""
     values, times = indices.unique(return_counts=True)
     if (times > 1).any():
         raise AssertionError(f"samples seen more than once: indices {_some(values[times > 1])}")
-    expected = loader.split.indices
     if (strangers := values[~torch.isin(values, expected)]).numel():
         raise AssertionError(f"samples that are not in the split: indices {_some(strangers)}")
-    if len(indices) + num_broken != loader.num_total:
+    if len(indices) + num_broken != len(expected):
         missing = expected[~torch.isin(expected, values)]
         raise AssertionError(
-            f"{len(indices)} samples seen and {num_broken} broken of {loader.num_total}: "
+            f"{len(indices)} samples seen and {num_broken} broken of {len(expected)}: "
             f"no answer for indices {_some(missing)}"
         )
-    return num_broken
 
 
 @contextmanager

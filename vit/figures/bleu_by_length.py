@@ -1,0 +1,52 @@
+"""How well sentences are translated, by their length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, empty_figure, style
+
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
+_MARKERS = "osD^vX"
+_STEP_ASIDE = 0.08
+
+
+def bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """BLEU against the length of the source, one line with bootstrap intervals a model.
+
+    `rows`: a model's name → its buckets, as `vit.evaluation.translation.bleu_by_length` gives them, the same buckets
+    for every model. A bucket without sentences is a gap.
+    """
+    assert 0 < len(rows) <= len(_COLORS), f"between 1 and {len(_COLORS)} models, not {len(rows)}"
+    buckets = [[(row["low"], row["high"], row["sentences"]) for row in of_model] for of_model in rows.values()]
+    assert all(found == buckets[0] for found in buckets), "the models must have the same buckets"
+    with style():
+        figure = empty_figure(max(4.2, 0.85 * len(buckets[0]) + 1.2), 3.4)
+        axes = figure.subplots()
+        for place, (name, of_model) in enumerate(rows.items()):
+            middle, lower, upper = (np.array([row[key] for row in of_model]) for key in ("bleu", "lower", "upper"))
+            axes.errorbar(
+                np.arange(len(middle)) + _STEP_ASIDE * (place - (len(rows) - 1) / 2),
+                middle,
+                # a percentile interval need not hold the value itself
+                yerr=np.maximum([middle - lower, upper - middle], 0),
+                label=name,
+                color=_COLORS[place],
+                marker=_MARKERS[place],
+                markersize=4,
+                capsize=2,
+                elinewidth=0.9,
+            )
+        axes.set_xticks(range(len(buckets[0])), [_name(*bucket) for bucket in buckets[0]])
+        axes.set(xlabel="words of the source, and how many sentences have as many", ylabel="BLEU (95 % intervals)")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    return figure
+
+
+def _name(low: float, high: float, sentences: float) -> str:
+    words = f"{low:.0f}" if high - low == 1 else f"{low:.0f}–{high - 1:.0f}"
+    return f"{words}\n{sentences:.0f}"
