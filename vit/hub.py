@@ -13,8 +13,10 @@ from torch import Tensor
 
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig, check, nearest
 from vit.models import Classifier, build_model, config_from_dict, resolve
+from vit.models.text_encoder import TextEncoder
 from vit.models.zoo import agreed_classes, architecture_overrides
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
+from vit.weights.bert import has_pooler, load_bert, read_bert_config
 from vit.weights.loader import load_weights, read_tensors
 from vit.weights.report import LoadReport
 
@@ -27,6 +29,14 @@ class LoadedModel:
     preprocessing: Preprocessing | None = None
     class_names: list[str] | None = None
     report: LoadReport | None = None
+
+
+@dataclass(frozen=True)
+class LoadedTextEncoder:
+    """A text encoder and what became of the tensors that it was loaded from."""
+
+    model: TextEncoder
+    report: LoadReport
 
 
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
@@ -135,3 +145,40 @@ def _download_timm(name: str) -> tuple[dict[str, Tensor], Preprocessing]:
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
     )
+
+
+def load_text_encoder(source: str) -> LoadedTextEncoder:
+    """A BERT-layout encoder, ready for use: `hf:NAME`, or a folder with `config.json` and `model.safetensors` (or
+    `pytorch_model.bin`).
+
+    ValueError for another layout, for weights that do not fit to the last tensor and for what cannot be fetched.
+    """
+    folder = _download_text_encoder(source.removeprefix("hf:")) if source.startswith("hf:") else Path(source)
+    if not folder.is_dir():
+        raise ValueError(f"model.pretrained: {source!r} is neither a folder nor 'hf:NAME'")
+    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
+    if not files:
+        raise ValueError(f"model.pretrained: {source!r} has neither model.safetensors nor pytorch_model.bin")
+    tensors = read_tensors(files[0])
+    model = TextEncoder(read_bert_config(folder / "config.json", pooler=has_pooler(tensors)))
+    return LoadedTextEncoder(model.eval(), load_bert(model, tensors, source))
+
+
+def _download_text_encoder(name: str) -> Path:
+    """The folder of the hub's cache; one file of weights is fetched."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        config = hf_hub_download(name, "config.json")
+        try:
+            hf_hub_download(name, "model.safetensors")
+        except EntryNotFoundError:
+            hf_hub_download(name, "pytorch_model.bin")
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"model.pretrained: {name!r} could not be fetched from the hub ({reason}); "
+            "without a network, give the path of a folder"
+        ) from error
+    return Path(config).parent
