@@ -159,4 +159,3 @@ class BertConfig:
             attention_dropout_rate=self.attention_dropout_rate,
             backend=self.backend,
         )
-
