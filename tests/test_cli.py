@@ -16,9 +16,10 @@ from PIL import Image
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.settings import dump_run_config
-from vit.training import checkpoints, finish, loop
+from vit.training import checkpoints, loop
 from vit.training.interruption import NonFinite
 from vit.training.loop import train
+from vit.training.tasks import classification
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
 
@@ -34,7 +35,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finish, "draw_run", lambda *_: None)
+        patch.setattr(classification, "draw_run", lambda *_: None)
         train(CONFIG, folder)
     return folder
 
@@ -176,7 +177,7 @@ def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: p
 def test_train_tells_where_the_run_is(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finish, "draw_run", lambda *_: None)
+    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--config", str(recipe)]) == 0
     said = capsys.readouterr()

@@ -103,6 +103,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.3, "mixup_alpha": 0.1}),
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.0, "mixup_alpha": 0.1, "cutmix_alpha": 1.0}),
     ("optim.lr", OptimConfig, {"lr": 0.0}),
+    ("optim.warmup_epochs", OptimConfig, {"schedule": "inverse_sqrt"}),
     ("optim.lr", OptimConfig, {"lr": float("inf")}),
     ("optim.clip_norm", OptimConfig, {"clip_norm": 0.0}),
     *(("optim." + name, OptimConfig, {name: -0.1}) for name in ("weight_decay", "warmup_epochs", "min_lr")),
@@ -130,14 +131,22 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("train.ema_decay", TrainConfig, {"ema_decay": float("nan")}),
     ("train.label_smoothing", TrainConfig, {"label_smoothing": 1.0}),
     ("train.ema_decay", TrainConfig, {"ema_decay": 1.0}),
-    ("data.batch_size", ClassificationRun, {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}),
+    (
+        "data.batch_size",
+        ClassificationRun,
+        {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)},
+    ),
     (
         "data.batch_size",
         ClassificationRun,
         {"data": DataConfig(batch_size=12), "augment": AugmentConfig(mixup_alpha=0.1, mix_group=8)},
     ),
     *(("seed", ClassificationRun, {"seed": value}) for value in (-1, 2**63)),
-    ("optim.warmup_epochs", ClassificationRun, {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)}),
+    (
+        "optim.warmup_epochs",
+        ClassificationRun,
+        {"optim": OptimConfig(warmup_epochs=11), "train": TrainConfig(epochs=10)},
+    ),
     *(("data." + name, TextDataConfig, {name: 0}) for name in ("batch_size", "eval_batch_size", "max_length", "pool")),
     ("data.vocabulary_size", TextDataConfig, {"vocabulary_size": 259}),
     ("data.target_language", TextDataConfig, {"target_language": "de"}),
@@ -152,7 +161,10 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ),
     ("data.copying_sentences", TextDataConfig, {"name": "copying", "copying_sentences": 9}),
     ("data.copying_seed", TextDataConfig, {"name": "copying", "copying_seed": -1}),
-    *(("data." + name, TextDataConfig, {name: 12}) for name in ("copying_symbols", "copying_sentences", "copying_seed")),
+    *(
+        ("data." + name, TextDataConfig, {name: 12})
+        for name in ("copying_symbols", "copying_sentences", "copying_seed")
+    ),
     ("data.copying_lengths", TextDataConfig, {"copying_lengths": (1, 9)}),
     *(
         ("data." + name, TextDataConfig, {"name": "copying", name: value})

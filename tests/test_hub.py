@@ -35,9 +35,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(step)
         raw, averaged = (create_model("vit", num_classes=3, **OPTIONS) for _ in range(2))
         state = {
-            "model": config_to_dict(raw.config),
-            "preprocessing": PREPROCESSING,
-            "class_names": ["a", "b", "c"],
+            "task": {
+                "model": config_to_dict(raw.config),
+                "preprocessing": PREPROCESSING,
+                "class_names": ["a", "b", "c"],
+            },
             "best": {"step": 1, "value": 0.5},
         }
         write_checkpoint(folder, step, Checkpoint(state, {"model": raw.state_dict(), "ema": averaged.state_dict()}))
@@ -56,7 +58,7 @@ def test_a_run_gives_the_weights_that_are_asked_for(select: str, weights: str, r
     loaded, state = load_run(run, select, weights)
     expected = weights_at(run, {"best": 1, "last": 2}[select], "model" if weights == "raw" else "ema")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.model.state_dict().items())
-    assert loaded.class_names == ["a", "b", "c"] == state["class_names"]
+    assert loaded.class_names == ["a", "b", "c"] == state["task"]["class_names"]
     assert loaded.preprocessing is not None
     assert loaded.preprocessing.mean == (0.1, 0.2, 0.3)
     assert loaded.preprocessing.image_size == (8, 8)
@@ -64,7 +66,8 @@ def test_a_run_gives_the_weights_that_are_asked_for(select: str, weights: str, r
 
 def test_a_run_without_an_average_is_said_to_have_none(tmp_path: Path) -> None:
     model = create_model("vit", num_classes=3, **OPTIONS)
-    state = {"model": config_to_dict(model.config), "preprocessing": PREPROCESSING, "class_names": ["a", "b", "c"]}
+    task = {"model": config_to_dict(model.config), "preprocessing": PREPROCESSING, "class_names": ["a", "b", "c"]}
+    state = {"task": task}
     write_checkpoint(tmp_path, 1, Checkpoint(state, {"model": model.state_dict()}))
     with pytest.raises(ValueError, match=r"weights: 'ema' is not valid: .* kept no average"):
         load_run(tmp_path, weights="ema")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from vit.config import AugmentConfig, ClassificationRun, DataConfig, ModelConfig, OptimConfig, TrainConfig
 from vit.settings import (
     COMMAND_LINE,
     DEFAULT,
@@ -42,7 +42,7 @@ train:
 seed: 7
 """
 
-UNUSUAL = RunConfig(
+UNUSUAL = ClassificationRun(
     model=ModelConfig(name="vit", image_size=(16, 24), patch_size=4, stem="patch", layer_scale=1e-6),
     data=DataConfig(name="imagefolder", root="a folder: #1", test_folder="yes", cache_gib=0.0, mean=(0.1, 0.2, 0.3)),
     augment=AugmentConfig(crop="random_resized", mixup_alpha=0.2, scale=(0.1, 0.9)),
@@ -116,7 +116,10 @@ def test_settings_survive_a_checkpoints_json() -> None:
 
 
 def test_the_dump_names_every_setting() -> None:
-    assert flat_settings(RunConfig()).keys() == flat(yaml.safe_load(dump_run_config(RunConfig(), {}))).keys()
+    assert (
+        flat_settings(ClassificationRun()).keys()
+        == flat(yaml.safe_load(dump_run_config(ClassificationRun(), {}))).keys()
+    )
 
 
 def flat(content: dict, prefix: str = "") -> dict:
@@ -210,7 +213,7 @@ def test_how_two_runs_differ(tmp_path: Path) -> None:
     for name, lr, top1 in (("a", 0.1, 0.5), ("b", 0.2, 0.75)):
         run = tmp_path / name
         run.mkdir()
-        config = RunConfig(optim=OptimConfig(lr=lr))
+        config = ClassificationRun(optim=OptimConfig(lr=lr))
         (run / "config.yaml").write_text(dump_run_config(config, {"optim.lr": COMMAND_LINE} if name == "a" else {}))
         (run / "summary.json").write_text(json.dumps({"test.top1": top1, "seed": 0, "versions": {"torch": "2"}}))
     lines = diff_runs(tmp_path / "a", tmp_path / "b").splitlines()
@@ -224,7 +227,7 @@ def test_how_two_runs_differ(tmp_path: Path) -> None:
 def test_how_a_finished_run_differs_from_one_that_is_not(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(dump_run_config(RunConfig(), {}))
+        (tmp_path / name / "config.yaml").write_text(dump_run_config(ClassificationRun(), {}))
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"test.top1": 0.5}))
     assert diff_runs(tmp_path / "a", tmp_path / "b").splitlines()[1].split() == ["test.top1", "0.5", "–"]
 
@@ -240,7 +243,7 @@ def test_how_a_finished_run_differs_from_one_that_is_not(tmp_path: Path) -> None
     ],
 )
 def test_a_run_whose_files_are_wrong_is_named(tmp_path: Path, name: str, content: str, expected: str) -> None:
-    (tmp_path / "config.yaml").write_text(dump_run_config(RunConfig(), {}))
+    (tmp_path / "config.yaml").write_text(dump_run_config(ClassificationRun(), {}))
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=expected) as caught:
         diff_runs(tmp_path, tmp_path)
@@ -255,7 +258,8 @@ def test_a_checkpoint_with_other_settings_is_refused(content: dict) -> None:
 
 def test_only_allowed_settings_are_overridden() -> None:
     allowed, remedies = ["data", "device", "train.precision"], {"model.image_size": "give --image_size"}
-    check_overrides(["--data.root", "a", "--device=cpu", "--train.precision", "bf16"], allowed, remedies)
+    run = ClassificationRun()
+    check_overrides(run, ["--data.root", "a", "--device=cpu", "--train.precision", "bf16"], allowed, remedies)
     for words, expected in (
         (["--optim.lr", "1"], r"--optim\.lr: it has no effect here; what has: --data, --device, --train\.precision"),
         (["--model.image_size=8"], r"--model\.image_size: it has no effect here; give --image_size"),
@@ -263,7 +267,7 @@ def test_only_allowed_settings_are_overridden() -> None:
         (["--nonsense"], r"--nonsense: there is no such setting"),
     ):
         with pytest.raises(ValueError, match=expected):
-            check_overrides(words, allowed, remedies)
+            check_overrides(run, words, allowed, remedies)
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ vit COMMAND …
   train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--optim.lr 3e-4 …]
   eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights raw|ema] [--transfer]
   predict   classify images:          vit predict --checkpoint RUN IMAGE…
+  translate translate sentences:      vit translate --checkpoint RUN [--figure PNG] SENTENCE…
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
   bench     measure speed:            vit bench train --config FILE
@@ -115,23 +116,26 @@ def _train(words: list[str]) -> None:
     from vit.training.loop import train
 
     summary = train(resolved.config, run, resume=known.resume, origins=resolved.origins)
-    _say(
-        f"{run}: test top-1 {summary['test.top1']:.2%} of {summary['test.n_seen']:.0f} images, "
-        f"{summary['seconds']:.0f} s of training, {summary['images_per_second']:.0f} images/s; see {run}/README.md"
-    )
+    _say(f"{run}: {_result(summary)}, {summary['seconds']:.0f} s of training; see {run}/README.md")
 
 
-_EVAL_SETTINGS = ("data", "device", "train.precision")
+def _result(summary: dict[str, Any]) -> str:
+    if "test.bleu" in summary:
+        return f"test BLEU {summary['test.bleu']:.2f} of {summary['test.n_seen']:.0f} sentences"
+    images, speed = summary["test.n_seen"], summary["images_per_second"]
+    return f"test top-1 {summary['test.top1']:.2%} of {images:.0f} images, {speed:.0f} images/s"
 
 
 def _eval(words: list[str]) -> None:
     from vit.config import check_positive
     from vit.evaluation.checkpoint import Request, evaluate_checkpoint
     from vit.launcher import start_missing_processes
-    from vit.settings import check_overrides
 
     start_missing_processes(["eval", *words])
-    parser = _Parser(prog="vit eval", description="Evaluate a checkpoint. --data.… settings say on what.")
+    parser = _Parser(
+        prog="vit eval",
+        description="Evaluate a checkpoint. --data.… settings say on what, --search.… how to translate.",
+    )
     parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--select", choices=("best", "last"), default="best")
     parser.add_argument("--weights", choices=("auto", "raw", "ema"), default="auto", help="auto: ema where it was kept")
@@ -141,7 +145,6 @@ def _eval(words: list[str]) -> None:
     )
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
     known, overrides = parser.parse_known_args(words)
-    check_overrides(overrides, _EVAL_SETTINGS, {"model.image_size": "to evaluate at another size give --image_size"})
     check_positive("--image_size", known.image_size)
     _check_folder("--output_dir", known.output_dir)
     metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
@@ -160,6 +163,27 @@ def _predict(words: list[str]) -> None:
         print(path)
         for name, probability in classes:
             print(f"  {probability:6.2%}  {name}")
+
+
+def _translate(words: list[str]) -> None:
+    from vit.config import SearchConfig
+    from vit.evaluation.translate import draw_alignment, translate
+
+    parser = _Parser(prog="vit translate", description="Translate sentences with a trained translator.")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
+    parser.add_argument("--beam_size", type=int, default=5, help="1: greedily (default: %(default)s)")
+    parser.add_argument("--figure", type=Path, help="draw where the model looked into this PNG; one sentence only")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    parser.add_argument("sentences", nargs="+", metavar="SENTENCE")
+    known = parser.parse_args(words)
+    if known.figure and len(known.sentences) > 1:
+        raise ValueError("--figure: it draws one sentence, and there are several")
+    _check_folder("--figure", known.figure and known.figure.parent)
+    results = translate(known.checkpoint, known.sentences, SearchConfig(beam_size=known.beam_size), known.device)
+    for result in results:
+        print(result.text)
+    if known.figure:
+        draw_alignment(results[0], known.figure)
 
 
 def _plan(words: list[str]) -> None:
@@ -188,6 +212,7 @@ def _diff(words: list[str]) -> None:
 
 
 def _bench(words: list[str]) -> None:
+    from vit.config import ClassificationRun
     from vit.settings import resolve_run
 
     parser = _run_parser("bench", "Measure speed, in turns with the usual way of doing the same.")
@@ -199,6 +224,8 @@ def _bench(words: list[str]) -> None:
     known, overrides = parser.parse_known_args(words)
     _check_folder("--output", known.output and known.output.parent)
     config = resolve_run(known.config, overrides).config
+    if not isinstance(config, ClassificationRun):
+        raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench train` times the training of images")
     from vit.experiments.bench import bench_training
 
     result = json.dumps(bench_training(config, known.steps, known.turns, known.loader_workers), indent=2)
@@ -212,6 +239,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
     "eval": _eval,
     "predict": _predict,
+    "translate": _translate,
     "plan": _plan,
     "diff": _diff,
     "bench": _bench,

@@ -11,9 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig, check, nearest
+from vit.config import ModelConfig, Preprocessing, ResNetConfig, TranslatorConfig, ViTConfig, check, nearest
 from vit.models import Classifier, build_model, config_from_dict, resolve
 from vit.models.text_encoder import TextEncoder
+from vit.models.translator import Translator, build_translator
 from vit.models.zoo import agreed_classes, architecture_overrides
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
@@ -70,18 +71,43 @@ def load_model(config: ModelConfig, num_classes: int | None = None) -> LoadedMod
 
 
 def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[LoadedModel, dict[str, Any]]:
-    """A run's model as it was trained, and the state of its checkpoint.
+    """A run's classifier as it was trained, and the state of its checkpoint.
 
-    `select`: best or last. `weights`: raw, ema, or auto (the average where the run kept one).
+    `select`: best or last. `weights`: raw, ema, or auto (the average where the run kept one). ValueError where there is
+    no such thing, and for a run that trained something else.
     """
+    tensors, state = _read_run(path, select, weights)
+    task = state["task"]
+    _check_kind(path, task["model"]["kind"], ("vit", "resnet"))
+    model = build_model(config_from_dict(task["model"]))
+    model.load_state_dict(tensors)
+    return LoadedModel(model, preprocessing_from(task), task["class_names"]), state
+
+
+def load_translator(path: Path, select: str = "best", weights: str = "auto") -> tuple[Translator, dict[str, Any]]:
+    """A run's translator as it was trained, and the state of its checkpoint; otherwise as `load_run`."""
+    tensors, state = _read_run(path, select, weights)
+    settings = dict(state["task"]["model"])
+    _check_kind(path, settings.pop("kind"), ("translator",))
+    source, target = state["task"]["vocabulary_sizes"]
+    model = build_translator(TranslatorConfig(**settings), source_vocabulary=source, target_vocabulary=target)
+    model.load_state_dict(tensors)
+    return model, state
+
+
+def _read_run(path: Path, select: str, weights: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
     if weights == "ema" and "ema" not in checkpoint.tensors:
         raise ValueError(f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)")
     averaged = "ema" in checkpoint.tensors and weights != "raw"
-    model = build_model(config_from_dict(checkpoint.state["model"]))
-    model.load_state_dict(checkpoint.tensors["ema" if averaged else "model"])
-    loaded = LoadedModel(model, preprocessing_from(checkpoint.state), checkpoint.state["class_names"])
-    return loaded, checkpoint.state
+    return checkpoint.tensors["ema" if averaged else "model"], checkpoint.state
+
+
+def _check_kind(path: Path, kind: str, wanted: tuple[str, ...]) -> None:
+    if kind not in wanted:
+        doors = {"vit": "vit predict", "resnet": "vit predict", "translator": "vit translate"}
+        rule = f"it holds a model of kind {kind!r}; for that there is `{doors.get(kind, 'vit eval')}`"
+        raise ValueError(f"--checkpoint: {str(path)!r} is not valid here: {rule}")
 
 
 def preprocessing_from(state: dict[str, Any]) -> Preprocessing:
@@ -100,7 +126,7 @@ def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> Loade
     grid = source.grid_size if isinstance(source, ViTConfig) else None
     tensors = loaded.model.state_dict()
     report = load_weights(model, tensors, str(path), source_grid=grid, new_head=config.new_head)
-    return LoadedModel(model, preprocessing_from(state), loaded.class_names, report)
+    return LoadedModel(model, preprocessing_from(state["task"]), loaded.class_names, report)
 
 
 def _changed(

@@ -1,4 +1,7 @@
-"""From YAML file and command line to `RunConfig`, and where each setting came from. What is valid, config says."""
+"""From YAML file and command line to a run's settings, and where each came from. What is valid, config says.
+
+The `task` of a run says which settings there are.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser
 
-from vit.config import RunConfig, nearest
+from vit.config import RUNS, RunConfig, nearest
 
 DEFAULT, FILE, COMMAND_LINE = "default", "file", "command line"
 
@@ -31,38 +34,42 @@ def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
     in_file = flatten(_read_yaml(config_file, "--config"))
-    _refuse_unknown(in_file, f"{config_file}: ")
-    _refuse_unknown(_override_names(overrides), "--")
-    parser = _parser()
+    task = _task(in_file, f"{config_file}: ")
+    _refuse_unknown(task, in_file, f"{config_file}: ")
+    _refuse_unknown(task, _override_names(overrides), "--")
+    parser = _parser(task)
     try:
         settings = parser.parse_args(["--config", str(config_file), *overrides])
-        on_command_line = _parser().parse_args(list(overrides), defaults=False)
+        on_command_line = parser.parse_args(list(overrides), defaults=False)
     except ArgumentError as error:
         raise ValueError(_one_line(str(error))) from error
     given = {**dict.fromkeys(in_file, FILE), **dict.fromkeys(vars(on_command_line.as_flat()), COMMAND_LINE)}
-    config = _build(parser, settings)
+    config = _build(task, settings)
     return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)})
 
 
 def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     """The settings with dotted overrides (`--data.root PATH`) put over them. ValueError as in `resolve_run`."""
-    _refuse_unknown(_override_names(overrides), "--")
-    parser = _parser()
+    task = config.task
+    _refuse_unknown(task, _override_names(overrides), "--")
+    parser = _parser(task)
     try:
         settings = parser.parse_object(asdict(config))
-        settings.update(_parser().parse_args(list(overrides), defaults=False))
+        settings.update(parser.parse_args(list(overrides), defaults=False))
     except ArgumentError as error:
         raise ValueError(_one_line(str(error))) from error
-    return _build(parser, settings)
+    return _build(task, settings)
 
 
-def check_overrides(overrides: Sequence[str], allowed: Sequence[str], remedies: dict[str, str]) -> None:
+def check_overrides(
+    config: RunConfig, overrides: Sequence[str], allowed: Sequence[str], remedies: dict[str, str]
+) -> None:
     """ValueError for an override that is none of `allowed`, which are settings and sections.
 
     `remedies`: setting → the option that does what the user may have meant.
     """
     names = _override_names(overrides)
-    _refuse_unknown(names, "--")
+    _refuse_unknown(config.task, names, "--")
     for name in names:
         if name not in allowed and name.split(".")[0] not in allowed:
             remedy = remedies.get(name, f"what has: {', '.join(f'--{setting}' for setting in allowed)}")
@@ -82,10 +89,11 @@ def run_config_from(content: dict[str, Any]) -> RunConfig:
 
 def _from_nested(content: dict[str, Any], where: str) -> RunConfig:
     """Settings that were valid when they were written; `where` begins the complaint if they no longer are."""
-    _refuse_unknown(flatten(content), f"{where}: ")
-    parser = _parser()
+    flat = flatten(content)
+    task = _task(flat, f"{where}: ")
+    _refuse_unknown(task, flat, f"{where}: ")
     try:
-        return _build(parser, parser.parse_object(content))
+        return _build(task, _parser(task).parse_object(content))
     except ArgumentError as error:
         raise ValueError(f"{where}: {_one_line(str(error))}") from error
 
@@ -118,38 +126,47 @@ def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Dotted name → both values, for the settings that differ."""
     ours, theirs = flat_settings(first), flat_settings(second)
-    return {key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]}
+    keys = dict.fromkeys((*ours, *theirs))  # tasks differ in what can be set
+    return {key: (ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)}
 
 
 # ------------------------------------------------------------------ parts
 
 
+def _task(flat: dict[str, Any], prefix: str) -> str:
+    """The task that a file names, which says what can be set."""
+    task = flat.get("task", "classification")
+    if task not in RUNS:
+        raise ValueError(f"{prefix}task: {task!r} is not valid: {nearest(str(task), RUNS)}")
+    return str(task)
+
+
 @cache
-def _parser() -> ArgumentParser:
+def _parser(task: str) -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action=ActionConfigFile)
-    parser.add_class_arguments(RunConfig, None)
+    parser.add_class_arguments(RUNS[task], None)
     return parser
 
 
-def _build(parser: ArgumentParser, settings: Any) -> RunConfig:
+def _build(task: str, settings: Any) -> RunConfig:
     """jsonargparse lets a null pass wherever a number is asked for."""
-    optional = _optional()
+    optional = _optional(task)
     for name, value in vars(settings.as_flat()).items():
         if value is None and name not in optional and name != "config":
             raise ValueError(f"{name}: null is not valid: it must have a value")
-    settings = parser.instantiate(settings)
-    return RunConfig(**{item.name: getattr(settings, item.name) for item in fields(RunConfig)})
+    settings = _parser(task).instantiate(settings)
+    return RUNS[task](**{item.name: getattr(settings, item.name) for item in fields(RUNS[task])})
 
 
 @cache
-def _optional() -> set[str]:
+def _optional(task: str) -> set[str]:
     """The settings that may be null."""
     hints = {
-        section: get_type_hints(type(value)) for section, value in vars(RunConfig()).items() if is_dataclass(value)
+        section: get_type_hints(type(value)) for section, value in vars(RUNS[task]()).items() if is_dataclass(value)
     }
     nested = {f"{section}.{name}": hint for section, types in hints.items() for name, hint in types.items()}
-    return {name for name, hint in (nested | get_type_hints(RunConfig)).items() if type(None) in get_args(hint)}
+    return {name for name, hint in (nested | get_type_hints(RUNS[task])).items() if type(None) in get_args(hint)}
 
 
 def _read_yaml(path: Path, option: str) -> dict[str, Any]:
@@ -168,12 +185,12 @@ def _read_yaml(path: Path, option: str) -> dict[str, Any]:
 
 
 @cache
-def _known() -> set[str]:
-    return set(flat_settings(RunConfig()))
+def _known(task: str) -> set[str]:
+    return set(flat_settings(RUNS[task]()))
 
 
-def _refuse_unknown(names: Any, prefix: str) -> None:
-    known = _known()
+def _refuse_unknown(task: str, names: Any, prefix: str) -> None:
+    known = _known(task)
     sections = {name.split(".")[0] for name in known if "." in name}
     for name in names:
         if name in sections:
@@ -181,13 +198,15 @@ def _refuse_unknown(names: Any, prefix: str) -> None:
             raise ValueError(f"{prefix}{name}: it is a section; set what is in it, such as {example}")
         if name not in known:
             inside = {setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")}
-            raise ValueError(f"{prefix}{name}: there is no such setting; {_nearest_setting(name, inside or known)}")
+            raise ValueError(
+                f"{prefix}{name}: there is no such setting; {_nearest_setting(name, inside or known, known)}"
+            )
 
 
-def _nearest_setting(name: str, choices: set[str]) -> str:
+def _nearest_setting(name: str, choices: set[str], known: set[str]) -> str:
     """`nearest`, with the sections rather than a hundred names where none is near."""
     suggestion = nearest(name, choices)
-    few = len(choices) < len(_known()) or suggestion.startswith("did you mean")
+    few = len(choices) < len(known) or suggestion.startswith("did you mean")
     return suggestion if few else nearest(name, {setting.split(".")[0] for setting in choices})
 
 

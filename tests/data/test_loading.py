@@ -39,7 +39,7 @@ def joined(batches: list[TrainBatch]) -> dict[str, torch.Tensor]:
 
 def assert_same_steps(steps: list[Step], others: list[Step]) -> None:
     for step, other in zip(steps, others, strict=True):
-        assert step.num_images == other.num_images
+        assert step.num_samples == other.num_samples
         for one, two in zip(step.batches, other.batches, strict=True):
             assert all(torch.equal(getattr(one, name), getattr(two, name)) for name in FIELDS)
 
@@ -48,7 +48,7 @@ def test_an_epoch_holds_every_image_once_with_its_own_label_and_pixels():
     loader = loader_of(101)
     steps = list(loader.epoch(0))
     assert len(steps) == loader.steps_per_epoch == 5
-    assert [step.num_images for step in steps] == [24] * 4 + [5]
+    assert [step.num_samples for step in steps] == [24] * 4 + [5]
     batch = joined([batch for step in steps for batch in step.batches])
     split = digits(101)
     assert sorted(batch["indices"].tolist()) == split.indices.tolist()
@@ -91,12 +91,12 @@ def test_any_division_of_a_step_holds_what_the_undivided_step_holds(count, divis
     group = augment.mix_group if augment.mixes else 1
     for index, step in enumerate(whole):
         shares = [part[index] for part in parts]
-        assert {share.num_images for share in shares} == {step.num_images}
+        assert {share.num_samples for share in shares} == {step.num_samples}
         batches = [batch for share in shares for batch in share.batches]
         assert len(batches) == accumulation_steps * world_size
         assert all(len(batch.labels) for batch in batches)
         expected, found = joined(step.batches), joined(batches)
-        assert len(found["positions"]) == step.num_images
+        assert len(found["positions"]) == step.num_samples
         assert all(torch.equal(expected[name], found[name]) for name in FIELDS)
         groups = [set((batch.positions[batch.weights > 0] // group).tolist()) for batch in batches]
         assert sum(map(len, groups)) == len(set.union(*groups))
@@ -107,7 +107,7 @@ def test_a_process_without_images_gets_a_stand_in_of_weight_0():
     steps = [list(loader_of(25, rank=rank, world_size=4).epoch(0)) for rank in range(4)]
     weights = [step[-1].batches[0].weights.tolist() for step in steps]
     assert sorted(weights) == [[0.0], [0.0], [0.0], [1.0]]
-    assert {step[-1].num_images for step in steps} == {1}
+    assert {step[-1].num_samples for step in steps} == {1}
 
 
 @pytest.mark.parametrize("start_step", [0, 1, 3, 4, 5])
@@ -126,7 +126,7 @@ def test_a_batch_size_that_cannot_be_divided_is_the_users_error():
 
 def test_repeats_fill_an_epoch_of_the_same_length():
     loader = loader_of(100, AugmentConfig(repeats=3))
-    assert loader.images_per_epoch == 100
+    assert loader.samples_per_epoch == 100
     batch = joined([batch for step in loader.epoch(0) for batch in step.batches])
     assert batch["positions"].tolist() == list(range(100))
     assert len(set(batch["indices"].tolist())) == 34
@@ -210,7 +210,7 @@ def test_a_skipped_image_is_named_once_and_has_weight_0(broken, cache_gib, worke
         for index, weight, label in zip(batch.indices.tolist(), batch.weights, batch.labels, strict=True):
             assert weight == (0 if index in bad else 1)
             assert label == split.source.labels[index]
-    assert sum(step.num_images for step in steps) == 2 * len(split)
+    assert sum(step.num_samples for step in steps) == 2 * len(split)
     assert loader.num_broken == len(bad)
     assert sorted(record.args[0] for record in caplog.records) == sorted(split.source.name(i) for i in bad)
 

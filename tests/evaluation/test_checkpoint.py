@@ -15,21 +15,21 @@ from tests.data.image_folders import picture
 from tests.training.tiny import tiny
 from vit.data.decoding import read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
-from vit.evaluation import checkpoint as checkpoint_module
+from vit.evaluation import classifier_checkpoint as checkpoint_module
 from vit.evaluation.checkpoint import Request, evaluate_checkpoint
 from vit.evaluation.classify import classify
 from vit.evaluation.metrics import CONVENTIONS
 from vit.evaluation.predictions import Predictions
 from vit.hub import load_run
-from vit.training import finish
 from vit.training.loop import train
+from vit.training.tasks import classification
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finish, "draw_run", lambda *_: None)
+        patch.setattr(classification, "draw_run", lambda *_: None)
         train(tiny(train={"epochs": 1}), folder)
     return folder
 

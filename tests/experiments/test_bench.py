@@ -121,7 +121,7 @@ def test_an_image_is_what_the_model_takes(tmp_path: Path) -> None:
     images, labels = next(iter(bench._usual_loader(session, 0)))
     assert images.shape == (16, 3, 8, 8)
     assert labels.shape == (16,)
-    split = session.train_split
+    split = session.task.train_split
     ours = {int(index): _evaluated(session, int(index)) for index in split.indices}
     for image, label in zip(images, labels, strict=True):
         assert any(
@@ -133,5 +133,5 @@ def test_an_image_is_what_the_model_takes(tmp_path: Path) -> None:
 def _evaluated(session: Session, index: int) -> Tensor:
     from vit.data.preprocessing import normalize, resize_and_crop
 
-    pixels = resize_and_crop(session.train_split.source.read(index), session.preprocessing)
-    return normalize(pixels[None], session.preprocessing)[0]
+    pixels = resize_and_crop(session.task.train_split.source.read(index), session.task.preprocessing)
+    return normalize(pixels[None], session.task.preprocessing)[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vit.training import finish
+from vit.training.tasks import classification
 
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finish, "draw_run", lambda *_: None)
+    monkeypatch.setattr(classification, "draw_run", lambda *_: None)

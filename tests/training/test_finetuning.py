@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
-from vit.config import ModelConfig, RunConfig
+from vit.config import ClassificationRun, ModelConfig
 from vit.hub import create_model
 from vit.training.loop import train
 from vit.training.setup import prepare
@@ -20,32 +20,32 @@ BLANK = {"name": None, **dict.fromkeys(("image_size", "patch_size", "width", "de
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunConfig]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ClassificationRun]:
     run = tmp_path_factory.mktemp("source") / "run"
     config = tiny(train={"epochs": 1, "ema_decay": 0.9})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vit.training.finish.draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification.draw_run", lambda *_: None)
         train(config, run)
     return run, config
 
 
-def tuned(config: RunConfig, run: Path, **sections: Any) -> RunConfig:
+def tuned(config: ClassificationRun, run: Path, **sections: Any) -> ClassificationRun:
     model = {**BLANK, "pretrained": str(run), **sections.pop("model", {})}
     return tiny(config, model=model, **sections)
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_run_is_tuned_at_another_size(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+def test_a_run_is_tuned_at_another_size(source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
     run, config = source
     summary = train(tuned(config, run, model={"image_size": 12}), tmp_path)
     assert summary["model"] == str(run)
     tensors = last(tmp_path).tensors["model"]
     assert last(run).tensors["model"]["positions.grid"].shape[1] == 4
     assert tensors["positions.grid"].shape[1] == 9
-    assert last(tmp_path).state["preprocessing"]["image_size"] == [12, 12]
+    assert last(tmp_path).state["task"]["preprocessing"]["image_size"] == [12, 12]
 
 
-def test_it_starts_from_the_runs_average(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+def test_it_starts_from_the_runs_average(source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
     run, config = source
     session = prepare(tuned(config, run), tmp_path)
     for name, tensor in session.bare_model.state_dict().items():
@@ -55,7 +55,7 @@ def test_it_starts_from_the_runs_average(source: tuple[Path, RunConfig], tmp_pat
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_only_the_head_of_a_frozen_backbone_moves(
-    optimizer: str, source: tuple[Path, RunConfig], tmp_path: Path
+    optimizer: str, source: tuple[Path, ClassificationRun], tmp_path: Path
 ) -> None:
     run, config = source
     train(tuned(config, run, model={"freeze_backbone": True}, optim={"name": optimizer}), tmp_path)
@@ -77,7 +77,7 @@ def test_the_statistics_of_a_frozen_resnet_stay(tmp_path: Path) -> None:
     assert moved == {"fc.weight", "fc.bias"}
 
 
-def test_other_classes_need_a_new_head(source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+def test_other_classes_need_a_new_head(source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
     run, config = source
     fewer = {"fake_classes": 2}
     with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 3 classes and the data 2"):
@@ -87,7 +87,7 @@ def test_other_classes_need_a_new_head(source: tuple[Path, RunConfig], tmp_path:
 
 
 def test_as_many_classes_of_other_names_need_a_new_head(
-    source: tuple[Path, RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: tuple[Path, ClassificationRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, config = source
     rename(monkeypatch)
@@ -109,7 +109,7 @@ def rename(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_pixels_than_the_weights_were_made_for_are_refused(
-    source: tuple[Path, RunConfig], tmp_path: Path
+    source: tuple[Path, ClassificationRun], tmp_path: Path
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
@@ -117,7 +117,7 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
 
 
 def test_a_setting_without_effect_on_the_pretrained_model_is_refused(
-    source: tuple[Path, RunConfig], tmp_path: Path
+    source: tuple[Path, ClassificationRun], tmp_path: Path
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=r"model\.num_classes: 5 is not valid: the data has 3 classes"):
@@ -128,7 +128,7 @@ def test_a_setting_without_effect_on_the_pretrained_model_is_refused(
 
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_a_teacher_teaches(kind: str, source: tuple[Path, RunConfig], tmp_path: Path) -> None:
+def test_a_teacher_teaches(kind: str, source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
     """Two students from the same start: one hears the teacher, and only its distillation head."""
     run, config = source
     student = {"distillation_token": True, "depth": 1}
@@ -149,7 +149,7 @@ TEACHERS = {
 
 @pytest.mark.parametrize(("changes", "expected"), TEACHERS.values(), ids=list(TEACHERS))
 def test_a_teacher_of_something_else_is_refused(
-    changes: dict[str, Any], expected: str, source: tuple[Path, RunConfig], tmp_path: Path
+    changes: dict[str, Any], expected: str, source: tuple[Path, ClassificationRun], tmp_path: Path
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=expected):
@@ -157,7 +157,7 @@ def test_a_teacher_of_something_else_is_refused(
 
 
 def test_a_teacher_of_other_names_is_refused(
-    source: tuple[Path, RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: tuple[Path, ClassificationRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, config = source
     rename(monkeypatch)
@@ -175,7 +175,7 @@ def test_a_teacher_that_is_not_there_is_named_as_the_teacher(tmp_path: Path) -> 
 
 def test_settings_that_a_resnet_cannot_honour_are_refused(tmp_path: Path) -> None:
     resnet = BLANK | {"name": "resnet18_cifar", "width": 8, "image_size": 8}
-    with pytest.raises(ValueError, match=r"train\.gradient_checkpointing: True is not valid: a ResNet's BatchNorm"):
+    with pytest.raises(ValueError, match=r"train\.gradient_checkpointing: True is not valid: only the blocks of a VisionTransformer"):
         prepare(tiny(model=resnet, train={"gradient_checkpointing": True}), tmp_path)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, tiny
-from vit.config import RunConfig
+from vit.config import ClassificationRun
 from vit.runs import verify_checkpoint
 from vit.settings import dump_run_config
 
@@ -112,7 +112,7 @@ def _is_equal(unbroken: Path, run: Path) -> str | None:
 
 
 def test_the_run_that_is_killed_uses_everything() -> None:
-    assert isinstance(CONFIG, RunConfig)
+    assert isinstance(CONFIG, ClassificationRun)
     assert CONFIG.augment.mixes
     assert CONFIG.train.ema_decay is not None
     assert CONFIG.data.cache_gib == 0

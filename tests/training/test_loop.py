@@ -18,17 +18,17 @@ from torch import Tensor
 from tests.data.image_folders import make_folder, truncate
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
-from vit.config import RunConfig
+from vit.config import ClassificationRun
 from vit.data.images import open_training
 from vit.runs import read_metrics, verify_checkpoint
 from vit.settings import read_run_config
-from vit.training import finish as finish_module
 from vit.training import loop
 from vit.training.interruption import NonFinite, Stopped
 from vit.training.loop import train
 from vit.training.setup import prepare
 from vit.training.state import Progress
-from vit.training.tasks import Classification
+from vit.training.tasks import classification as classification_module
+from vit.training.tasks.classification import Classification
 
 
 class Killed(BaseException):
@@ -53,15 +53,15 @@ def kill() -> None:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], Path]:
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[ClassificationRun], Path]:
     """The folder of a run with these settings that nothing interrupted; each is trained once."""
-    made: dict[RunConfig, Path] = {}
+    made: dict[ClassificationRun, Path] = {}
 
-    def run_of(config: RunConfig) -> Path:
+    def run_of(config: ClassificationRun) -> Path:
         if config not in made:
             made[config] = tmp_path_factory.mktemp("unbroken") / "run"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(finish_module, "draw_run", lambda *_: None)
+                patch.setattr(classification_module, "draw_run", lambda *_: None)
                 train(config, made[config])
         return made[config]
 
@@ -72,7 +72,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], 
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunConfig]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], ClassificationRun]:
     run = tmp_path_factory.mktemp("runs") / "whole"
     config = tiny(
         data={"fake_images": 96},
@@ -82,7 +82,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return run, train(config, run, origins={"optim.lr": "command line"}), config
 
 
-def test_it_learns(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_it_learns(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, _ = finished
     steps = [record for record in read_metrics(run) if "train.loss" in record]
     assert steps[0]["train.loss"] > 0.9
@@ -91,7 +91,7 @@ def test_it_learns(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
     assert summary["test.top1"] > 0.9
 
 
-def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, config = finished
     assert {path.name for path in run.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "summary.json", "README.md"),
@@ -107,7 +107,7 @@ def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, A
     assert_no_pickle(run)
 
 
-def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     _, summary, _ = finished
     promised = {
         *("model", "dataset", "params", "gmacs", "seconds", "images_per_second", "seed", "versions"),
@@ -122,7 +122,7 @@ def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], 
     assert [key for key, value in summary.items() if isinstance(value, (dict, list))] == ["versions"]
 
 
-def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, _ = finished
     card = (run / "README.md").read_text()
     assert f"{summary['test.top1']:.2%} of 24 images" in card
@@ -131,7 +131,7 @@ def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[st
     assert f"eval.py --checkpoint {run}\n" in card
 
 
-def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, _ = finished
     validated = [record for record in read_metrics(run) if "val.top1" in record]
     assert [record["epoch"] for record in validated] == [5, 10, 12]
@@ -142,7 +142,7 @@ def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str
     )
 
 
-def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, _, config = finished
     before = (run / "config.yaml").read_text()
     with pytest.raises(ValueError, match=r"output_dir: .* holds a run already; continue it with --resume"):
@@ -151,7 +151,7 @@ def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str,
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_finished_run_that_is_resumed_only_finishes(finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_a_finished_run_that_is_resumed_only_finishes(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, config = finished
     again = train(config, run, resume=True)
     assert {key: again[key] for key in ("steps", "test.top1", "best.step")} == {
@@ -169,7 +169,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changed_settings_are_refused_at_resume(name: str, finished: tuple[Path, dict[str, Any], RunConfig]) -> None:
+def test_changed_settings_are_refused_at_resume(
+    name: str, finished: tuple[Path, dict[str, Any], ClassificationRun]
+) -> None:
     run, _, config = finished
     before = (run / "config.yaml").read_text()
     with pytest.raises(ValueError, match=rf"^{name}: .* was started with"):
@@ -178,11 +180,11 @@ def test_changed_settings_are_refused_at_resume(name: str, finished: tuple[Path,
 
 
 def test_other_data_are_refused_at_resume(
-    finished: tuple[Path, dict[str, Any], RunConfig], monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, dict[str, Any], ClassificationRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _, config = finished
-    monkeypatch.setattr("vit.training.setup.fingerprint", lambda _: "other")
-    with pytest.raises(ValueError, match=r"data\.root: the images or labels are not those that"):
+    monkeypatch.setattr("vit.training.tasks.classification.fingerprint", lambda _: "other")
+    with pytest.raises(ValueError, match=r"data\.root: the training or validation data are not those that"):
         train(config, run, resume=True)
 
 
@@ -191,7 +193,7 @@ def test_other_data_are_refused_at_resume(
 
 @pytest.mark.usefixtures("no_figures")
 def test_two_runs_of_one_seed_are_the_same_bits_and_another_seed_is_not(
-    tmp_path: Path, unbroken: Callable[[RunConfig], Path]
+    tmp_path: Path, unbroken: Callable[[ClassificationRun], Path]
 ) -> None:
     config = tiny(**RANDOM, train={"ema_decay": 0.9})
     unbroken(config)
@@ -217,7 +219,7 @@ def test_a_run_killed_in_mid_epoch_ends_with_the_same_bits(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     config = tiny(
         **RANDOM, optim=OPTIMIZERS[name], train={"ema_decay": 0.9, "save_every_steps": 2, "log_every_steps": 4}
@@ -237,7 +239,7 @@ def test_a_run_killed_before_and_around_its_first_save(
     step: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     config = tiny(train={"epochs": 1, "save_every_steps": 2})
     with monkeypatch.context() as patch:
@@ -253,7 +255,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     """The run continues from the one before, and the damaged one does not outlive it."""
     config = tiny(train={"epochs": 2, "save_every_steps": 2})
@@ -268,7 +270,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         verify_checkpoint(folder)
 
 
-def kill_at(step: int, config: RunConfig, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_at(step: int, config: ClassificationRun, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         at_step(patch, step, kill)
         with pytest.raises(Killed):
@@ -299,7 +301,7 @@ def test_a_run_that_has_no_checkpoint_yet_is_not_overwritten(tmp_path: Path, mon
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_run_whose_best_is_damaged_says_which_weights_it_judged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, unbroken: Callable[[RunConfig], Path]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, unbroken: Callable[[ClassificationRun], Path]
 ) -> None:
     config = tiny(train={"ema_decay": 0.9})
     run = shutil.copytree(unbroken(config), tmp_path / "run")
@@ -334,7 +336,7 @@ def test_a_signal_saves_and_the_run_continues_with_the_same_bits(
     stops_after: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     config = tiny(**RANDOM, train={"ema_decay": 0.9})
     before = signal.getsignal(number)
@@ -355,7 +357,7 @@ def test_a_signal_saves_and_the_run_continues_with_the_same_bits(
 def test_what_may_change_at_resume_changes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     config = tiny(**RANDOM)
     with monkeypatch.context() as patch:
@@ -376,10 +378,10 @@ def test_a_number_that_is_not_finite_stops_before_the_weights_change(
     what: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     config = tiny(train={"save_every_steps": 2, "ema_decay": 0.9})
-    compute = Classification.__call__
+    compute = Classification.losses
     seen: list[Any] = []
 
     def poisoned(self: Classification, model: Any, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -391,7 +393,7 @@ def test_a_number_that_is_not_finite_stops_before_the_weights_change(
         return losses, correct
 
     with monkeypatch.context() as patch:
-        patch.setattr(Classification, "__call__", poisoned)
+        patch.setattr(Classification, "losses", poisoned)
         with pytest.raises(NonFinite, match=rf"the {what} is not finite at step 5 \(epoch 2, batch 2 of it") as caught:
             train(config, tmp_path / "broken")
     if what == "loss":
@@ -411,19 +413,19 @@ def _steep(zero: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("no_figures")
 def test_answers_that_are_not_finite_are_the_runs_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = loop.predict
+    answer = classification_module.predict
 
     def poisoned(*arguments: Any, **named: Any) -> Any:
         predictions = answer(*arguments, **named)
         predictions.logits[1] = float("inf")
         return predictions
 
-    monkeypatch.setattr(loop, "predict", poisoned)
+    monkeypatch.setattr(classification_module, "predict", poisoned)
     with pytest.raises(NonFinite, match=r"validation images are not finite after step 3 \(epoch 1\)"):
         train(tiny(), tmp_path)
 
 
-def folder_config(root: Path, **data: Any) -> RunConfig:
+def folder_config(root: Path, **data: Any) -> ClassificationRun:
     settings = {"name": "imagefolder", "root": str(root), "fake_images": 512, "fake_classes": 10, "batch_size": 8}
     return tiny(data=settings | data, train={"epochs": 1})
 
@@ -501,7 +503,7 @@ def test_what_was_loaded_is_said_once_and_the_bar_has_a_name(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[RunConfig], Path],
+    unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
     names, bar = [], loop.tqdm
     monkeypatch.setattr(loop, "tqdm", lambda **options: names.append(options["desc"]) or bar(**options))
@@ -524,7 +526,7 @@ def test_the_test_set_is_opened_after_training_only(tmp_path: Path, monkeypatch:
         raise Opened
 
     monkeypatch.setattr("vit.data.images.open_test", refuse)
-    monkeypatch.setattr(finish_module, "open_test", refuse)
+    monkeypatch.setattr(classification_module, "open_test", refuse)
     with pytest.raises(Opened):
         train(tiny(), tmp_path)
     progress = last(tmp_path).state["progress"]
@@ -539,7 +541,9 @@ def test_the_same_gradient_however_a_step_is_divided(tmp_path: Path, monkeypatch
         assert_close(divided, whole)
 
 
-def gradients(config: RunConfig, run: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> list[dict[str, Tensor]]:
+def gradients(
+    config: ClassificationRun, run: Path, monkeypatch: pytest.MonkeyPatch | None = None
+) -> list[dict[str, Tensor]]:
     """The gradients of every step of the first epoch, the ragged last included, all from the first weights."""
     patch = monkeypatch or pytest.MonkeyPatch()
     session = prepare(tiny(config, optim={"name": "sgd", "momentum": 0.0, "lr": 1e-30, "weight_decay": 0.0}), run)
@@ -553,7 +557,7 @@ def gradients(config: RunConfig, run: Path, monkeypatch: pytest.MonkeyPatch | No
     with patch.context() as within, loop.StopRequest() as stop:
         within.setattr(loop, "_clip", record)
         session.model.train()
-        for step in session.train_loader.epoch(0):
+        for step in session.task.train_loader.epoch(0):
             loop.train_step(session, Progress(), step, stop)
     return found
 

@@ -53,8 +53,8 @@ def test_every_row(plan: Plan) -> None:
         "model": "vit, image (8, 8), 3 classes",
         "parameters": f"{number:,}, of which {number:,} are trained",
         "multiply-adds an image": f"{MULTIPLY_ADDS / 1e9:.4f} G forward, attention's products included",
-        "images": "54 to train on, 6 to validate",
-        "steps": "16 of 16 images (4 epochs of 4)",
+        "images": "54 to train on, 6 to validate, 16 a step",
+        "steps": "16 (4 epochs of 4)",
         "warm-up": "4 steps",
         "peak rate": "0.02, cosine to 0.001",
         "training arithmetic": f"{6 * MULTIPLY_ADDS * 54 * 4 / 1e15:.4g} PFLOP "
@@ -66,10 +66,10 @@ def test_every_row(plan: Plan) -> None:
 
 def test_the_rates(plan: Plan) -> None:
     """Up over one epoch of four, then half a cosine; the middle of it is halfway between peak and end."""
-    assert (plan.images_seen[0], plan.images_seen[-1]) == (0, 216)
+    assert (plan.samples_seen[0], plan.samples_seen[-1]) == (0, 216)
     assert plan.rates[0] == 0
     assert max(plan.rates) == 0.02
-    rate = dict(zip(plan.images_seen, plan.rates, strict=True))
+    rate = dict(zip(plan.samples_seen, plan.rates, strict=True))
     assert rate[9] == pytest.approx(0.02 * 9 / 54)
     assert rate[54] == 0.02
     assert rate[135] == pytest.approx((0.02 + 0.001) / 2)
@@ -129,14 +129,14 @@ def test_a_compiled_run_is_planned_without_compiling(monkeypatch: pytest.MonkeyP
         raise AssertionError("compiled")
 
     monkeypatch.setattr(torch.nn.Module, "compile", fail)
-    assert make_plan(tiny(train={"compile": True})).rows["steps"].startswith("6 of 16")
+    assert make_plan(tiny(train={"compile": True})).rows["steps"].startswith("6 (2 epochs")
 
 
 def test_the_figure_has_its_numbers_beside_it(plan: Plan, tmp_path: Path) -> None:
     draw_plan(plan, tmp_path / "plans" / "plan.png")
     assert (tmp_path / "plans" / "plan.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((tmp_path / "plans" / "plan.json").read_text())
-    assert numbers["images_seen"] == plan.images_seen
+    assert numbers["images_seen"] == plan.samples_seen
     assert numbers["lr"] == plan.rates
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.processes import in_processes
 from tests.training.test_loop import assert_close, at_step, gradients
 from tests.training.tiny import RANDOM, assert_same_bits, defined, last, tiny
-from vit.config import RunConfig
+from vit.config import ClassificationRun
 from vit.data.images import open_test
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
@@ -59,7 +59,7 @@ def test_the_same_integers_in_one_two_and_three_processes() -> None:
             assert found["nll"] == pytest.approx(alone["nll"], rel=1e-6)
 
 
-def predictions(config: RunConfig, model: Any) -> dict[str, Any]:
+def predictions(config: ClassificationRun, model: Any) -> dict[str, Any]:
     accelerator = make_accelerator("cpu", "fp32")
     split = open_test(config.data)
     loader = EvalLoader(
@@ -81,7 +81,7 @@ def predictions(config: RunConfig, model: Any) -> dict[str, Any]:
     }
 
 
-def run_in(config: RunConfig, run: Path, resume: bool = False) -> dict[str, Any]:
+def run_in(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
     finish_module.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
@@ -120,7 +120,7 @@ def test_a_resnets_validation_is_that_of_the_checkpoint(tmp_path: Path) -> None:
         assert logged[f"{prefix}.nll"] == pytest.approx(found["nll"], rel=1e-5), prefix
 
 
-def validate(config: RunConfig, model: Any) -> dict[str, float]:
+def validate(config: ClassificationRun, model: Any) -> dict[str, float]:
     from vit.data.images import open_training
 
     _, split = open_training(config.data)
@@ -128,7 +128,7 @@ def validate(config: RunConfig, model: Any) -> dict[str, float]:
     return classification_metrics(predict(model, loader, split.source.class_names, device=torch.device("cpu")))
 
 
-def stopped_in(config: RunConfig, run: Path) -> tuple[int, str]:
+def stopped_in(config: ClassificationRun, run: Path) -> tuple[int, str]:
     """Train, and let the second process alone be asked to stop."""
     if os.environ["RANK"] == "1":
         at_step(pytest.MonkeyPatch(), 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_divide_is_refused_everywhere(tmp_path: Path) -> N
         assert answer.startswith("data.batch_size: 16 is not valid")
 
 
-def refused_in(config: RunConfig, run: Path) -> str:
+def refused_in(config: ClassificationRun, run: Path) -> str:
     with pytest.raises(ValueError, match="batch_size") as caught:
         train(config, run)
     return str(caught.value)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.processes import in_processes
 from tests.training.tiny import RANDOM, defined, last, tiny
-from vit.config import RunConfig
+from vit.config import ClassificationRun
 from vit.hub import load_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
@@ -48,7 +48,7 @@ def shard_on_cpu() -> None:
     setup.make_accelerator = make_sharding
 
 
-def run_sharded(config: RunConfig, run: Path, resume: bool = False) -> dict[str, Any]:
+def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
     shard_on_cpu()
     finish_module.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
@@ -122,7 +122,7 @@ def test_a_sharded_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
             assert torch.equal(last(tmp_path / "stopped").tensors[group][name], tensor), (group, name)
 
 
-def stopped_after_an_epoch(config: RunConfig, run: Path) -> None:
+def stopped_after_an_epoch(config: ClassificationRun, run: Path) -> None:
     from vit.training import loop
 
     save = loop.save_session
@@ -150,7 +150,7 @@ def test_weights_and_average_come_back_into_a_fresh_sharded_model(tmp_path: Path
     assert not torch.equal(before["raw"], before["ema"])
 
 
-def trained_and_loaded(config: RunConfig, run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def trained_and_loaded(config: ClassificationRun, run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     from vit.training.checkpoints import save_session
     from vit.training.interruption import StopRequest
     from vit.training.loop import _evaluate, train_step
@@ -163,7 +163,7 @@ def trained_and_loaded(config: RunConfig, run: Path) -> tuple[dict[str, Tensor],
     assert all(is_part(tensor) for tensor in session.bare_model.state_dict().values())
     start_run(session, False, {})
     _evaluate(session, Progress(epoch=0))  # before the first step: what it leaves behind must not disturb training
-    for step in session.train_loader.epoch(0):
+    for step in session.task.train_loader.epoch(0):
         setup.set_training_mode(session.model)
         train_step(session, progress, step, StopRequest())
         progress.step += 1
@@ -181,12 +181,12 @@ def outputs(session: Any) -> dict[str, Tensor]:
     from vit.evaluation.evaluate import predict
 
     def logits() -> Tensor:
-        lengths = session.gather(torch.tensor([len(session.val_loader)]))
+        lengths = session.gather(torch.tensor([len(session.task.val_loader)]))
         assert lengths.tolist() == [2, 1], "the processes have different numbers of batches"
         found = predict(
             session.model,
-            session.val_loader,
-            session.class_names,
+            session.task.val_loader,
+            session.task.class_names,
             device=session.accelerator.device,
             gather=session.gather,
         )

@@ -9,10 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.config import AugmentConfig, DataConfig, DistillConfig, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from vit.config import (
+    AugmentConfig,
+    ClassificationRun,
+    DataConfig,
+    DistillConfig,
+    ModelConfig,
+    OptimConfig,
+    TrainConfig,
+)
 from vit.runs import Checkpoint, last_checkpoint, read_checkpoint, read_metrics
 
-TINY = RunConfig(
+TINY = ClassificationRun(
     model=ModelConfig(name="vit", image_size=8, patch_size=4, width=16, depth=2, num_heads=2),
     data=DataConfig(name="fake", fake_images=40, fake_classes=3, batch_size=16, workers=0, eval_batch_size=7),
     augment=AugmentConfig(),
@@ -44,7 +52,7 @@ RANDOM = {
 """Everything that draws random numbers."""
 
 
-def tiny(base: RunConfig = TINY, **sections: Any) -> RunConfig:
+def tiny(base: ClassificationRun = TINY, **sections: Any) -> ClassificationRun:
     """`tiny(optim={"name": "sgd"}, seed=3)`: the tiny run with these settings changed."""
     changed = {
         name: replace(getattr(base, name), **value) if isinstance(value, dict) else value

@@ -10,8 +10,12 @@ from vit.config.rules import check, check_positive, nearest
 from vit.config.run import ClassificationRun, DistillConfig, OptimConfig, RunConfig, TrainConfig
 from vit.config.text_data import TextDataConfig
 from vit.config.text_model import BertConfig, LayerConfig, TranslatorConfig
+from vit.config.translation import SearchConfig, TranslationRun
 
-RUNS: dict[str, type[ClassificationRun]] = {"classification": ClassificationRun}
+RUNS: dict[str, type[ClassificationRun] | type[TranslationRun]] = {
+    "classification": ClassificationRun,
+    "translation": TranslationRun,
+}
 """The class of a run's settings by its `task`."""
 
 __all__ = [
@@ -29,9 +33,11 @@ __all__ = [
     "Preprocessing",
     "ResNetConfig",
     "RunConfig",
+    "SearchConfig",
     "Stem",
     "TextDataConfig",
     "TrainConfig",
+    "TranslationRun",
     "TranslatorConfig",
     "ViTConfig",
     "check",

@@ -1,4 +1,7 @@
-"""How to train, and a whole run: every section together, and the rules between sections."""
+"""How to train, and a whole run: every section together, and the rules between sections.
+
+A run's `task` says which class it is; each task's class is in `RUNS` of `vit/config/__init__.py`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ class OptimConfig:
     """`sgd` and `muon` only."""
     layer_decay: float = 1.0
     """Each block's rate is this times the next one's (fine-tuning); 1: all the same."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
+    """Decay after the warm-up; `inverse_sqrt` falls with the root of the progress (Vaswani et al. 2017, eq. 3)."""
     warmup_epochs: float = 0.0
     min_lr: float = 0.0
     clip_norm: float | None = 1.0
@@ -41,9 +45,12 @@ class OptimConfig:
         needs = {
             "momentum": (self.name in ("sgd", "muon"), "optim.name 'sgd' or 'muon'"),
             "betas": (self.name != "sgd", "optim.name 'adamw', 'lamb' or 'muon'"),
-            "min_lr": (self.schedule != "constant", "optim.schedule 'cosine' or 'linear'"),
+            "min_lr": (self.schedule in ("cosine", "linear"), "optim.schedule 'cosine' or 'linear'"),
         }
         check_effect("optim", self, needs)
+        rule = "optim.schedule 'inverse_sqrt' falls from the end of the warm-up; set it above 0"
+        has_peak = self.schedule != "inverse_sqrt" or self.warmup_epochs > 0
+        check(has_peak, "optim.warmup_epochs", self.warmup_epochs, rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,39 +113,47 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole training run."""
+    """What every training run has, whatever its task. The task's own class adds its model and data."""
 
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    task: str
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    distill: DistillConfig = field(default_factory=DistillConfig)
     seed: int = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     output_dir: str | None = None
     """None: `runs/` and the configuration file's name."""
 
     def __post_init__(self) -> None:
-        steps = self.train.accumulation_steps
-        check(
-            self.data.batch_size % steps == 0,
-            "data.batch_size",
-            self.data.batch_size,
-            f"train.accumulation_steps ({steps}) must divide it",
-        )
         check_seed("seed", self.seed)
-        if self.augment.mixes:
-            check(
-                self.data.batch_size // steps % self.augment.mix_group == 0,
-                "data.batch_size",
-                self.data.batch_size,
-                f"a micro-batch ({self.data.batch_size // steps} images) must hold whole groups of "
-                f"augment.mix_group ({self.augment.mix_group}) images",
-            )
         check(
             self.optim.warmup_epochs <= self.train.epochs,
             "optim.warmup_epochs",
             self.optim.warmup_epochs,
             f"it must not exceed train.epochs ({self.train.epochs})",
         )
+
+    def _check_batch_size(self, batch_size: int) -> None:
+        """A step is cut into `train.accumulation_steps` equal parts."""
+        steps = self.train.accumulation_steps
+        rule = f"train.accumulation_steps ({steps}) must divide it"
+        check(batch_size % steps == 0, "data.batch_size", batch_size, rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRun(RunConfig):
+    """Training an image classifier."""
+
+    task: Literal["classification"] = "classification"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_batch_size(self.data.batch_size)
+        micro_batch = self.data.batch_size // self.train.accumulation_steps
+        group = self.augment.mix_group
+        rule = f"a micro-batch ({micro_batch} images) must hold whole groups of augment.mix_group ({group}) images"
+        fits = not self.augment.mixes or micro_batch % group == 0
+        check(fits, "data.batch_size", self.data.batch_size, rule)

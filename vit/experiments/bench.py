@@ -25,16 +25,17 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 from tqdm import tqdm
 
-from vit.config import AugmentConfig, Preprocessing, RunConfig, ViTConfig, check
+from vit.config import AugmentConfig, ClassificationRun, Preprocessing, ViTConfig, check
 from vit.data.images import Split
 from vit.evaluation.cost import count_parameters
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
 from vit.training.setup import Session, prepare
 from vit.training.state import Progress
+from vit.training.tasks.classification import Classification
 
 
-def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> dict[str, Any]:
+def bench_training(config: ClassificationRun, steps: int, turns: int, workers: int) -> dict[str, Any]:
     """Images/s of both sides in every turn, and the median of the turns' ratios.
 
     ValueError for a ResNet and for every other setting that only one of the sides would honour.
@@ -67,7 +68,7 @@ def bench_training(config: RunConfig, steps: int, turns: int, workers: int) -> d
     }
 
 
-def _check_settings(config: RunConfig) -> None:
+def _check_settings(config: ClassificationRun) -> None:
     """What the usual loop does not do would be work of one side only."""
     augment, optim, train = config.augment, config.optim, config.train
     crops = augment.crop == "random_resized"
@@ -95,12 +96,18 @@ def _check_settings(config: RunConfig) -> None:
 
 
 def _check_session(session: Session) -> None:
-    batch_size, num_images = session.config.data.batch_size, len(session.train_split)
+    task = _task(session)
+    batch_size, num_images = task.config.data.batch_size, len(task.train_split)
     rule = f"only whole batches are timed and there are {num_images} training images"
     check(batch_size <= num_images, "data.batch_size", batch_size, rule)
     check(session.precision != "fp16", "train.precision", "fp16", "the usual loop scales no loss; use bf16 or fp32")
     if session.accelerator.num_processes > 1:
         raise ValueError("accelerate: the usual loop runs in one process; leave out accelerate launch")
+
+
+def _task(session: Session) -> Classification:
+    assert isinstance(session.task, Classification)
+    return session.task
 
 
 def _time(side: Iterator[None], steps: int, batch_size: int) -> float:
@@ -121,8 +128,8 @@ def _our_steps(session: Session) -> Iterator[None]:
     session.model.train()
     for epoch in itertools.count():
         progress.epoch = epoch
-        for step in session.train_loader.epoch(epoch):
-            if step.num_images < session.config.data.batch_size:
+        for step in session.task.train_loader.epoch(epoch):
+            if step.num_samples < _task(session).config.data.batch_size:
                 continue
             train_step(session, progress, step, stop)
             progress.step += 1
@@ -187,7 +194,8 @@ def _resize_parts(preprocessing: Preprocessing) -> list[Any]:
 def _usual_loader(session: Session, workers: int) -> DataLoader[Any]:
     from torchvision.transforms import v2
 
-    augment, num_classes = session.config.augment, len(session.class_names)
+    task = _task(session)
+    augment, num_classes = task.config.augment, len(task.class_names)
     mixes: list[Any] = []
     if augment.mixup_alpha:
         mixes.append(v2.MixUp(alpha=augment.mixup_alpha, num_classes=num_classes))
@@ -201,8 +209,8 @@ def _usual_loader(session: Session, workers: int) -> DataLoader[Any]:
         return batch if mix is None else mix(*batch)
 
     return DataLoader(
-        _PilImages(session.train_split, _pil_transform(augment, session.preprocessing)),
-        batch_size=session.config.data.batch_size,
+        _PilImages(task.train_split, _pil_transform(augment, task.preprocessing)),
+        batch_size=task.config.data.batch_size,
         shuffle=True,
         drop_last=True,
         num_workers=workers,
@@ -237,10 +245,10 @@ _NO_COUNTERPART = (
 def _timm_model(session: Session) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
-    config = session.bare_model.config
+    config = _task(session).model.config
     rule = "the usual loop's model is timm's plain Vision Transformer"
     if not isinstance(config, ViTConfig):
-        raise ValueError(f"model.name: {session.model_name!r} is not valid: {rule}")
+        raise ValueError(f"model.name: {session.task.model_name!r} is not valid: {rule}")
     for name in _NO_COUNTERPART:
         check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
     model: nn.Module = TimmVisionTransformer(
@@ -262,7 +270,7 @@ def _check_same_size(ours: nn.Module, theirs: nn.Module) -> None:
         raise ValueError(f"model.name: timm's counterpart has {sizes[1]:,} parameters, not {sizes[0]:,}")
 
 
-def _usual_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
+def _usual_optimizer(model: nn.Module, config: ClassificationRun) -> torch.optim.Optimizer:
     if config.optim.name == "muon":
         from timm.optim import Muon
 
@@ -275,7 +283,7 @@ def _usual_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimiz
 def _usual_steps(session: Session, workers: int) -> Iterator[None]:
     from timm.utils import ModelEmaV3
 
-    config, device = session.config, session.accelerator.device
+    config, device = _task(session).config, session.accelerator.device
     model = _timm_model(session).to(device).train()
     optimizer = _usual_optimizer(model, config)
     average = None if config.train.ema_decay is None else ModelEmaV3(model, decay=config.train.ema_decay)

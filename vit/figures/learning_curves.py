@@ -34,13 +34,19 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
         "train.accuracy": ("training", BLUE),
         "val.top1": ("validation", ORANGE),
         "ema.val.top1": ("validation, averaged weights", GREEN),
+        "val.token_accuracy": ("validation", ORANGE),
+        "ema.val.token_accuracy": ("validation, averaged weights", GREEN),
+    },
+    "BLEU": {
+        "val.bleu": ("validation, greedy", ORANGE),
+        "ema.val.bleu": ("validation, greedy, averaged weights", GREEN),
     },
     "learning rate": {"lr": (None, PURPLE)},
 }
 
 
 def learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """One panel each for loss, accuracy and learning rate, against images seen.
+    """One panel each for loss, accuracy, BLEU and learning rate, against what was seen.
 
     `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left
     out. Many noisy training records are drawn pale, with their running mean (over a 25th of them) on top.
@@ -72,7 +78,7 @@ def _number(value: Any) -> float | None:
 
 def _x_key(history: Sequence[Mapping[str, Any]]) -> str:
     """What every record can be placed by; the records' own order as a last resort."""
-    for key in ("images_seen", "step", "epoch"):
+    for key in ("images_seen", "sentences_seen", "points_seen", "step", "epoch"):
         if history and all(_number(record.get(key)) is not None for record in history):
             return key
     return "record"
@@ -103,7 +109,7 @@ def _running_mean(y: np.ndarray, window: int) -> np.ndarray:
 
 
 def _finish(axes: Axes, name: str, x_key: str) -> None:
-    count_axis(axes, {"images_seen": "images seen"}.get(x_key, x_key))
+    count_axis(axes, x_key.replace("_", " "))
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))

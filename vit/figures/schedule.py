@@ -10,14 +10,14 @@ from matplotlib.ticker import FormatStrFormatter
 from vit.figures.style import PURPLE, count_axis, empty_figure, style
 
 
-def schedule(images_seen: Sequence[float], lr: Sequence[float]) -> Figure:
-    """The learning rate against images seen."""
+def schedule(samples_seen: Sequence[float], lr: Sequence[float], unit: str = "images") -> Figure:
+    """The learning rate against samples seen; `unit` is what they are called."""
     with style():
         figure = empty_figure(5.0, 2.8)
         axes = figure.add_subplot()
         axes.set_title("learning rate")
-        axes.plot(images_seen, lr, color=PURPLE, marker="o" if len(lr) == 1 else None)
+        axes.plot(samples_seen, lr, color=PURPLE, marker="o" if len(lr) == 1 else None)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        count_axis(axes, "images seen")
+        count_axis(axes, f"{unit} seen")
     return figure

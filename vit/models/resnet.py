@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from vit.config import ResNetConfig
+from vit.models.model import Model
 from vit.randomness import SampleRandom
 
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
@@ -21,7 +22,7 @@ STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 }
 
 
-class ResNet(nn.Module):
+class ResNet(Model):
     """`b 3 H W -> b k`, any image size."""
 
     def __init__(self, config: ResNetConfig) -> None:
@@ -82,10 +83,6 @@ class ResNet(nn.Module):
         if first.startswith("layer"):
             return int(first.removeprefix("layer"))
         return self.num_layers if first == "fc" else 0
-
-    def no_weight_decay(self) -> set[str]:
-        """Norms and biases."""
-        return {name for name, parameter in self.named_parameters() if parameter.dim() <= 1}
 
     def head_names(self) -> tuple[str, ...]:
         return ("fc",) if self.config.num_classes else ()

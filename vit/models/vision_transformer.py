@@ -21,6 +21,7 @@ from vit.layers.patches import PatchEmbedding
 from vit.layers.positions import build_positions
 from vit.layers.regularization import Dropout, PatchDropout
 from vit.models.initialization import initialize
+from vit.models.model import Model
 from vit.randomness import SampleRandom
 
 PATCH_STREAM, POSITION_STREAM, FIRST_BLOCK_STREAM = 0, 1, 2
@@ -43,7 +44,7 @@ class AttentionPool(nn.Module):
         return (x + self.feedforward(self.norm(x)))[:, 0]
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(Model):
     """`b 3 H W -> b k`. The images may have another size than the configuration's, if the patch divides
     it.
     """
@@ -147,9 +148,7 @@ class VisionTransformer(nn.Module):
         return self.config.depth + 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """Depth of a parameter, for layer-wise rates: 0 the embedding, `num_layers` what follows the
-        blocks.
-        """
+        """0 the embedding, `num_layers` what follows the blocks."""
         first, *rest = parameter_name.split(".")
         if first == "blocks":
             return int(rest[0]) + 1

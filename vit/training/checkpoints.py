@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import RunConfig
-from vit.models import config_to_dict
 from vit.runs import (
     Checkpoint,
     damaged_checkpoints,
@@ -111,7 +110,7 @@ def load_session(session: Session) -> Progress:
     scatter_tensors(session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    session.train_loader.recall_broken(checkpoint.state["data"].get("broken", ()))
+    session.task.recall(checkpoint.state["task"])
     session.accelerator.wait_for_everyone()
     return progress_from(checkpoint.state)
 
@@ -120,12 +119,10 @@ def _state(session: Session, progress: Progress) -> dict[str, Any]:
     return {
         "progress": progress_to(progress),
         "best": progress.best,
-        "model": config_to_dict(session.bare_model.config),
-        "model_name": session.model_name,
-        "preprocessing": asdict(session.preprocessing),
-        "class_names": session.class_names,
+        "model_name": session.task.model_name,
+        "task": session.task.state(),
         "config": asdict(session.config),
-        "data": {"fingerprint": session.data_fingerprint, "broken": session.broken_images()},
+        "data_fingerprint": session.task.fingerprint,
         "precision": session.precision,
         "scaler": scaler_state(session.accelerator),
     }
@@ -145,5 +142,5 @@ def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
             f"train.precision: this device would continue in {session.precision}; the run was started in "
             f"{state['precision']}, set it to that"
         )
-    if state["data"]["fingerprint"] != session.data_fingerprint:
-        raise ValueError(f"data.root: the images or labels are not those that {path} was trained on")
+    if state["data_fingerprint"] != session.task.fingerprint:
+        raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on")

@@ -17,16 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import broadcast
 from torch import Tensor
 from tqdm import tqdm
 
 from vit.config import RunConfig
-from vit.data.loading import Step, TrainBatch
-from vit.evaluation.evaluate import predict
-from vit.evaluation.metrics import classification_metrics
+from vit.data.loading import Step
 from vit.runs import append_metrics
 from vit.training.checkpoints import save_session, start_run
 from vit.training.finish import finish
@@ -52,8 +49,9 @@ def train(
     """
     session = prepare(config, run)
     progress = start_run(session, resume, origins or {})
-    if session.is_main and session.load_report is not None and progress.step == 0:
-        print(session.load_report.summary(), file=sys.stderr)
+    if session.is_main and progress.step == 0:
+        for line in session.task.notes():
+            print(line, file=sys.stderr)
     with StopRequest() as stop, _progress_bar(session, progress) as bar:
         while progress.epoch < config.train.epochs:
             _train_epoch(session, progress, stop, bar)
@@ -68,11 +66,11 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
     set_training_mode(session.model)
     config = session.config.train
     started = time.perf_counter()
-    for step in session.train_loader.epoch(progress.epoch, start_step=progress.step_in_epoch):
+    for step in session.task.train_loader.epoch(progress.epoch, start_step=progress.step_in_epoch):
         rate = learning_rate(
-            progress.images_seen,
-            session.total_images,
-            session.train_loader.images_per_epoch,
+            progress.samples_seen,
+            session.total_samples,
+            session.task.train_loader.samples_per_epoch,
             session.config.optim,
         )
         set_learning_rate(session.optimizers, rate)
@@ -83,7 +81,7 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
         if progress.step % config.log_every_steps == 0:
             _log_window(session, progress, rate, bar)
         bar.update(1)
-        last_of_epoch = progress.step_in_epoch == session.train_loader.steps_per_epoch
+        last_of_epoch = progress.step_in_epoch == session.task.train_loader.steps_per_epoch
         due = config.save_every_steps is not None and progress.step % config.save_every_steps == 0
         if due and not last_of_epoch:
             save_session(session, progress)
@@ -93,24 +91,24 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
 
 
 def train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
-    """One optimizer step: the mean loss of all its images, over micro-batches and processes, whatever their sizes.
+    """One optimizer step: the mean loss of all its samples, over micro-batches and processes, whatever their sizes.
 
-    Returns (4,): loss, part classified correctly, and how many processes were asked to stop by SIGTERM and by SIGINT,
+    Returns (4,): loss, part predicted correctly, and how many processes were asked to stop by SIGTERM and by SIGINT,
     the same on every process. Raises `NonFinite` before the weights change.
     """
     accelerator = session.accelerator
     totals = torch.zeros(4, device=accelerator.device)
-    worst: TrainBatch | None = None
+    worst: Any = None
     for number, host_batch in enumerate(step.batches):
         batch = host_batch.to(accelerator.device)
         last = number == len(step.batches) - 1
         with contextlib.nullcontext() if last else accelerator.no_sync(session.model):
-            losses, correct = session.task(session.model, batch, progress.epoch, session.two_heads)
-            share = (losses * batch.weights).sum() / step.num_images
+            losses, hits = session.task.losses(session.model, batch, progress.epoch)
+            share = (losses * batch.weights).sum() / step.normalizer
             # gradients are averaged over processes, and the loss is a sum over them
             accelerator.backward(share * accelerator.num_processes)
         totals[0] += share.detach()
-        totals[1] += (correct * batch.weights).sum() / step.num_images
+        totals[1] += (hits * batch.weights).sum() / step.normalizer
         worst = worst if worst is not None or torch.isfinite(share.detach()) else host_batch
     totals[2:] = _asked_to_stop(stop, accelerator.device)
     totals = _sum_over_processes(session, totals).cpu()
@@ -133,12 +131,12 @@ def _clip(session: Session) -> float:
     return float(session.accelerator.clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 
-def _check_finite(session: Session, progress: Progress, loss: float, norm: float, batch: TrainBatch | None) -> None:
+def _check_finite(session: Session, progress: Progress, loss: float, norm: float, batch: Any) -> None:
     scaled = session.accelerator.scaler is not None  # fp16: the scaler skips the step and lowers its scale
     if math.isfinite(loss) and (scaled or math.isfinite(norm)):
         return
     what = "gradient" if math.isfinite(loss) else "loss"
-    where = "" if batch is None else f", images {_names(session, batch)}"
+    where = "" if batch is None else f", {session.task.unit} {_names(session, batch)}"
     raise NonFinite(
         f"the {what} is not finite at step {progress.step + 1} (epoch {progress.epoch + 1}, batch "
         f"{progress.step_in_epoch + 1} of it{where}); the weights were not changed and the last checkpoint stands. "
@@ -146,39 +144,37 @@ def _check_finite(session: Session, progress: Progress, loss: float, norm: float
     )
 
 
-def _names(session: Session, batch: TrainBatch, most: int = 4) -> str:
-    source = session.train_split.source
-    names = [source.name(int(index)) for index in batch.indices[:most]]
+def _names(session: Session, batch: Any, most: int = 4) -> str:
+    names = session.task.names(batch.indices[:most].tolist())
     return ", ".join(names) + (", …" if len(batch.indices) > most else "")
 
 
 def _count(progress: Progress, step: Step, totals: Tensor, seconds: float) -> None:
     progress.step += 1
     progress.step_in_epoch += 1
-    progress.images_seen += step.num_images
+    progress.samples_seen += step.num_samples
     progress.seconds += seconds
     window = progress.window
-    window["loss"] += float(totals[0]) * step.num_images
-    window["correct"] += float(totals[1]) * step.num_images
-    window["images"] += step.num_images
+    window["loss"] += float(totals[0]) * step.normalizer
+    window["hits"] += float(totals[1]) * step.normalizer
+    window["normalizer"] += step.normalizer
+    window["samples"] += step.num_samples
     window["seconds"] += seconds
 
 
 def _log_window(session: Session, progress: Progress, rate: float, bar: Any) -> None:
-    window = progress.window
+    window, unit = progress.window, session.task.unit
     record = {
-        "step": progress.step,
-        "epoch": progress.epoch,
-        "images_seen": progress.images_seen,
+        **_counters(session, progress),
         "lr": rate,
-        "train.loss": window["loss"] / window["images"],
-        "train.accuracy": window["correct"] / window["images"],
-        "images_per_second": window["images"] / max(window["seconds"], 1e-9),
+        "train.loss": window["loss"] / window["normalizer"],
+        "train.accuracy": window["hits"] / window["normalizer"],
+        f"{unit}_per_second": window["samples"] / max(window["seconds"], 1e-9),
     }
     progress.window = Progress().window
     _log(session, record)
-    loss, accuracy, speed = record["train.loss"], record["train.accuracy"], record["images_per_second"]
-    bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}, {speed:.0f} images/s")
+    loss, accuracy, speed = record["train.loss"], record["train.accuracy"], record[f"{unit}_per_second"]
+    bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}, {speed:.0f} {unit}/s")
 
 
 def _evaluate(session: Session, progress: Progress) -> dict[str, float]:
@@ -205,19 +201,13 @@ def _share_statistics(session: Session) -> None:
 
 
 def _validate(session: Session, progress: Progress) -> dict[str, float]:
-    predictions = predict(
-        session.model,
-        session.val_loader,
-        session.class_names,
-        device=session.accelerator.device,
-        gather=session.gather,
-    )
-    if not np.isfinite(predictions.logits).all():
+    try:
+        return session.task.validate(session.model)
+    except NonFinite as error:
         raise NonFinite(
-            f"the model's answers to validation images are not finite after step {progress.step} (epoch "
-            f"{progress.epoch + 1}); the last checkpoint stands. Lower optim.lr, or set train.precision to fp32"
-        )
-    return classification_metrics(predictions)
+            f"{error} after step {progress.step} (epoch {progress.epoch + 1}); the last checkpoint stands. "
+            "Lower optim.lr, or set train.precision to fp32"
+        ) from None
 
 
 def _close_epoch(session: Session, progress: Progress, metrics: dict[str, float]) -> None:
@@ -225,11 +215,19 @@ def _close_epoch(session: Session, progress: Progress, metrics: dict[str, float]
     progress.step_in_epoch = 0
     if not metrics:
         return
-    value = metrics.get("ema.val.top1", metrics["val.top1"])
-    if progress.best is None or value > progress.best["value"]:
+    goal = session.task.goal
+    value = metrics.get(f"ema.val.{goal.metric}", metrics[f"val.{goal.metric}"])
+    if progress.best is None or goal.is_beaten_by(value, progress.best["value"]):
         progress.best = {"step": progress.step, "value": value}
-    counters = {"step": progress.step, "epoch": progress.epoch, "images_seen": progress.images_seen}
-    _log(session, {**counters, **metrics})
+    _log(session, {**_counters(session, progress), **metrics})
+
+
+def _counters(session: Session, progress: Progress) -> dict[str, float]:
+    return {
+        "step": progress.step,
+        "epoch": progress.epoch,
+        f"{session.task.unit}_seen": progress.samples_seen,
+    }
 
 
 def _log(session: Session, record: dict[str, float]) -> None:
@@ -260,7 +258,7 @@ def _progress_bar(session: Session, progress: Progress) -> Any:
     return tqdm(
         total=session.total_steps,
         initial=progress.step,
-        desc=session.model_name,
+        desc=session.task.model_name,
         unit="step",
         disable=None if session.is_main else True,
         dynamic_ncols=True,

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vit.config import OptimConfig, check
-from vit.models import Classifier
+from vit.models.model import Model
 from vit.training.muon import Muon
 
 
-def build_optimizers(model: Classifier, config: OptimConfig, fast_bf16: bool = False) -> list[Optimizer]:
+def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False) -> list[Optimizer]:
     """One optimizer, or two for `muon`: Muon on the blocks' matrices, AdamW on the rest.
 
     Every parameter group carries `lr_scale`, the factor on the scheduled rate (`layer_decay`), and `decays`.
@@ -62,7 +62,7 @@ def _plain(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
-def _groups(model: Classifier, named: list[tuple[str, nn.Parameter]], config: OptimConfig) -> list[dict[str, Any]]:
+def _groups(model: Model, named: list[tuple[str, nn.Parameter]], config: OptimConfig) -> list[dict[str, Any]]:
     """Parameters that share decay, layer and shape of projection share a group; order follows the model's."""
     exempt = model.no_weight_decay()
     grouped: dict[tuple[float, bool, int], list[Tensor]] = defaultdict(list)
@@ -81,6 +81,6 @@ def _groups(model: Classifier, named: list[tuple[str, nn.Parameter]], config: Op
     ]
 
 
-def _is_block_matrix(model: Classifier, name: str, parameter: nn.Parameter) -> bool:
+def _is_block_matrix(model: Model, name: str, parameter: nn.Parameter) -> bool:
     inner = 0 < model.layer_of(name) < model.num_layers
     return inner and parameter.ndim == 2 and name not in model.no_weight_decay()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vit.config import RunConfig
-from vit.evaluation.cost import count_parameters, multiply_adds, training_memory
+from vit.evaluation.cost import count_parameters
 from vit.figures.schedule import schedule
 from vit.figures.style import save_figure
 from vit.training.schedule import learning_rate
@@ -20,7 +20,8 @@ class Plan:
     """The numbers of a run that has not begun; rates are at evenly spaced points of it."""
 
     rows: dict[str, str]
-    images_seen: list[int]
+    unit: str
+    samples_seen: list[int]
     rates: list[float]
 
     def text(self) -> str:
@@ -37,71 +38,33 @@ def make_plan(config: RunConfig) -> Plan:
     So ValueError is raised for every setting that training would refuse.
     """
     session = prepare(replace(config, train=replace(config.train, compile=False)), Path())  # nothing is run
-    total, an_epoch = session.total_images, session.train_loader.images_per_epoch
+    total, an_epoch = session.total_samples, session.task.train_loader.samples_per_epoch
     points = [round(total * index / 599) for index in range(600)]
     rates = [learning_rate(seen, total, an_epoch, config.optim) for seen in points]
-    return Plan(_rows(session), points, rates)
+    return Plan(_rows(session), session.task.unit, points, rates)
 
 
 def _rows(session: Session) -> dict[str, str]:
-    config, model, optim = session.config, session.bare_model, session.config.optim
-    size, steps = session.preprocessing.image_size, session.train_loader.steps_per_epoch
-    num_processes = session.accelerator.num_processes
-    macs = multiply_adds(model, size)
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    config, task, optim = session.config, session.task, session.config.optim
+    steps = task.train_loader.steps_per_epoch
+    trained = sum(parameter.numel() for parameter in session.bare_model.parameters() if parameter.requires_grad)
+    decays = optim.schedule in ("cosine", "linear")
     return {
-        "model": f"{session.model_name}, image {size}, {len(session.class_names)} classes",
-        "parameters": f"{count_parameters(model):,}, of which {trained:,} are trained",
-        "multiply-adds an image": f"{macs / 1e9:.4f} G forward, attention's products included",
-        "images": f"{len(session.train_split):,} to train on, {session.val_loader.num_total:,} to validate",
-        "steps": f"{session.total_steps:,} of {config.data.batch_size} images "
-        f"({config.train.epochs} epochs of {steps})",
+        **task.plan(session.precision),
+        "parameters": f"{count_parameters(session.bare_model):,}, of which {trained:,} are trained",
+        "steps": f"{session.total_steps:,} ({config.train.epochs} epochs of {steps})",
         "warm-up": f"{round(optim.warmup_epochs * steps):,} steps",
-        "peak rate": f"{optim.lr:g}, constant after warm-up"
-        if optim.schedule == "constant"
-        else f"{optim.lr:g}, {optim.schedule} to {optim.min_lr:g}",
-        "training arithmetic": f"{_training_operations(session, macs) / 1e15:.4g} PFLOP "
-        "(forward and backward, 2 operations a multiply-add)",
-        "device": f"{session.accelerator.device.type}, {num_processes} process(es), {session.precision}",
-        "memory": _shown(_memory(session)),
+        "peak rate": f"{optim.lr:g}, {optim.schedule} {f'to {optim.min_lr:g}' if decays else 'after warm-up'}",
+        "device": f"{session.accelerator.device.type}, {session.accelerator.num_processes} process(es), "
+        f"{session.precision}",
     }
-
-
-def _training_operations(session: Session, macs: int) -> int:
-    """Forward once and backward twice as much; a frozen backbone is passed forward only."""
-    factor = 1 if session.config.model.freeze_backbone else 3
-    return 2 * factor * macs * session.total_images
-
-
-def _memory(session: Session) -> dict[str, int]:
-    """Bytes by what they hold, in one process."""
-    train, micro_batches = session.config.train, session.config.train.accumulation_steps
-    parts = training_memory(
-        session.bare_model,
-        session.preprocessing.image_size,
-        batch_size=session.config.data.batch_size // micro_batches // session.accelerator.num_processes,
-        optimizer=session.config.optim.name,
-        precision=session.precision,
-        ema=train.ema_decay is not None,
-        gradient_checkpointing=train.gradient_checkpointing,
-        device_type=session.accelerator.device.type,
-    )
-    if session.task.teacher is not None:
-        parts["teacher"] = sum(tensor.nbytes for tensor in session.task.teacher.model.state_dict().values())
-    return parts
-
-
-def _shown(parts: dict[str, int]) -> str:
-    total = sum(parts.values())
-    shown = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in parts.items())
-    return f"about {total / 2**20:.0f} MiB a process ({shown})"
 
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """The learning rate's curve as a PNG, its numbers beside it."""
     numbers = {
-        "images_seen": plan.images_seen,
+        f"{plan.unit}_seen": plan.samples_seen,
         "lr": plan.rates,
-        "conventions": "rate of the step after images_seen images",
+        "conventions": f"rate of the step after {plan.unit}_seen {plan.unit}",
     }
-    save_figure(schedule(plan.images_seen, plan.rates), path, numbers)
+    save_figure(schedule(plan.samples_seen, plan.rates, plan.unit), path, numbers)

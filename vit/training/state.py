@@ -21,15 +21,15 @@ class Progress:
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
-    images_seen: int = 0
+    samples_seen: int = 0
     seconds: float = 0.0
     """Time spent training, evaluation left out."""
     window: dict[str, float] = field(
-        default_factory=lambda: {"loss": 0.0, "correct": 0.0, "images": 0.0, "seconds": 0.0}
+        default_factory=lambda: {"loss": 0.0, "hits": 0.0, "normalizer": 0.0, "samples": 0.0, "seconds": 0.0}
     )
     """Sums since the last logged line."""
     best: dict[str, float] | None = None
-    """Step and value of the highest validation accuracy so far."""
+    """Step and value of the best validation so far, by the task's goal."""
 
 
 def gather_tensors(

@@ -1,0 +1,148 @@
+"""Losses against sums by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.training.tiny import tiny
+from vit.config import DistillConfig, TrainConfig
+from vit.data.loading import TrainBatch
+from vit.engine import make_accelerator
+from vit.training.tasks.classification import Classification
+from vit.training.tasks.losses import Teacher, target_losses
+
+LOGITS = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, -1.0]])
+TARGETS = torch.tensor([[0.0, 1.0, 0.0], [0.75, 0.0, 0.25]])
+
+
+def log_softmax(row: list[float]) -> list[float]:
+    total = math.log(sum(math.exp(value) for value in row))
+    return [value - total for value in row]
+
+
+def cross_entropy(targets: list[list[float]]) -> list[float]:
+    rows = [log_softmax(row) for row in LOGITS.tolist()]
+    return [-sum(t * p for t, p in zip(target, row, strict=True)) for target, row in zip(targets, rows, strict=True)]
+
+
+def test_cross_entropy_takes_mixed_targets() -> None:
+    losses = target_losses(LOGITS, TARGETS, TrainConfig())
+    assert losses.tolist() == pytest.approx(cross_entropy(TARGETS.tolist()), rel=1e-5)
+
+
+def test_label_smoothing_spreads_over_all_classes() -> None:
+    third = 0.3 / 3
+    smoothed = [[third, 0.7 + third, third], [0.7 * 0.75 + third, third, 0.7 * 0.25 + third]]
+    losses = target_losses(LOGITS, TARGETS, TrainConfig(label_smoothing=0.3))
+    assert losses.tolist() == pytest.approx(cross_entropy(smoothed), rel=1e-5)
+    labels = torch.tensor([1, 0])
+    one_hot = F.one_hot(labels, 3).float()
+    expected = F.cross_entropy(LOGITS, labels, label_smoothing=0.3, reduction="none")
+    torch.testing.assert_close(target_losses(LOGITS, one_hot, TrainConfig(label_smoothing=0.3)), expected)
+
+
+def test_binary_cross_entropy_is_the_mean_over_classes() -> None:
+    def one(logit: float, target: float) -> float:
+        p = 1 / (1 + math.exp(-logit))
+        return -(target * math.log(p) + (1 - target) * math.log(1 - p))
+
+    expected = [
+        sum(one(logit, target) for logit, target in zip(row, targets, strict=True)) / 3
+        for row, targets in zip(LOGITS.tolist(), TARGETS.tolist(), strict=True)
+    ]
+    assert target_losses(LOGITS, TARGETS, TrainConfig(loss="bce")).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_losses_are_float32_whatever_the_logits() -> None:
+    assert target_losses(LOGITS.bfloat16(), TARGETS, TrainConfig()).dtype == torch.float32
+
+
+class Says(nn.Module):
+    """Answers the same logits to every image."""
+
+    def __init__(self, *rows: list[float]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(rows))
+
+    def forward(self, images: Tensor, **_: object) -> Tensor:
+        return self.logits.expand(len(images), *self.logits.shape[1:])
+
+
+def test_a_hard_teacher_gives_its_decision() -> None:
+    teacher = Teacher(Says([1.0, 5.0, 2.0]), DistillConfig(teacher="T"))
+    losses = teacher.losses(LOGITS, torch.zeros(2, 3, 8, 8))
+    assert losses.tolist() == pytest.approx([-log_softmax(row)[1] for row in LOGITS.tolist()], rel=1e-5)
+
+
+def test_a_soft_teacher_gives_a_divergence_at_a_temperature() -> None:
+    answer = [1.0, 5.0, 2.0]
+    teacher = Teacher(Says(answer), DistillConfig(teacher="T", kind="soft", temperature=2.0))
+    theirs = log_softmax([value / 2 for value in answer])
+    expected = []
+    for row in LOGITS.tolist():
+        ours = log_softmax([value / 2 for value in row])
+        expected.append(4 * sum(math.exp(t) * (t - o) for t, o in zip(theirs, ours, strict=True)))
+    assert teacher.losses(LOGITS, torch.zeros(2, 3, 8, 8)).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def batch_of(*labels: int) -> TrainBatch:
+    count = len(labels)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    places = torch.arange(count)
+    return TrainBatch(images, torch.tensor(labels), places, places, torch.ones(count), torch.ones(count))
+
+
+def task_with(teacher: Teacher | None = None, **model: object) -> Classification:
+    task = Classification(tiny(model=model), make_accelerator("cpu", "fp32"))
+    task.teacher = teacher
+    return task
+
+
+def test_a_batch_becomes_losses_and_correctness() -> None:
+    losses, correct = task_with().losses(Says([0.0, 1.0, 2.0]), batch_of(2, 1, 2), epoch=0)
+    expected = [-log_softmax([0.0, 1.0, 2.0])[label] for label in (2, 1, 2)]
+    assert losses.tolist() == pytest.approx(expected, rel=1e-5)
+    assert correct.tolist() == [True, False, True]
+
+
+def test_the_teachers_part_is_its_weight() -> None:
+    teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", weight=0.25))
+    losses, _ = task_with(teacher).losses(Says([0.0, 1.0, 2.0]), batch_of(2), epoch=0)
+    rows = log_softmax([0.0, 1.0, 2.0])
+    assert losses.tolist() == pytest.approx([-0.75 * rows[2] - 0.25 * rows[0]], rel=1e-5)
+
+
+def test_the_distillation_head_listens_to_the_teacher_only() -> None:
+    student = Says([0.0, 1.0, 2.0])
+    student.logits = nn.Parameter(torch.tensor([[[0.0, 1.0, 2.0], [2.0, 0.0, 4.0]]]))  # 1 2 k
+    teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", weight=0.25))
+    losses, correct = task_with(teacher, distillation_token=True).losses(student, batch_of(2), epoch=0)
+    expected = -0.75 * log_softmax([0.0, 1.0, 2.0])[2] - 0.25 * log_softmax([2.0, 0.0, 4.0])[0]
+    assert losses.tolist() == pytest.approx([expected], rel=1e-5)
+    assert correct.tolist() == [True]
+
+
+def test_no_gradient_reaches_the_teacher() -> None:
+    teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", kind="soft"))
+    student = Says([0.0, 1.0, 2.0])
+    task_with(teacher).losses(student, batch_of(2), epoch=0)[0].sum().backward()
+    assert teacher.model.logits.grad is None
+    assert student.logits.grad is not None
+
+
+def test_the_models_randomness_is_the_places() -> None:
+    """Dropout and stochastic depth are the same for any division of a batch, and differ between epochs."""
+    rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "patch_dropout_rate")
+    task, batch = task_with(**dict.fromkeys(rates, 0.25)), batch_of(0, 1, 2, 0, 1)
+    model = task.model.train()
+    whole, _ = task.losses(model, batch, epoch=0)
+    halves = [TrainBatch(*(tensor[rows] for tensor in vars(batch).values())) for rows in (slice(0, 2), slice(2, 5))]
+    parts = torch.cat([task.losses(model, half, epoch=0)[0] for half in halves])
+    torch.testing.assert_close(parts, whole)
+    assert not torch.allclose(task.losses(model, batch, epoch=1)[0], whole)
