@@ -72,6 +72,12 @@ def test_the_penalty_makes_longer_sentences_better():
     assert beam(ByHand(table), SOURCE, LENGTHS, **LIMITS, beam_size=2, length_penalty=1.0) == [[A, A]]
 
 
+def test_a_sentence_leaves_when_nothing_can_come_to_beat_its_best():
+    model = ByHand(lambda said, _source: {EOS: 0.9, A: 0.1} if not said else {A: 0.6, B: 0.4})
+    assert beam(model, SOURCE, LENGTHS, **LIMITS, beam_size=3, length_penalty=0.0) == [[]]
+    assert model.rows == [3]
+
+
 def count_to_the_source(said, source):
     """The target is as many A as the source's first token says."""
     return {A: 0.9, B: 0.1} if len(said) < source else {EOS: 0.9, B: 0.1}

@@ -176,8 +176,10 @@ class AttentiveDecoder(nn.Module):
 def gated(from_input: Tensor, from_state: Tensor, hidden: Tensor) -> Tensor:
     """A GRU cell after its matrix products, `b 3c, b 3c, b c -> b c`; gates in torch's order: reset, update, new."""
     width = hidden.shape[-1]
-    reset, update = torch.sigmoid(from_input[:, : 2 * width] + from_state[:, : 2 * width]).chunk(2, dim=-1)
-    new = torch.tanh(from_input[:, 2 * width :] + reset * from_state[:, 2 * width :])
+    gates_of_input, new_of_input = from_input.split((2 * width, width), dim=-1)
+    gates_of_state, new_of_state = from_state.split((2 * width, width), dim=-1)
+    reset, update = torch.sigmoid(gates_of_input + gates_of_state).chunk(2, dim=-1)
+    new = torch.tanh(new_of_input + reset * new_of_state)
     return torch.lerp(new, hidden, update)
 
 
