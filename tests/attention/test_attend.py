@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from vit.attention import masks
-from vit.attention.attend import attend, attention_weights, choose
-from vit.attention.backends import BACKENDS, Request
+from vit.attention.attend import attend, attention_weights
+from vit.attention.backends import BACKENDS
 from vit.attention.scores import Constant, Cosine, ScaledDotProduct
 from vit.randomness import SampleRandom
 
@@ -206,22 +206,3 @@ def test_cosine_ignores_lengths_and_constant_averages():
     torch.testing.assert_close(attend(query * 9, key * 0.1, value, score=Cosine()), expected)
     average = attend(query, key, value, score=Constant())
     torch.testing.assert_close(average, value.mean(2, keepdim=True).expand_as(average))
-
-
-def test_what_auto_chooses():
-    query, key, _, bias = tensors()
-    plain = {"score": ScaledDotProduct(), "scale": None, "mask": None, "bias": None}
-    rng = SampleRandom.at(0, 0, torch.arange(B))
-    half = query.bfloat16().requires_grad_()
-    cases = [
-        (query, {}, "sdpa"),
-        (query, {"dropout": 0.1}, "sdpa"),
-        (query, {"dropout": 0.1, "rng": rng}, "matmul"),
-        (query, {"bias": bias}, "sdpa"),
-        (query, {"bias": bias.clone().requires_grad_()}, "matmul"),
-        (query, {"score": Distance()}, "reference"),
-        (half, {}, "matmul"),
-        (half.detach(), {}, "sdpa"),
-    ]
-    for vectors, changes, expected in cases:
-        assert choose(vectors, key, Request(**(plain | changes))) == expected

@@ -9,17 +9,15 @@ Vaswani et al. 2017; grouped queries: Ainslie et al. 2023. This room does not kn
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from vit.attention.backends import BACKENDS, Request, reference_weights
-from vit.attention.scores import Additive, InnerProduct, ScaledDotProduct, Score
+from vit.attention.backends import BACKENDS, Refused, Request, reference_weights
+from vit.attention.choice import preferences
+from vit.attention.scores import Additive, ScaledDotProduct, Score
 from vit.config import nearest
 from vit.randomness import SampleRandom
 
 DOT_PRODUCT = ScaledDotProduct()
-SHORT = 512
-"""Keys up to which `matmul` beats the fused kernel's backward pass in 16 bits on a CPU."""
 
 
 def attend(
@@ -51,10 +49,15 @@ def attend(
         dropout=dropout,
         rng=rng,
     )
-    name = choose(query, key, request) if backend == "auto" else backend
-    if name not in BACKENDS:
+    if backend not in ("auto", *BACKENDS):
         raise ValueError(f"backend: {backend!r} is not valid: {nearest(backend, ['auto', *BACKENDS])}")
-    return BACKENDS[name](query, key, value, request)
+    *first, last = preferences(query, key, request) if backend == "auto" else (backend,)
+    for name in first:
+        try:
+            return BACKENDS[name](query, key, value, request)
+        except Refused:
+            continue
+    return BACKENDS[last](query, key, value, request)
 
 
 def attention_weights(
@@ -70,26 +73,6 @@ def attention_weights(
     check_shapes(query, key, key, score)
     mask, bias = four_dimensions("mask", mask, query, key), four_dimensions("bias", bias, query, key)
     return reference_weights(query, key, Request(score=score, scale=scale, mask=mask, bias=bias))
-
-
-def choose(query: Tensor, key: Tensor, request: Request) -> str:
-    """The backend of `auto`: the fused kernel, except where it cannot or does not pay.
-
-    It takes neither a score that is no inner product (`reference`) nor dropout from `rng`; a learned bias makes
-    it give up fusion; and its backward pass on a CPU is slow in 16 bits: at 65 tokens `matmul` trained 2.8 times
-    faster, at 577 level (one core, AVX-512 without bf16); in float32 the kernel was ahead at all of 17 to 1025 tokens.
-    """
-    if not isinstance(request.score, InnerProduct):
-        return "reference"
-    draws_from_rng = request.dropout > 0 and request.rng is not None
-    learns_bias = request.bias is not None and request.bias.requires_grad
-    slow_backward = (
-        query.device.type == "cpu"
-        and query.dtype in (torch.bfloat16, torch.float16)
-        and query.requires_grad
-        and key.shape[2] <= SHORT
-    )
-    return "matmul" if draws_from_rng or learns_bias or slow_backward else "sdpa"
 
 
 def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:

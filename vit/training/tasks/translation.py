@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit.config import TranslationRun
 from vit.data.text import check_test, fingerprint, open_test, open_training
 from vit.data.text_loading import EncodedSplit, TextBatch, TextEvalLoader, TextTrainLoader
-from vit.data.vocabulary import Vocabularies
+from vit.data.vocabulary import PAD, Vocabularies
 from vit.engine import gather_uneven
 from vit.evaluation.translation import (
     Translations,
@@ -72,15 +72,14 @@ class Translation:
         rng = SampleRandom.at(self.config.seed, epoch, batch.positions).fork("model")
         logits = model(batch.source, batch.source_lengths, batch.target[:, :-1], rng=rng)  # b m-1 k
         wanted = batch.target[:, 1:]
-        counts = torch.arange(wanted.shape[1], device=wanted.device) < batch.target_lengths[:, None] - 1
-        losses = torch.zeros(counts.shape, device=wanted.device)
-        losses[counts] = F.cross_entropy(
-            logits[counts].float(),
-            wanted[counts],
+        losses = F.cross_entropy(
+            logits.float().transpose(1, 2),
+            wanted,
+            ignore_index=PAD,
             label_smoothing=self.config.train.label_smoothing,
             reduction="none",
-        )
-        hits = (logits.detach().argmax(dim=-1) == wanted) & counts
+        )  # b m-1, 0 behind a sentence's end
+        hits = (logits.detach().argmax(dim=-1) == wanted) & (wanted != PAD)
         return losses.sum(dim=1), hits.sum(dim=1).float()
 
     def names(self, indices: list[int]) -> list[str]:

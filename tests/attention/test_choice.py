@@ -1,0 +1,93 @@
+"""What `auto` takes, seen from which backend answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vit.attention import attend as attend_module
+from vit.attention.attend import attend
+from vit.attention.backends import BACKENDS, Request
+from vit.attention.choice import TABLE, preferences
+from vit.attention.scores import GaussianKernel, ScaledDotProduct
+from vit.randomness import SampleRandom
+
+B, H, N, M, D = 2, 3, 5, 7, 4
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the backends that answered, in order."""
+    names: list[str] = []
+
+    def spy(name: str) -> Any:
+        def backend(*arguments: Any) -> Tensor:
+            answer = BACKENDS[name](*arguments)
+            names.append(name)
+            return answer
+
+        return backend
+
+    monkeypatch.setattr(attend_module, "BACKENDS", {name: spy(name) for name in BACKENDS})
+    return names
+
+
+def ask(dtype: torch.dtype = torch.float32, learns: bool = False, keys: int = M, **options: Any) -> Tensor:
+    query = torch.randn(B, H, N, D, dtype=dtype, requires_grad=learns)
+    key = torch.randn(B, H, keys, D, dtype=dtype)
+    return attend(query, key, key, **options)
+
+
+LEARNED = {"bias": torch.zeros(1, H, N, M, requires_grad=True)}
+BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "sdpa"),
+        ({"learns": True}, "sdpa"),
+        ({"mask": torch.ones(N, M, dtype=torch.bool)}, "sdpa"),
+        ({"dropout": 0.1}, "sdpa"),
+        (BY_SAMPLE, "matmul"),
+        ({"bias": torch.zeros(N, M)}, "sdpa"),
+        (LEARNED, "matmul"),
+        ({"score": GaussianKernel()}, "reference"),
+        (LEARNED | {"score": GaussianKernel()}, "reference"),
+        ({"dtype": torch.bfloat16}, "sdpa"),
+        ({"dtype": torch.bfloat16, "learns": True}, "matmul"),
+        ({"dtype": torch.bfloat16, "learns": True, "keys": 513}, "sdpa"),
+        ({"dtype": torch.bfloat16, "learns": True, "keys": 513} | BY_SAMPLE, "matmul"),
+    ],
+)
+def test_on_a_cpu_auto_takes(options: dict[str, Any], expected: str, answered: list[str]) -> None:
+    ask(**options)
+    assert answered == [expected]
+
+
+def test_nothing_that_learns_counts_without_gradients(answered: list[str]) -> None:
+    with torch.no_grad():
+        ask(**LEARNED)
+        ask(dtype=torch.bfloat16, learns=True)
+    assert answered == ["sdpa", "sdpa"]
+
+
+def test_the_last_choice_refuses_nothing() -> None:
+    assert {row.order[-1] for row in TABLE} == {"reference"}
+    assert all(set(row.order) <= set(BACKENDS) for row in TABLE)
+
+
+def test_on_cuda_the_fused_kernels_come_first() -> None:
+    class OnCuda:
+        device = torch.device("cuda")
+        dtype = torch.float32
+        requires_grad = True
+        shape = (B, H, N, D)
+
+    plain = Request(score=ScaledDotProduct(), scale=None, mask=None, bias=None)
+    assert preferences(OnCuda(), OnCuda(), plain)[0] == "sdpa"  # type: ignore[arg-type]
+    learned = Request(score=ScaledDotProduct(), scale=None, mask=None, bias=LEARNED["bias"])
+    assert preferences(OnCuda(), OnCuda(), learned)[0] == "triton"  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""Every backend × mask × shape × type against `reference` in float64; and against torch's own attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from tests.attention.equivalence import DOCUMENT, FEATURES, TOLERANCE, Cell, document, largest_difference, matrix
+from vit.attention.attend import attend
+from vit.attention.backends import BACKENDS, Refused
+
+
+def _slow(cell: Cell) -> bool:
+    """The interpreter takes a second a cell: half types with every mask are for `pytest -m slow`."""
+    return cell.backend == "triton" and cell.dtype != "fp32" and cell.mask not in ("none", "rows without keys")
+
+
+CELLS = [pytest.param(cell, marks=[pytest.mark.slow] if _slow(cell) else [], id=str(cell)) for cell in matrix()]
+
+
+def judge(cell: Cell, gradient: bool) -> str:
+    """`equal`, or what the backend said when it refused; an answer that is neither fails."""
+    try:
+        difference = largest_difference(cell, gradient)
+    except Refused as refused:
+        return str(refused)
+    assert difference < TOLERANCE[cell.dtype]
+    return "equal"
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cell(cell: Cell) -> None:
+    """Forward and gradients; where gradients are refused by name, forward."""
+    verdict = judge(cell, gradient=True)
+    if verdict != "equal":
+        assert cell.backend in ("flex", "triton"), "the others answer every cell"
+        assert verdict.startswith(f"backend: '{cell.backend}' is not valid: ")
+        verdict = judge(cell, gradient=False)
+    assert verdict == "equal", "every cell of the matrix can be computed forward"
+
+
+@pytest.mark.parametrize("feature", [name for name in FEATURES if not name.startswith(("mask", "shape", "type"))])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_feature(feature: str, backend: str) -> None:
+    """Bias, dropout, widths and scores."""
+    verdict = judge(Cell(backend, **FEATURES[feature]), gradient=True)
+    if verdict != "equal":
+        assert backend != "reference", "the oracle computes everything"
+        assert verdict.startswith(f"backend: '{backend}' is not valid: ")
+
+
+def test_the_document_is_what_the_backends_do() -> None:
+    assert DOCUMENT.read_text() == document(), "run python -m tests.attention.equivalence"
+
+
+def test_torchs_own_attention_is_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, n, 7, dtype=torch.float64, generator=generator) for n in (11, 13, 13))
+    mask = torch.rand(2, 1, 11, 13, generator=generator) < 0.6
+    mask[..., 0] = True
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    torch.testing.assert_close(attend(query, key, value, mask=mask, backend="reference"), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    heads_a_group=st.integers(1, 3),
+    queries=st.integers(1, 9),
+    keys=st.integers(1, 9),
+    width=st.integers(1, 9),
+    value_width=st.integers(1, 9),
+    density=st.floats(0, 1),
+    seed=st.integers(0, 2**31),
+)
+@pytest.mark.parametrize("backend", ["matmul", "sdpa"])
+def test_any_shape_and_any_mask(
+    backend: str,
+    batch: int,
+    groups: int,
+    heads_a_group: int,
+    queries: int,
+    keys: int,
+    width: int,
+    value_width: int,
+    density: float,
+    seed: int,
+) -> None:
+    """In float64, so that equal means equal; rows without keys included."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = {"dtype": torch.float64, "generator": generator}
+    query = torch.randn(batch, groups * heads_a_group, queries, width, **draw).requires_grad_()  # type: ignore[arg-type]
+    key = torch.randn(batch, groups, keys, width, **draw).requires_grad_()  # type: ignore[arg-type]
+    value = torch.randn(batch, groups, keys, value_width, **draw).requires_grad_()  # type: ignore[arg-type]
+    mask = torch.rand(batch, 1, queries, keys, generator=generator) < density
+    answers = []
+    for name in ("reference", backend):
+        answer = attend(query, key, value, mask=mask, backend=name)
+        answers.append([answer, *torch.autograd.grad(answer.square().sum(), (query, key, value))])
+    for expected, found in zip(*answers, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

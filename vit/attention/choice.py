@@ -1,0 +1,80 @@
+"""Which backend `auto` tries first, second and last, from what was measured. A backend that refuses is passed over.
+
+`vit bench attention` measures again what stands in the table; its rows are read from the top, and the first that fits
+decides. Letters: see `attend.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vit.attention.backends import Request
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Where all conditions hold (None: any), these backends, fastest first."""
+
+    device: str | None = None
+    half: bool | None = None
+    """Whether the vectors have 16 bits."""
+    learns: bool | None = None
+    """Whether a gradient is asked for."""
+    learns_bias: bool | None = None
+    up_to_keys: int | None = None
+    order: tuple[str, ...]
+    reason: str
+
+    def fits(self, query: Tensor, key: Tensor, request: Request) -> bool:
+        learns = torch.is_grad_enabled()
+        facts = (
+            (self.device, query.device.type),
+            (self.half, query.dtype in _HALF),
+            (self.learns, learns and query.requires_grad),
+            (self.learns_bias, learns and request.bias is not None and request.bias.requires_grad),
+        )
+        few = self.up_to_keys is None or key.shape[2] <= self.up_to_keys
+        return few and all(wanted is None or wanted == found for wanted, found in facts)
+
+
+TABLE = (
+    Row(
+        device="cuda",
+        learns_bias=True,
+        order=("triton", "sdpa", "matmul", "reference"),
+        reason="sdpa writes the map out for a bias that learns; not measured on a device yet",
+    ),
+    Row(
+        learns_bias=True,
+        order=("matmul", "reference"),
+        reason="sdpa writes the map out for a bias that learns, and adds it in a pass of its own",
+    ),
+    Row(
+        device="cpu",
+        half=True,
+        learns=True,
+        up_to_keys=512,
+        order=("matmul", "sdpa", "reference"),
+        reason="sdpa's backward is slow in 16 bits: at 65 tokens matmul trained 2.8 times faster, at 577 level "
+        "(one core, AVX-512 without bf16)",
+    ),
+    Row(
+        device="cuda",
+        order=("sdpa", "triton", "matmul", "reference"),
+        reason="torch's kernels first; triton draws dropout from rng, which sdpa refuses; not measured on a device yet",
+    ),
+    Row(
+        order=("sdpa", "matmul", "reference"),
+        reason="in float32 sdpa was ahead at all of 17 to 1025 tokens (one core, AVX-512)",
+    ),
+)
+
+
+def preferences(query: Tensor, key: Tensor, request: Request) -> tuple[str, ...]:
+    """The backends that `auto` tries, in this order; the last of them refuses nothing."""
+    return next(row.order for row in TABLE if row.fits(query, key, request))
