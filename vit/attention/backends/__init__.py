@@ -5,7 +5,8 @@ from __future__ import annotations
 from vit.attention.backends.products import matmul, reference, reference_weights
 from vit.attention.backends.request import Backend, Refused, Request
 from vit.attention.backends.sdpa import sdpa
+from vit.attention.backends.triton import triton
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "matmul": matmul, "sdpa": sdpa}
+BACKENDS: dict[str, Backend] = {"reference": reference, "matmul": matmul, "sdpa": sdpa, "triton": triton}
 
 __all__ = ["BACKENDS", "Refused", "Request", "reference_weights"]

@@ -1,0 +1,119 @@
+"""What Triton programs of attention are made of: tensors by strides, blocks of products, what a mask allows, scores.
+
+Scores are in base 2 and float32. It does not know softmax or gradients, nor what is refused; letters: see `attend.py`.
+Importing it imports triton.
+"""
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Whether triton's interpreter runs the programs: TRITON_INTERPRET was set when triton was imported."""
+
+
+class Strided(NamedTuple):
+    """A tensor of four dimensions as a program sees it: where it begins, and the step along each dimension."""
+
+    start: Tensor
+    batch: int
+    head: int
+    row: int
+    column: int
+
+
+class Sizes(NamedTuple):
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+
+
+class Terms(NamedTuple):
+    """What makes weights of products: the factor, and where asked for the bias, the mask and the dropout."""
+
+    factor: float
+    mask: Strided | None
+    bias: Strided | None
+    state: Tensor | None
+    dropout: float
+
+
+@triton.jit
+def pointers(tensor, batch, head, rows, columns):
+    return tensor.start + batch * tensor.batch + head * tensor.head + rows * tensor.row + columns * tensor.column
+
+
+@triton.jit
+def load(tensor, batch, head, rows, columns, num_rows, num_columns):
+    inside = (rows < num_rows) & (columns < num_columns)
+    return tl.load(pointers(tensor, batch, head, rows, columns), mask=inside, other=0)
+
+
+@triton.jit
+def store(tensor, batch, head, rows, columns, num_rows, num_columns, numbers):
+    inside = (rows < num_rows) & (columns < num_columns)
+    tl.store(pointers(tensor, batch, head, rows, columns), numbers.to(tensor.start.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def dot(left, right):
+    if INTERPRETED:  # it would multiply bfloat16 as the integers that have the same bits
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return tl.dot(left, right, input_precision="ieee")
+
+
+@triton.jit
+def place(num_blocks, num_heads):
+    """Which block, head and sample this program is for; 64 bits, so that no offset overflows."""
+    program = tl.program_id(0).to(tl.int64)
+    return program % num_blocks, program // num_blocks % num_heads, program // num_blocks // num_heads
+
+
+@triton.jit
+def allowed_pairs(mask, batch, head, queries, keys, sizes):
+    allowed = (queries < sizes.queries) & (keys < sizes.keys)
+    if mask is not None:
+        allowed = tl.load(pointers(mask, batch, head, queries, keys), mask=allowed, other=0) != 0
+    return allowed
+
+
+@triton.jit
+def scores_of(products, allowed, terms, batch, head, queries, keys, sizes):
+    """`(factor * product + bias) / ln 2`; -inf where nothing is allowed."""
+    scores = products * (terms.factor * LOG2_E)
+    if terms.bias is not None:
+        scores += load(terms.bias, batch, head, queries, keys, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
+    return tl.where(allowed, scores, float("-inf"))
+
+
+class Tiles(NamedTuple):
+    """Queries and keys of one block, and the warps and pipeline stages that work on it."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def tiles(width: int, itemsize: int, backward: bool) -> Tiles:
+    """Blocks for heads of `width`, a power of 2: what keeps the sums in registers and the rest in shared memory."""
+    if itemsize == 4:
+        return Tiles(64, 32, 4, 2) if width <= 64 else Tiles(32, 32, 8, 1) if width <= 128 else Tiles(16, 32, 8, 1)
+    if width <= 64:
+        return Tiles(64, 64, 4, 2) if backward else Tiles(128, 64, 4, 3)
+    if width <= 128:
+        return Tiles(32, 64, 4, 2) if backward else Tiles(64, 64, 4, 2)
+    return Tiles(32, 32, 8, 1) if backward else Tiles(64, 32, 8, 2)
+
+
+def strided(tensor: Tensor) -> Strided:
+    return Strided(tensor, *tensor.stride())
