@@ -26,7 +26,7 @@ vit COMMAND …
   translate translate sentences:      vit translate --checkpoint RUN [--figure PNG] SENTENCE…
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
-  bench     measure speed:            vit bench train --config FILE
+  bench     measure speed:            vit bench train|attention …
 
 `vit COMMAND --help` says more."""
 
@@ -75,7 +75,7 @@ def _complain(message: str) -> int:
     return 2
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """argparse whose complaint is one line, and which guesses no option from its first letters."""
 
     def __init__(self, **options: Any) -> None:
@@ -85,15 +85,15 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; see `{self.prog} --help`")
 
 
-def _run_parser(name: str, what: str) -> _Parser:
-    parser = _Parser(
+def run_parser(name: str, what: str) -> Parser:
+    parser = Parser(
         prog=f"vit {name}", description=f"{what} Every setting of the file can be given as --section.setting."
     )
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="YAML file (default: %(default)s)")
     return parser
 
 
-def _check_folder(option: str, folder: Path | None) -> None:
+def check_folder(option: str, folder: Path | None) -> None:
     """ValueError where a folder cannot be made because a file is in its way."""
     for place in () if folder is None else (folder, *folder.parents):
         if place.exists():
@@ -107,12 +107,12 @@ def _train(words: list[str]) -> None:
     from vit.settings import resolve_run
 
     start_missing_processes(["train", *words])
-    parser = _run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
+    parser = run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder")
     known, overrides = parser.parse_known_args(words)
     resolved = resolve_run(known.config, overrides)
     run = Path(resolved.config.output_dir or Path("runs") / known.config.stem)
-    _check_folder("output_dir", run)
+    check_folder("output_dir", run)
     from vit.training.loop import train
 
     summary = train(resolved.config, run, resume=known.resume, origins=resolved.origins)
@@ -132,7 +132,7 @@ def _eval(words: list[str]) -> None:
     from vit.launcher import start_missing_processes
 
     start_missing_processes(["eval", *words])
-    parser = _Parser(
+    parser = Parser(
         prog="vit eval",
         description="Evaluate a checkpoint. --data.… settings say on what, --search.… how to translate.",
     )
@@ -146,7 +146,7 @@ def _eval(words: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
     known, overrides = parser.parse_known_args(words)
     check_positive("--image_size", known.image_size)
-    _check_folder("--output_dir", known.output_dir)
+    check_folder("--output_dir", known.output_dir)
     metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
     _say(json.dumps(metrics, indent=2))
 
@@ -154,7 +154,7 @@ def _eval(words: list[str]) -> None:
 def _predict(words: list[str]) -> None:
     from vit.evaluation.classify import classify
 
-    parser = _Parser(prog="vit predict", description="The likeliest classes of each image.")
+    parser = Parser(prog="vit predict", description="The likeliest classes of each image.")
     parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
@@ -169,7 +169,7 @@ def _translate(words: list[str]) -> None:
     from vit.config import SearchConfig
     from vit.evaluation.translate import draw_alignment, translate
 
-    parser = _Parser(prog="vit translate", description="Translate sentences with a trained translator.")
+    parser = Parser(prog="vit translate", description="Translate sentences with a trained translator.")
     parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
     parser.add_argument("--beam_size", type=int, default=5, help="1: greedily (default: %(default)s)")
     parser.add_argument("--figure", type=Path, help="draw where the model looked into this PNG; one sentence only")
@@ -178,7 +178,7 @@ def _translate(words: list[str]) -> None:
     known = parser.parse_args(words)
     if known.figure and len(known.sentences) > 1:
         raise ValueError("--figure: it draws one sentence, and there are several")
-    _check_folder("--figure", known.figure and known.figure.parent)
+    check_folder("--figure", known.figure and known.figure.parent)
     results = translate(known.checkpoint, known.sentences, SearchConfig(beam_size=known.beam_size), known.device)
     for result in results:
         print(result.text)
@@ -189,10 +189,10 @@ def _translate(words: list[str]) -> None:
 def _plan(words: list[str]) -> None:
     from vit.settings import resolve_run
 
-    parser = _run_parser("plan", "Say what a run will do and cost, before anything is trained.")
+    parser = run_parser("plan", "Say what a run will do and cost, before anything is trained.")
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     known, overrides = parser.parse_known_args(words)
-    _check_folder("--figure", known.figure and known.figure.parent)
+    check_folder("--figure", known.figure and known.figure.parent)
     resolved = resolve_run(known.config, overrides)
     from vit.training.plan import draw_plan, make_plan
 
@@ -203,7 +203,7 @@ def _plan(words: list[str]) -> None:
 
 
 def _diff(words: list[str]) -> None:
-    parser = _Parser(prog="vit diff", description="How two runs differ, in settings and in results.")
+    parser = Parser(prog="vit diff", description="How two runs differ, in settings and in results.")
     parser.add_argument("runs", type=Path, nargs=2, metavar="RUN")
     known = parser.parse_args(words)
     from vit.settings import diff_runs
@@ -212,27 +212,9 @@ def _diff(words: list[str]) -> None:
 
 
 def _bench(words: list[str]) -> None:
-    from vit.config import ClassificationRun
-    from vit.settings import resolve_run
+    from vit.cli_bench import bench
 
-    parser = _run_parser("bench", "Measure speed, in turns with the usual way of doing the same.")
-    parser.add_argument("what", choices=("train",), help="train: this loop against PIL transforms around timm's model")
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each side in a turn")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--loader_workers", type=int, default=2, help="of the usual loop's DataLoader")
-    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
-    known, overrides = parser.parse_known_args(words)
-    _check_folder("--output", known.output and known.output.parent)
-    config = resolve_run(known.config, overrides).config
-    if not isinstance(config, ClassificationRun):
-        raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench train` times the training of images")
-    from vit.experiments.bench import bench_training
-
-    result = json.dumps(bench_training(config, known.steps, known.turns, known.loader_workers), indent=2)
-    print(result)
-    if known.output:
-        known.output.parent.mkdir(parents=True, exist_ok=True)
-        known.output.write_text(result + "\n")
+    bench(words)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {

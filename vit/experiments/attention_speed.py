@@ -1,0 +1,151 @@
+"""The backends of attention against each other, and `auto` against `sdpa` in whole models: where the table of
+`vit/attention/choice.py` comes from.
+
+Everything is timed in turns, because machines are noisy: a ratio is taken within a turn, and the median of the turns'
+ratios is given.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from vit.attention.attend import attend
+from vit.attention.backends import BACKENDS, Refused
+from vit.attention.masks import causal, padding
+from vit.config import check, nearest
+from vit.hub import create_model
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TOKENS = (65, 197, 577, 1025)
+HEADS, WIDTH = 12, 64
+MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
+_SHORTEST = 0.02
+
+
+def bench_attention(
+    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_size: int, turns: int
+) -> list[dict[str, Any]]:
+    """Milliseconds of every backend, 12 heads of 64, forward and training; `fastest` is what the table should say.
+
+    A backend that refuses has no time. ValueError for an unknown type.
+    """
+    rows = []
+    for dtype in dtypes:
+        check(dtype in DTYPES, "--dtypes", dtype, nearest(dtype, DTYPES))
+        for n in tokens:
+            for mask_name, mask in _masks(n, batch_size, device).items():
+                for training in (False, True):
+                    times = _backends(n, batch_size, DTYPES[dtype], device, mask, training, turns)
+                    rows.append(
+                        {
+                            "dtype": dtype,
+                            "tokens": n,
+                            "mask": mask_name,
+                            "training": training,
+                            "ms": {name: round(1e3 * seconds, 3) for name, seconds in times.items()},
+                            "fastest": min(times, key=lambda name: times[name]),
+                        }
+                    )
+    return rows
+
+
+def bench_models(
+    device: str, dtypes: Sequence[str], names: Sequence[str], batch_sizes: Sequence[int], turns: int
+) -> list[dict[str, Any]]:
+    """How many times faster whole models are with `auto` than with `sdpa`, forward and training step."""
+    rows = []
+    for name in names:
+        for dtype in dtypes:
+            for batch_size in batch_sizes:
+                for training in (False, True):
+                    sides = {
+                        backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
+                        for backend in ("sdpa", "auto")
+                    }
+                    times = _in_turns(sides, turns, device)
+                    ratios = [a / b for a, b in zip(times["sdpa"], times["auto"], strict=True)]
+                    rows.append(
+                        {
+                            "model": name,
+                            "dtype": dtype,
+                            "batch_size": batch_size,
+                            "training": training,
+                            "ms": {side: round(1e3 * statistics.median(seconds), 2) for side, seconds in times.items()},
+                            "ratio": round(statistics.median(ratios), 3),
+                            "ratios": [round(ratio, 3) for ratio in ratios],
+                        }
+                    )
+    return rows
+
+
+def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
+    lengths = torch.arange(batch_size, device=device) % 2 * (n // 2) + n // 2
+    return {"none": None, "padding": padding(lengths, n), "causal": causal(n, device=torch.device(device))}
+
+
+def _backends(
+    n: int, batch_size: int, dtype: torch.dtype, device: str, mask: Tensor | None, training: bool, turns: int
+) -> dict[str, float]:
+    """Seconds of every backend that does not refuse, the median of the turns."""
+    shape = (batch_size, HEADS, n, WIDTH)
+    vectors = [torch.randn(shape, device=device).to(dtype).requires_grad_(training) for _ in range(3)]
+    sides: dict[str, Callable[[], None]] = {}
+    for name in BACKENDS:
+
+        def run(name: str = name) -> None:
+            answer = attend(*vectors, mask=mask, backend=name)
+            if training:
+                torch.autograd.grad(answer.sum(), vectors)
+
+        try:
+            run()
+        except Refused:
+            continue
+        sides[name] = run
+    return {name: statistics.median(times) for name, times in _in_turns(sides, turns, device).items()}
+
+
+def _model_pass(
+    name: str, backend: str, dtype: torch.dtype, batch_size: int, device: str, training: bool
+) -> Callable[[], None]:
+    torch.manual_seed(0)
+    model = create_model(name, backend=backend).to(device).train(training)
+    images = torch.randn(batch_size, 3, 224, 224, device=device)
+    half = dtype != torch.float32
+
+    def run() -> None:
+        autocast = torch.autocast(torch.device(device).type, dtype, enabled=half)
+        with autocast, nullcontext() if training else torch.inference_mode():
+            logits = model(images)
+        if training:
+            torch.autograd.grad(logits.float().square().sum(), list(model.parameters()))
+
+    return run
+
+
+def _in_turns(sides: dict[str, Callable[[], None]], turns: int, device: str) -> dict[str, list[float]]:
+    """Seconds a call of every side in every turn; a turn repeats a call until it can be timed."""
+    check(turns >= 1, "--turns", turns, "it must be at least 1")
+    repeats = {name: max(1, round(_SHORTEST / _time(side, 1, device))) for name, side in sides.items()}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in tqdm(range(turns), desc="turns", disable=None, leave=False):
+        for name, side in sides.items():
+            times[name].append(_time(side, repeats[name], device))
+    return times
+
+
+def _time(side: Callable[[], None], repeats: int, device: str) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        side()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) / repeats
