@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from vit.config import TranslationRun
@@ -52,7 +51,7 @@ def evaluate_translator(request: Request, trained: TranslationRun) -> dict[str, 
         "autocast": accelerator.autocast,
         "gather": lambda values: gather_uneven(accelerator, values),
     }
-    search = config.search if config.search.beam_size > 1 else replace(config.search, length_penalty=0.0)
+    search = config.search
     started = time.perf_counter()
     translations = translate_all(
         model,
@@ -60,7 +59,7 @@ def evaluate_translator(request: Request, trained: TranslationRun) -> dict[str, 
         vocabularies.target,
         max_length=search.max_length,
         beam_size=search.beam_size,
-        length_penalty=search.length_penalty,
+        length_penalty=search.length_penalty if search.beam_size > 1 else 0.0,
         **settings,
     )
     seconds = time.perf_counter() - started
