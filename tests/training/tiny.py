@@ -85,7 +85,7 @@ def timeless(record: dict[str, Any]) -> dict[str, Any]:
     return {
         key: timeless(value) if isinstance(value, dict) else value
         for key, value in record.items()
-        if key not in ("seconds", "images_per_second")
+        if key != "seconds" and not key.endswith("_per_second")
     }
 
 
