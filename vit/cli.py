@@ -26,7 +26,7 @@ vit COMMAND …
   translate translate sentences:      vit translate --checkpoint RUN [--figure PNG] SENTENCE…
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
-  bench     measure speed:            vit bench train|attention …
+  bench     measure speed:            vit bench train|attention|layers …
 
 `vit COMMAND --help` says more."""
 
@@ -122,6 +122,8 @@ def _train(words: list[str]) -> None:
 def _result(summary: dict[str, Any]) -> str:
     if "test.bleu" in summary:
         return f"test BLEU {summary['test.bleu']:.2f} of {summary['test.n_seen']:.0f} sentences"
+    if "test.mse" in summary:
+        return f"test error {summary['test.mse']:.4f}, of the fixed kernel {summary['fixed.test.mse']:.4f}"
     images, speed = summary["test.n_seen"], summary["images_per_second"]
     return f"test top-1 {summary['test.top1']:.2%} of {images:.0f} images, {speed:.0f} images/s"
 

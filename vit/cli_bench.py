@@ -15,6 +15,7 @@ vit bench WHAT …
 
   train       this package's training against the usual loop:   vit bench train --config FILE
   attention   the backends, and auto against sdpa in models:    vit bench attention [--models …]
+  layers      kinds of layers as sequences grow:                vit bench layers [--figure PNG]
 
 `vit bench WHAT --help` says more."""
 
@@ -87,4 +88,20 @@ def _attention(words: list[str]) -> None:
     _finish(rows, known.output)
 
 
-BENCHES: dict[str, Callable[[list[str]], None]] = {"train": _train, "attention": _attention}
+def _layers(words: list[str]) -> None:
+    what = "Self-attention, recurrent, convolution and restricted self-attention: time against the number of tokens."
+    parser = _parser("layers", what)
+    parser.add_argument("--figure", type=Path, help="draw the times into this PNG, their numbers beside it")
+    known = parser.parse_args(words)
+    for option in ("output", "figure"):
+        place = getattr(known, option)
+        check_folder(f"--{option}", place and place.parent)
+    from vit.experiments.layer_cost import draw_layers, measure_layers
+
+    result = measure_layers(known.turns)
+    _finish(result, known.output)
+    if known.figure:
+        draw_layers(result, known.figure)
+
+
+BENCHES: dict[str, Callable[[list[str]], None]] = {"train": _train, "attention": _attention, "layers": _layers}

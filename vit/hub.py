@@ -11,8 +11,18 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.config import ModelConfig, Preprocessing, ResNetConfig, TranslatorConfig, ViTConfig, check, nearest
+from vit.config import (
+    KernelConfig,
+    ModelConfig,
+    Preprocessing,
+    ResNetConfig,
+    TranslatorConfig,
+    ViTConfig,
+    check,
+    nearest,
+)
 from vit.models import Classifier, build_model, config_from_dict, resolve
+from vit.models.kernel_regressor import KernelRegressor
 from vit.models.text_encoder import TextEncoder
 from vit.models.translator import Translator, build_translator
 from vit.models.zoo import agreed_classes, architecture_overrides
@@ -91,6 +101,16 @@ def load_translator(path: Path, select: str = "best", weights: str = "auto") -> 
     _check_kind(path, settings.pop("kind"), ("translator",))
     source, target = state["task"]["vocabulary_sizes"]
     model = build_translator(TranslatorConfig(**settings), source_vocabulary=source, target_vocabulary=target)
+    model.load_state_dict(tensors)
+    return model, state
+
+
+def load_regressor(path: Path, select: str = "best", weights: str = "auto") -> tuple[KernelRegressor, dict[str, Any]]:
+    """A run's kernel regression with the points it was trained on, and its checkpoint's state; else as `load_run`."""
+    tensors, state = _read_run(path, select, weights)
+    settings = dict(state["task"]["model"])
+    _check_kind(path, settings.pop("kind"), ("kernel_regression",))
+    model = KernelRegressor(tensors["kernel.keys"], tensors["kernel.values"], KernelConfig(**settings))
     model.load_state_dict(tensors)
     return model, state
 

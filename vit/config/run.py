@@ -87,7 +87,8 @@ class TrainConfig:
     """`auto`: bf16 where the device computes it faster than fp32, else fp32."""
     compile: bool = False
     gradient_checkpointing: bool = False
-    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    loss: Literal["cross_entropy", "bce", "mse"] = "cross_entropy"
+    """`bce`: classification only; `mse`: regression, which has no other."""
     label_smoothing: float = 0.0
     ema_decay: float | None = None
     """Decay of the averaged weights a step; they are evaluated and kept beside the raw ones. None: no average."""
@@ -151,6 +152,7 @@ class ClassificationRun(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check(self.train.loss != "mse", "train.loss", "mse", "a classifier's is cross_entropy or bce")
         self._check_batch_size(self.data.batch_size)
         micro_batch = self.data.batch_size // self.train.accumulation_steps
         group = self.augment.mix_group

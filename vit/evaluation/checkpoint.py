@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vit.config import ClassificationRun, TranslationRun
+from vit.config import ClassificationRun, RegressionRun, TranslationRun
 from vit.runs import find_checkpoint, read_checkpoint
 from vit.settings import run_config_from
 
@@ -41,6 +41,7 @@ def evaluate_checkpoint(request: Request) -> dict[str, Any]:
     ValueError when the data or settings asked for do not fit the checkpoint.
     """
     from vit.evaluation.classifier_checkpoint import evaluate_classifier
+    from vit.evaluation.regressor_checkpoint import evaluate_regressor
     from vit.evaluation.translator_checkpoint import evaluate_translator
 
     state = read_checkpoint(find_checkpoint(request.checkpoint, request.select), []).state
@@ -50,4 +51,6 @@ def evaluate_checkpoint(request: Request) -> dict[str, Any]:
             return evaluate_classifier(request, trained)
         case TranslationRun():
             return evaluate_translator(request, trained)
+        case RegressionRun():
+            return evaluate_regressor(request, trained)
     raise AssertionError(f"no evaluation for {type(trained).__name__}")

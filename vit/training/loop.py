@@ -93,8 +93,8 @@ def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: A
 def train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
     """One optimizer step: the mean loss of all its samples, over micro-batches and processes, whatever their sizes.
 
-    Returns (4,): loss, part predicted correctly, and how many processes were asked to stop by SIGTERM and by SIGINT,
-    the same on every process. Raises `NonFinite` before the weights change.
+    Returns (4,): loss, part predicted correctly (0 where the task counts no hits), and how many processes were asked to
+    stop by SIGTERM and by SIGINT, the same on every process. Raises `NonFinite` before the weights change.
     """
     accelerator = session.accelerator
     totals = torch.zeros(4, device=accelerator.device)
@@ -168,13 +168,15 @@ def _log_window(session: Session, progress: Progress, rate: float, bar: Any) -> 
         **_counters(session, progress),
         "lr": rate,
         "train.loss": window["loss"] / window["normalizer"],
-        "train.accuracy": window["hits"] / window["normalizer"],
         f"{unit}_per_second": window["samples"] / max(window["seconds"], 1e-9),
     }
+    if session.task.counts_hits:
+        record["train.accuracy"] = window["hits"] / window["normalizer"]
     progress.window = Progress().window
     _log(session, record)
-    loss, accuracy, speed = record["train.loss"], record["train.accuracy"], record[f"{unit}_per_second"]
-    bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}, {speed:.0f} {unit}/s")
+    accuracy = f", accuracy {record['train.accuracy']:.1%}" if session.task.counts_hits else ""
+    speed = record[f"{unit}_per_second"]
+    bar.set_postfix_str(f"loss {record['train.loss']:.3f}{accuracy}, {speed:.0f} {unit}/s")
 
 
 def _evaluate(session: Session, progress: Progress) -> dict[str, float]:

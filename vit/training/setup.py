@@ -12,12 +12,13 @@ from accelerate.utils import DistributedType, is_tensorboard_available
 from torch import nn
 from torch.optim import Optimizer
 
-from vit.config import ClassificationRun, RunConfig, TranslationRun, check
+from vit.config import ClassificationRun, RegressionRun, RunConfig, TranslationRun, check
 from vit.engine import has_fast_bf16, make_accelerator
 from vit.models import VisionTransformer
 from vit.training.averaging import WeightAverage
 from vit.training.optim import build_optimizers
 from vit.training.tasks.classification import Classification
+from vit.training.tasks.kernel_regression import KernelRegression
 from vit.training.tasks.task import Task
 from vit.training.tasks.translation import Translation
 
@@ -86,6 +87,8 @@ def _open_task(config: RunConfig, accelerator: Accelerator) -> Task:
             return Classification(config, accelerator)
         case TranslationRun():
             return Translation(config, accelerator)
+        case RegressionRun():
+            return KernelRegression(config, accelerator)
     raise AssertionError(f"no task for {type(config).__name__}")
 
 

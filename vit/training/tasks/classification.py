@@ -36,6 +36,7 @@ class Classification:
     """The `Task` of a `ClassificationRun`. ValueError for any setting that cannot be honoured."""
 
     unit = "images"
+    counts_hits = True
     goal = Goal("top1")
 
     def __init__(self, config: ClassificationRun, accelerator: Accelerator) -> None:

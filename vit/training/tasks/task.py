@@ -47,6 +47,10 @@ class Task(Protocol):
     @property
     def goal(self) -> Goal: ...
     @property
+    def counts_hits(self) -> bool:
+        """Whether an answer is right or wrong, so that a training accuracy is logged."""
+
+    @property
     def model(self) -> Model:
         """Before it is prepared for several processes."""
 
@@ -64,7 +68,9 @@ class Task(Protocol):
         """What the user should be told when a run begins."""
 
     def losses(self, model: nn.Module, batch: Any, epoch: int) -> tuple[Tensor, Tensor]:
-        """Losses and hits, both (b,), of a batch on the device; their sums are divided by `Step.normalizer`."""
+        """Losses and hits, both (b,), of a batch on the device; their sums are divided by `Step.normalizer`. Hits are 0
+        where none are counted.
+        """
 
     def names(self, indices: list[int]) -> list[str]:
         """What the training samples are called, for a complaint about them."""

@@ -36,6 +36,7 @@ class Translation:
     """The `Task` of a `TranslationRun`. ValueError for any setting that cannot be honoured."""
 
     unit = "sentences"
+    counts_hits = True
     goal = Goal("bleu")
 
     def __init__(self, config: TranslationRun, accelerator: Accelerator) -> None:
