@@ -37,20 +37,21 @@ def triton(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tenso
     return _attend(query, key, value, request.mask, request.bias, state, float(factor), request.dropout)[0]
 
 
-def refuse_device(device: torch.device) -> None:
+def refuse_device(device: torch.device, instead: str = "sdpa") -> None:
+    """`Refused` without triton and, but in its interpreter, off a CUDA device that is new enough; `instead` can."""
     if importlib.util.find_spec("triton") is None:
-        raise Refused("triton", "the package triton is not installed, use 'sdpa'")
+        raise Refused("triton", f"the package triton is not installed, use {instead!r}")
     from vit.attention.backends.triton_blocks import INTERPRETED
 
     if INTERPRETED.value:
         return
     if device.type != "cuda":
         reason = f"it runs on CUDA devices and these tensors are on {device.type!r}"
-        raise Refused("triton", f"{reason}, use 'sdpa', or set TRITON_INTERPRET=1 before starting, to debug")
+        raise Refused("triton", f"{reason}, use {instead!r}, or set TRITON_INTERPRET=1 before starting, to debug")
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST:
         reason = f"it needs compute capability {OLDEST} and the device has {capability}"
-        raise Refused("triton", f"{reason}, use 'sdpa'")
+        raise Refused("triton", f"{reason}, use {instead!r}")
 
 
 def _refuse_vectors(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -1,0 +1,358 @@
+"""Statistics of the attention weights against hand-worked values and the map of all weights in float64."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from vit.attention import masks
+from vit.attention.attend import attention_weights
+from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel
+from vit.attention.statistics import AttentionStatistics, attention_statistics
+
+B, H, G, N, M, D = 2, 6, 3, 19, 23, 11
+
+
+def grid(height, width, patch=1.0):
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.stack((rows, columns), dim=-1).reshape(-1, 2) * patch
+
+
+def with_prefix(places, count):
+    return torch.cat((torch.full((count, places.shape[1]), torch.nan), places.float()))
+
+
+def materialised(query, key, distances=None, key_groups=None, cross=False, **attention):
+    """The same from the map of all weights, in float64; `distances` has NaN where there is none."""
+    weights = attention_weights(query.double(), key.double(), **attention)
+    n, m = weights.shape[-2:]
+    placed = None if distances is None else ~distances.isnan()
+    return AttentionStatistics(
+        entropy=torch.special.entr(weights).sum(dim=-1),
+        mass={name: weights[..., group].sum(dim=-1) for name, group in (key_groups or {}).items()},
+        self_mass=None if cross else weights.diagonal(m - n, dim1=-2, dim2=-1),
+        distance=None if distances is None else (weights * distances.double().nan_to_num()).sum(dim=-1),
+        placed_mass=None if placed is None else (weights * placed).sum(dim=-1),
+    )
+
+
+def assert_same(ours, theirs, tolerance=2e-6):
+    """Relative to what the numbers go up to, for all of them are sums over keys."""
+    assert list(ours.mass) == list(theirs.mass)
+    fields = ("entropy", "self_mass", "distance", "placed_mass")
+    pairs = [(getattr(ours, name), getattr(theirs, name)) for name in fields]
+    for mine, other in pairs + [(ours.mass[name], theirs.mass[name]) for name in ours.mass]:
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert not mine.isnan().any()
+            atol = tolerance * max(1.0, float(other.abs().max()) if other.numel() else 0.0)
+            torch.testing.assert_close(mine.double(), other, atol=atol, rtol=0)
+
+
+@dataclass
+class Case:
+    """Self-attention of the last n of m tokens, or cross-attention; two tokens have no place."""
+
+    n: int = N
+    m: int = M
+    groups: int = G
+    dtype: torch.dtype = torch.float32
+    width: int = D
+    cross: bool = False
+    table: bool = False
+    mask: str = "none"
+    bias: bool = False
+
+    def arguments(self, seed=0):
+        torch.manual_seed(seed)
+        n, m = self.n, self.m
+        query, key = torch.randn(B, H, n, self.width) * 2, torch.randn(B, self.groups, m, self.width)
+        bias = torch.randn(H, n, m) if self.bias else None
+        attention = {"mask": some_mask(self.mask, n, m), "bias": bias}
+        groups = {"first": torch.arange(m) < 1, "thirds": torch.arange(m) % 3 == 1, "none": torch.zeros(m) > 0}
+        keys = with_prefix(torch.rand(m - 2, 3) * 9, 2)
+        queries = torch.rand(n, 3) * 9 if self.cross else keys[m - n :]
+        table = (queries[:, None].double() - keys).square().sum(-1).sqrt()
+        space = {"coordinates": keys, "query_coordinates": queries} if self.cross else {"coordinates": keys}
+        space = {"distances": table} if self.table else space
+        shared = {"key_groups": groups, "cross": self.cross, **attention}
+        return (query.to(self.dtype), key.to(self.dtype)), {**shared, **space}, {**shared, "distances": table}
+
+    def check(self, device="cpu", tolerance=2e-6, **options):
+        vectors, ours, theirs = self.arguments()
+        moved = [{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in a.items()} for a in (ours, theirs)]
+        for arguments in moved:
+            arguments["key_groups"] = {name: group.to(device) for name, group in arguments["key_groups"].items()}
+        vectors = [vector.to(device) for vector in vectors]
+        assert_same(
+            attention_statistics(*vectors, **moved[0], **options), materialised(*vectors, **moved[1]), tolerance
+        )
+
+
+def some_mask(kind, n, m):
+    if kind == "none":
+        return None
+    segments = torch.arange(m).expand(B, m) // 5
+    dead = torch.rand(B, 1, n, m) > 0.6
+    dead[0, 0, n // 2], dead[1, 0, 0] = False, False
+    return {
+        "padding": masks.padding(torch.tensor([m - 4, 0]), m),
+        "padding of rows": masks.padding(torch.randint(0, m, (B, n)), m),
+        "causal": masks.causal(n, m),
+        "window": masks.window(n, 2, m),
+        "segments": masks.segments(torch.arange(n).expand(B, n) // 5, segments) & masks.causal(n, m),
+        "dead rows": dead,
+        "one a query": torch.rand(B, H, n, 1) > 0.5,
+        "nothing": torch.tensor(False),
+    }[kind]
+
+
+MASKS = ["none", "padding", "padding of rows", "causal", "window", "segments", "dead rows", "one a query", "nothing"]
+
+
+# ------------------------------------------------------------------ by hand
+
+
+@pytest.mark.parametrize("side", [14, 3])
+def test_uniform_attention_on_a_grid(side):
+    """`shared/reference/RESULTS.md` has 116.4922 and 117.0896 for 14×14 patches of 16 pixels; ln 196 nats."""
+    places = grid(side, side, patch=16)
+    count = len(places)
+    zeros = torch.zeros(1, 1, count, 8)
+    found = attention_statistics(zeros, zeros, coordinates=places, key_groups={"row": torch.arange(count) < side})
+    torch.testing.assert_close(found.entropy, torch.full((1, 1, count), math.log(count)))
+    torch.testing.assert_close(found.self_mass, torch.full((1, 1, count), 1 / count))
+    torch.testing.assert_close(found.mass["row"], torch.full((1, 1, count), side / count))
+    if side == 14:
+        assert round(found.distance.double().mean().item(), 4) == 116.4922
+        assert round(found.renormalised_distance(without_self=True).double().mean().item(), 4) == 117.0896
+    else:  # the middle one of nine patches has four neighbours beside it and four across
+        assert found.distance[0, 0, 4].item() == pytest.approx(16 * 4 * (1 + math.sqrt(2)) / 9)
+
+
+def test_a_class_token_has_no_place():
+    places = grid(14, 14, patch=16)
+    zeros = torch.zeros(1, 1, 197, 8)
+    cls = torch.arange(197) < 1
+    found = attention_statistics(zeros, zeros, coordinates=with_prefix(places, 1), key_groups={"cls": cls})
+    patches = found.distance[..., 1:].double().mean().item()
+    assert patches == pytest.approx(116.4922 * 196 / 197, abs=1e-4)
+    assert found.renormalised_distance()[..., 1:].double().mean().item() == pytest.approx(116.4922, abs=1e-4)
+    without_self = found.renormalised_distance(without_self=True)[..., 1:]
+    assert without_self.double().mean().item() == pytest.approx(117.0896, abs=1e-4)
+    assert found.distance[..., 0].item() == found.placed_mass[..., 0].item() == 0.0
+    assert found.renormalised_distance()[..., 0].item() == 0.0
+    total = (found.mass["cls"] + found.placed_mass)[..., 1:]
+    torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_two_keys_by_hand():
+    """Scores 0 and ln 3 are weights of ¼ and ¾."""
+    query, key = torch.ones(1, 1, 2, 1), torch.tensor([0.0, math.log(3)]).reshape(1, 1, 2, 1)
+    found = attention_statistics(query, key, coordinates=torch.tensor([[0.0], [8.0]]))
+    torch.testing.assert_close(found.self_mass[0, 0], torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(found.distance[0, 0], torch.tensor([6.0, 2.0]))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    torch.testing.assert_close(found.entropy[0, 0], torch.tensor([entropy, entropy]))
+    torch.testing.assert_close(found.renormalised_distance(without_self=True)[0, 0], torch.tensor([8.0, 8.0]))
+
+
+def test_attention_to_oneself_alone_has_no_entropy():
+    query = torch.eye(7)[None, None] * 1000
+    found = attention_statistics(query, query, coordinates=grid(1, 7))
+    assert found.entropy.tolist() == found.distance.tolist() == torch.zeros(1, 1, 7).tolist()
+    assert found.self_mass.tolist() == torch.ones(1, 1, 7).tolist()
+
+
+# ------------------------------------------------------------------ against the map
+
+
+@pytest.mark.parametrize("groups", [H, G, 1])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_biases_and_grouped_queries(mask, bias, groups):
+    Case(mask=mask, bias=bias, groups=groups).check()
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 1000])
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("table", [False, True])
+def test_any_block_cross_attention_and_tables(table, cross, block_size):
+    n = 29 if cross else N
+    Case(n=n, cross=cross, table=table, mask="one a query").check(block_size=block_size)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_summed_in_float32(dtype):
+    case = Case(dtype=dtype, mask="dead rows", bias=True)
+    case.check()
+    vectors, arguments, _ = case.arguments()
+    assert attention_statistics(*vectors, **arguments).entropy.dtype == torch.float32
+
+
+def test_float64_stays():
+    Case(dtype=torch.float64, mask="dead rows", bias=True).check(tolerance=1e-13)
+
+
+@pytest.mark.parametrize("score", [Cosine(), Constant(), GaussianKernel(torch.rand(M))], ids=lambda s: type(s).__name__)
+def test_scores_without_weights(score):
+    vectors, ours, theirs = Case(mask="dead rows").arguments()
+    assert_same(
+        attention_statistics(*vectors, **ours, score=score), materialised(*vectors, **theirs, score=score), 5e-6
+    )
+
+
+@pytest.mark.parametrize("key_width", [D, 7])
+def test_additive_score(key_width):
+    (query, key), ours, theirs = Case(mask="dead rows").arguments()
+    score, exact = (Additive(D, key_width, 5).requires_grad_(False) for _ in range(2))
+    exact.double().load_state_dict(score.state_dict())
+    key = key[..., :key_width]
+    expected = materialised(query, key, **theirs, score=exact)
+    assert_same(attention_statistics(query, key, **ours, score=score), expected, 5e-6)
+    assert_same(attention_statistics(query, key, **ours, score=score, block_size=2), expected, 5e-6)
+
+
+def test_many_tiles_of_one_sample_and_of_many_heads():
+    """More scores than a tile has, so that rows and heads are cut where no size divides another."""
+    torch.manual_seed(0)
+    for shape in ((1, 5, 601, 13), (2, 211, 53, 3)):
+        query, key, places = torch.randn(shape), torch.randn(shape), torch.rand(shape[2], 2)
+        table = (places[:, None].double() - places).square().sum(-1).sqrt()
+        ours = attention_statistics(query, key, coordinates=places)
+        assert_same(ours, materialised(query, key, distances=table), 5e-6)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 3), (0, 0)])
+def test_nothing_to_attend(n, m):
+    found = attention_statistics(torch.zeros(1, 2, n, 3), torch.zeros(1, 2, m, 3), coordinates=torch.zeros(m, 2))
+    assert found.entropy.shape == found.distance.shape == (1, 2, n)
+    found = attention_statistics(torch.zeros(1, 2, 3, 3), torch.zeros(1, 2, 0, 3), cross=True)
+    assert found.entropy.tolist() == torch.zeros(1, 2, 3).tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**16), st.integers(1, 50))
+def test_bounds_hold_and_keys_may_be_permuted(h, n, m, seed, block_size):
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(1, h, n, 5, generator=generator) * 3
+    key, places = torch.randn(1, h, m, 5, generator=generator), torch.rand(m, 2, generator=generator)
+    mask = torch.rand(n, m, generator=generator) > 0.3
+    order = torch.randperm(m, generator=generator)
+    of_queries = torch.rand(n, 2, generator=generator)
+    found, shuffled = (
+        attention_statistics(
+            query,
+            key[:, :, ordered],
+            coordinates=places[ordered],
+            query_coordinates=of_queries,
+            cross=True,
+            mask=mask[:, ordered],
+            block_size=size,
+        )
+        for ordered, size in ((torch.arange(m), block_size), (order, None))
+    )
+    allowed = mask.sum(dim=-1)
+    assert (found.entropy >= 0).all()
+    assert (found.entropy <= allowed.clamp(min=1).log() + 1e-5).all()
+    assert (found.distance <= math.sqrt(2) + 1e-5).all()
+    torch.testing.assert_close(found.placed_mass, (allowed > 0).float().expand(1, h, n))
+    torch.testing.assert_close(found.entropy, shuffled.entropy, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.distance, shuffled.distance, atol=1e-5, rtol=0)
+
+
+# ------------------------------------------------------------------ what holds besides
+
+
+def test_answers_are_detached_and_autocast_changes_nothing():
+    (query, key), arguments, _ = Case().arguments()
+    query.requires_grad_()
+    expected = attention_statistics(query, key, **arguments)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention_statistics(query, key, **arguments)
+    assert not found.entropy.requires_grad
+    assert not found.distance.requires_grad
+    assert torch.equal(found.distance, expected.distance)
+
+
+def test_one_knob_moves_what_it_should():
+    (query, key), arguments, _ = Case().arguments()
+    plain = attention_statistics(query, key, **arguments)
+    assert attention_statistics(query, key).distance is None
+    assert attention_statistics(query, key).mass == {}
+    assert not torch.equal(attention_statistics(query, key, **{**arguments, "scale": 0.1}).entropy, plain.entropy)
+    far = {**arguments, "coordinates": arguments["coordinates"] * 2}
+    torch.testing.assert_close(attention_statistics(query, key, **far).distance, plain.distance * 2)
+
+
+class Largest(TorchDispatchMode):
+    """Numbers in the largest tensor that torch makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        tensors = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
+        self.numbers = max([self.numbers, *(tensor.numel() for tensor in tensors)])
+        return out
+
+
+def test_memory_is_linear_in_tokens():
+    sizes = []
+    for count in (401, 802):
+        vectors, places = torch.randn(2, 1, 2, count, 4), torch.rand(count, 2)
+        with Largest() as largest:
+            attention_statistics(*vectors, coordinates=places, mask=torch.ones(count) > 0, block_size=3)
+        sizes.append(largest.numbers)
+    assert sizes[1] == 2 * sizes[0]
+
+
+VECTORS = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 4, 2)
+PLACES = torch.zeros(4, 2)
+INFINITE = torch.full((4, 2), torch.inf)
+MIXED = torch.tensor([[torch.nan, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"coordinates": PLACES[:3]}, r"coordinates: \(3, 2\) is not valid"),
+        ({"coordinates": INFINITE}, "coordinates: inf is not valid"),
+        ({"coordinates": PLACES, "distances": MIXED}, "coordinates or distances, not both"),
+        ({"distances": PLACES}, r"distances: \(4, 2\) is not valid: it must be \(queries, keys\), \(3, 4\)"),
+        ({"distances": MIXED}, "whole row or column"),
+        ({"distances": MIXED.nan_to_num(torch.inf) / 0}, "a distance is finite"),
+        ({"query_coordinates": PLACES[:3]}, "query_coordinates"),
+        ({"coordinates": PLACES, "query_coordinates": PLACES[:3]}, "effect only with"),
+        ({"coordinates": PLACES, "cross": True}, "query_coordinates: None"),
+        ({"coordinates": PLACES, "cross": True, "query_coordinates": PLACES}, "with 3 tokens"),
+        ({"coordinates": PLACES, "cross": True, "query_coordinates": PLACES[:3, :1]}, "as many columns"),
+        ({"key_groups": {"cls": torch.ones(4)}}, r"key_groups.cls: .* must be boolean"),
+        ({"key_groups": {"cls": torch.ones(3, dtype=torch.bool)}}, "one for each of 4 keys"),
+        ({"block_size": 0}, "block_size: 0 is not valid"),
+        ({"backend": "tritn"}, "did you mean 'triton'"),
+        ({"mask": torch.ones(4)}, "mask: torch.float32 is not valid"),
+        ({"bias": torch.ones(2, 4)}, r"bias: shape \(2, 4\) is not valid"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        attention_statistics(*VECTORS, **arguments)
+
+
+def test_more_queries_than_keys_are_no_self_attention():
+    query, key = VECTORS[1], VECTORS[0]
+    with pytest.raises(ValueError, match="4 queries are not among 3 keys"):
+        attention_statistics(query, key)
+    found = attention_statistics(query, key, cross=True)
+    assert found.self_mass is None
+    with pytest.raises(ValueError, match="coordinates: None"):
+        found.renormalised_distance()
+    found = attention_statistics(query, key, cross=True, distances=torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="without_self"):
+        found.renormalised_distance(without_self=True)

@@ -1,0 +1,181 @@
+"""The Triton program of the statistics: one pass over the keys, and the map of all weights is nowhere.
+
+An online softmax that carries, beside the sum of the weights, the sums of weight times what is asked for; all are
+shrunk together when a higher score comes (Milakov and Gimelshein 2018). Scores are in base 2, all sums in float32.
+Letters: see `attend.py`; `s` sets of keys. It does not know what is refused. Importing it imports triton.
+"""
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from vit.attention.backends.triton_blocks import (
+    Sizes,
+    Strided,
+    Terms,
+    Tiles,
+    allowed_pairs,
+    dot,
+    load,
+    place,
+    scores_of,
+    strided,
+)
+from vit.attention.statistics.question import Answers, Question
+from vit.attention.statistics.space import Space
+
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+class Distances(NamedTuple):
+    """A table, n m, or the places of queries and keys, n k and m k of float32, one after the other in memory."""
+
+    table: Strided | None
+    query_places: Tensor | None
+    key_places: Tensor | None
+
+
+class Asked(NamedTuple):
+    """Sets of keys, s m of float32; distances and the key that the first query is, where asked for."""
+
+    sets: Tensor
+    distances: Distances | None
+    first_own: int | None
+
+
+class Filled(NamedTuple):
+    """Where the answers go, of float32: b h n s, and b h n each; what is not asked for stays zero."""
+
+    masses: Tensor
+    entropy: Tensor
+    own: Tensor
+    distance: Tensor
+
+
+@triton.jit
+def _distances(distances, queries, keys, sizes, DIMENSIONS: tl.constexpr):
+    """Of a block of pairs; 0 where one of the two has no place, which is NaN."""
+    if distances.table is not None:
+        numbers = load(distances.table, 0, 0, queries, keys, sizes.queries, sizes.keys).to(tl.float32)
+    else:
+        squares = tl.zeros_like((queries + keys).to(tl.float32))
+        for axis in tl.static_range(DIMENSIONS):
+            starts = distances.query_places + axis, distances.key_places + axis
+            of_queries = tl.load(starts[0] + queries * DIMENSIONS, mask=queries < sizes.queries, other=0.0)
+            of_keys = tl.load(starts[1] + keys * DIMENSIONS, mask=keys < sizes.keys, other=0.0)
+            squares += (of_queries - of_keys) * (of_queries - of_keys)
+        numbers = tl.sqrt(squares)
+    return tl.where(numbers == numbers, numbers, 0.0)
+
+
+@triton.jit
+def _statistics(
+    query, key, terms, sizes, asked, filled,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
+    SETS: tl.constexpr, SETS_PADDED: tl.constexpr, DIMENSIONS: tl.constexpr,
+):  # fmt: skip
+    block, head, batch = place(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
+    group = head // (sizes.heads // sizes.groups)
+    widths, of_set = tl.arange(0, WIDTH)[None, :], tl.arange(0, SETS_PADDED)[None, :]
+    rows = block * QUERIES + tl.arange(0, QUERIES)
+    queries, inside = rows[:, None], rows < sizes.queries
+    q = load(query, batch, head, queries, widths, sizes.queries, sizes.width)
+    highest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    surprise = tl.zeros((QUERIES,), tl.float32)
+    own = tl.zeros((QUERIES,), tl.float32)
+    distance = tl.zeros((QUERIES,), tl.float32)
+    masses = tl.zeros((QUERIES, SETS_PADDED), tl.float32)
+    for start in range(0, sizes.keys, KEYS):
+        columns = start + tl.arange(0, KEYS)
+        keys = columns[None, :]
+        allowed = allowed_pairs(terms.mask, batch, head, queries, keys, sizes)
+        if terms.mask is None or tl.max(allowed.to(tl.int32).ravel(), axis=0) > 0:
+            k = load(key, batch, group, columns[:, None], widths, sizes.keys, sizes.width)
+            scores = scores_of(dot(q, tl.trans(k)), allowed, terms, batch, head, queries, keys, sizes)
+            above = tl.maximum(highest, tl.max(scores, axis=1))
+            # a query that was allowed nothing yet has no highest score: anything finite keeps NaN away
+            level = tl.where(above == float("-inf"), 0.0, above)
+            risen = tl.where(highest == float("-inf"), 0.0, highest - level)
+            shrink = tl.exp2(highest - level)
+            below = tl.where(allowed, scores - level[:, None], 0.0)
+            weights = tl.where(allowed, tl.exp2(below), 0.0)
+            surprise = (surprise + risen * total) * shrink + tl.sum(weights * below, axis=1)
+            total = total * shrink + tl.sum(weights, axis=1)
+            if asked.first_own is not None:
+                own = own * shrink + tl.sum(tl.where(keys == queries + asked.first_own, weights, 0.0), axis=1)
+            if asked.distances is not None:
+                numbers = _distances(asked.distances, queries, keys, sizes, DIMENSIONS)
+                distance = distance * shrink + tl.sum(weights * numbers, axis=1)
+            masses *= shrink[:, None]
+            for index in tl.static_range(SETS):
+                member = tl.load(asked.sets + index * sizes.keys + columns, mask=columns < sizes.keys, other=0.0)
+                part = tl.sum(weights * member[None, :], axis=1)
+                masses += tl.where(of_set == index, part[:, None], 0.0)
+            highest = above
+    whole = tl.where(total == 0.0, 1.0, total)
+    entropy = tl.maximum(tl.log2(whole) - surprise / whole, 0.0) * LN_2  # rounding alone takes it below 0
+    of_row = (batch * sizes.heads + head) * sizes.queries + rows
+    tl.store(filled.entropy + of_row, entropy, mask=inside)
+    if asked.first_own is not None:
+        tl.store(filled.own + of_row, own / whole, mask=inside)
+    if asked.distances is not None:
+        tl.store(filled.distance + of_row, distance / whole, mask=inside)
+    to = filled.masses + of_row[:, None] * SETS + of_set
+    tl.store(to, masses / whole[:, None], mask=inside[:, None] & (of_set < SETS))
+
+
+def _tiles(width: int, itemsize: int) -> Tiles:
+    """Blocks whose sums ptxas keeps in registers for compute capability 9.0, but for mask and bias together."""
+    if itemsize == 4:
+        return Tiles(32, 32, 8, 1) if width <= 128 else Tiles(16, 32, 8, 1)
+    return Tiles(64, 64, 8, 2) if width <= 64 else Tiles(64, 32, 8, 2)
+
+
+def answer(query: Tensor, key: Tensor, factor: float, question: Question) -> Answers:
+    """The answers for inner products of these vectors times `factor`."""
+    request, space, num_sets = question.request, question.space, len(question.sets)
+    masses = query.new_zeros(*query.shape[:3], num_sets, dtype=torch.float32)
+    entropy, own, distance = query.new_zeros(3, *query.shape[:3], dtype=torch.float32)
+    (b, h, n, d), (g, m) = query.shape, key.shape[1:3]
+    mask, bias = (None if t is None else strided(t.expand(b, h, n, m)) for t in (request.mask, request.bias))
+    width = max(16, triton.next_power_of_2(d))
+    queries, keys, warps, stages = _tiles(width, query.element_size())
+    if query.numel() > 0:
+        _statistics[(b * h * triton.cdiv(n, queries),)](
+            strided(query),
+            strided(key),
+            Terms(factor, mask, bias, None, 0.0),
+            Sizes(h, g, n, m, d, d),
+            Asked(question.sets.float(), _in_memory(space), question.first_own),
+            Filled(masses, entropy, own, distance),
+            QUERIES=queries,
+            KEYS=keys,
+            WIDTH=width,
+            SETS=num_sets,
+            SETS_PADDED=triton.next_power_of_2(max(1, num_sets)),
+            DIMENSIONS=0 if space is None or space.places is None else space.places[0].shape[1],
+            num_warps=warps,
+            num_stages=stages,
+        )
+    return Answers(
+        entropy=entropy,
+        masses=masses,
+        own=None if question.first_own is None else own,
+        distance=None if space is None else distance,
+    )
+
+
+def _in_memory(space: Space | None) -> Distances | None:
+    if space is None:
+        return None
+    if space.table is not None:
+        return Distances(strided(space.table.expand(1, 1, -1, -1)), None, None)
+    assert space.places is not None
+    return Distances(None, *(places.float().contiguous() for places in space.places))

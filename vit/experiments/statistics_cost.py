@@ -1,0 +1,147 @@
+"""What the attention statistics cost: streamed against the map of all weights, time and memory, in turns in one run.
+
+The usual way makes the map, multiplies it with a table of distances and sums it. The meter for memory is torch's own
+profiler, which sees every allocation of torch on the device: the highest sum of what is alive at once, the vectors
+themselves not counted. It is exact where the process's resident memory is too coarse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.attention.attend import attention_weights
+from vit.attention.statistics import AttentionStatistics, attention_statistics
+from vit.config import check
+
+WIDTH = 64
+"""Of a head, as in ViT."""
+
+
+def bench_statistics(
+    tokens: Sequence[int] = (196, 1024, 4096),
+    *,
+    num_heads: int = 12,
+    batch_size: int = 1,
+    turns: int = 5,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    backend: str = "auto",
+) -> dict[str, Any]:
+    """Milliseconds and bytes of both ways for every number of tokens, and the median of the turns' ratios.
+
+    The tokens are those of a square grid. ValueError for numbers that are no square.
+    """
+    check(turns >= 1, "--turns", turns, "it must be at least 1")
+    rows = [
+        _compare(count, (batch_size, num_heads), turns=turns, dtype=dtype, device=torch.device(device), backend=backend)
+        for count in tokens
+    ]
+    return {
+        "device": device,
+        "dtype": str(dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "batch_size": batch_size,
+        "num_heads": num_heads,
+        "width": WIDTH,
+        "tokens": rows,
+        "conventions": "medians over turns; bytes: peak of what torch allocates besides the vectors (torch.profiler)",
+    }
+
+
+def _compare(
+    count: int, leading: tuple[int, int], *, turns: int, dtype: torch.dtype, device: torch.device, backend: str
+) -> dict[str, Any]:
+    places, groups = _tokens(count, device)
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(*leading, count, WIDTH, generator=generator).to(device, dtype) for _ in range(2))
+    streamed = partial(attention_statistics, query, key, coordinates=places, key_groups=groups, backend=backend)
+    ways: dict[str, Callable[[], AttentionStatistics]] = {
+        "streamed": streamed,
+        "map": partial(map_statistics, query, key, places, groups),
+    }
+    difference = _largest_difference(*(way() for way in ways.values()))
+    peaks = {name: peak_memory(way, device) for name, way in ways.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(turns):
+        for name, way in ways.items():
+            seconds[name].append(_time(way, device))
+    ratios = [usual / ours for ours, usual in zip(seconds["streamed"], seconds["map"], strict=True)]
+    return {
+        "tokens": count,
+        "milliseconds": {name: round(1000 * statistics.median(values), 2) for name, values in seconds.items()},
+        "times_as_fast": round(statistics.median(ratios), 2),
+        "turns": [round(ratio, 2) for ratio in ratios],
+        "bytes": peaks,
+        "times_less_memory": round(peaks["map"] / peaks["streamed"], 1),
+        "largest_relative_difference": difference,
+    }
+
+
+def map_statistics(query: Tensor, key: Tensor, places: Tensor, groups: dict[str, Tensor]) -> AttentionStatistics:
+    """The same from the map of all weights: b h n m in memory, more than once."""
+    placed = ~places.isnan().any(dim=1)
+    distances = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").nan_to_num(nan=0.0)
+    with torch.no_grad():
+        weights = attention_weights(query, key)
+        return AttentionStatistics(
+            distance=(weights * distances).sum(dim=-1),
+            placed_mass=weights[..., placed].sum(dim=-1) * placed,
+            entropy=torch.special.entr(weights).sum(dim=-1),
+            mass={name: weights[..., group].sum(dim=-1) for name, group in groups.items()},
+            self_mass=weights.diagonal(dim1=-2, dim2=-1).clone(),
+        )
+
+
+def peak_memory(work: Callable[[], object], device: torch.device) -> int:
+    """Bytes that torch holds at once for `work`, its results included."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler's own log
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profile.export_chrome_trace(str(file))
+        events = [event for event in json.loads(file.read_text())["traceEvents"] if event["name"] == "[memory]"]
+    alive = highest = 0
+    for event in sorted(events, key=lambda event: event["ts"]):
+        alive += event["args"]["Bytes"]
+        highest = max(highest, alive)
+    return highest
+
+
+def _tokens(count: int, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    side = round(count**0.5)
+    check(side * side == count, "--tokens", count, f"it must be a square, such as {side * side}")
+    places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).float()
+    return places.to(device), {"first": torch.arange(count, device=device) < 1}
+
+
+def _largest_difference(ours: AttentionStatistics, usual: AttentionStatistics) -> float:
+    """Of entropy and distance, relative to the largest: both ways answer the same question."""
+    assert ours.distance is not None
+    assert usual.distance is not None
+    pairs = ((ours.entropy, usual.entropy), (ours.distance, usual.distance))
+    return max(float((mine - other).abs().max() / other.abs().max()) for mine, other in pairs)
+
+
+def _time(work: Callable[[], object], device: torch.device) -> float:
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
