@@ -105,3 +105,23 @@ def test_beta_is_beta(alpha: float) -> None:
     assert abs(numbers.var() - 1 / (4 * (2 * alpha + 1))) < 0.01
     levels = np.linspace(0.1, 0.9, 9)
     np.testing.assert_allclose(np.quantile(numbers, levels), stats.beta(alpha, alpha).ppf(levels), atol=0.02)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
+def test_keep_leaves_out_its_rate(rate: float) -> None:
+    kept = streams(200).keep(rate, 101, 5)
+    assert kept.shape == (200, 101, 5)
+    share = 1 - kept.double().mean().item()
+    assert abs(share - rate) < 5 * (rate * (1 - rate) / kept.numel()) ** 0.5 + 2**-16
+    lanes = kept[:, :, 0].double().mean(dim=1)
+    assert rate == 0 or lanes.std() > 0, "samples differ"
+
+
+def test_keeps_four_draws_of_a_hash_are_independent() -> None:
+    kept = streams(1).keep(0.5, 4 * MANY)[0].view(-1, 4).double()
+    correlation = torch.corrcoef(kept.T) - torch.eye(4)
+    assert correlation.abs().max() < 5 / MANY**0.5
+
+
+def test_more_are_kept_or_left_out_as_the_fewer() -> None:
+    assert torch.equal(streams(3).keep(0.3, 9)[:, :6], streams(3).keep(0.3, 6))

@@ -74,6 +74,14 @@ class SampleRandom:
         bits = _scramble((self.state[:, None] * _GOLDEN_INVERSE + counter) * _GOLDEN)  # b count
         return (_shift_right(bits, 40).to(torch.float32) * 2.0**-24).reshape(-1, *shape)
 
+    def keep(self, rate: float, *shape: int) -> Tensor:
+        """(b, *shape) booleans, False with probability `rate` to the nearest 65,536th. Four are drawn from a hash."""
+        count = math.prod(shape)
+        counter = torch.arange(-(-count // 4), device=self.state.device, dtype=torch.int64)
+        bits = _scramble((self.state[:, None] * _GOLDEN_INVERSE + counter) * _GOLDEN)  # b count/4
+        draws = bits.view(torch.int16)[:, :count]  # from -32768
+        return (draws >= round(rate * 65536) - 32768).reshape(-1, *shape)
+
     def integers(self, high: int, *shape: int) -> Tensor:
         """(b, *shape) int64 in [0, high)."""
         return (self.uniform(*shape) * high).to(torch.int64).clamp_(max=high - 1)

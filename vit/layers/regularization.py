@@ -34,8 +34,8 @@ class Dropout(nn.Module):
             return x
         if rng is None:
             return nn.functional.dropout(x, self.rate)
-        keep = _uniform(x, tuple(x.shape[1:]), self.stream, rng) >= self.rate
-        return x * keep / (1 - self.rate)
+        keep = rng.fork(self.stream).keep(self.rate, *x.shape[1:])
+        return x * (keep * keep.new_tensor(1 / (1 - self.rate), dtype=x.dtype))
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, stream={self.stream}"

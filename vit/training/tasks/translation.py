@@ -74,12 +74,12 @@ class Translation:
         logits = model(batch.source, batch.source_lengths, batch.target[:, :-1], rng=rng)  # b m-1 k
         wanted = batch.target[:, 1:]
         losses = F.cross_entropy(
-            logits.float().transpose(1, 2),
-            wanted,
+            logits.float().flatten(0, 1),
+            wanted.flatten(),
             ignore_index=PAD,
             label_smoothing=self.config.train.label_smoothing,
             reduction="none",
-        )  # b m-1, 0 behind a sentence's end
+        ).view_as(wanted)  # b m-1, 0 behind a sentence's end
         hits = (logits.detach().argmax(dim=-1) == wanted) & (wanted != PAD)
         return losses.sum(dim=1), hits.sum(dim=1).float()
 
