@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
