@@ -1,9 +1,11 @@
-"""Every notebook runs from top to bottom, on a tiny set, in a folder of its own."""
+"""Every notebook runs from top to bottom; what trains does so on a tiny set, in a folder of its own."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -26,16 +28,45 @@ def write_images(root: Path, num_images: int = 12) -> None:
                 Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
 
 
+def outputs_of(name: str) -> list[Any]:
+    """What the cells of a notebook say and draw, after running it in its own folder."""
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": NOTEBOOKS}}).execute()
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def num_pictures(outputs: list[Any]) -> int:
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.slow
+def test_attention_from_the_ground_up_says_the_numbers_of_the_systems_page() -> None:
+    start = time.perf_counter()
+    outputs = outputs_of("01_attention_from_the_ground_up.ipynb")
+    assert time.perf_counter() - start < 60
+    assert num_pictures(outputs) == 11
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    said = "".join(output.get("text", "") for output in outputs)
+    for expected in (
+        "[0.8275, 0.1725, 0.0000, 0.0000]",
+        "[0.2377, 0.0392, 0.7232, 0.0000]",
+        "tensor([0.8808, 0.1192])",
+        "[0.2912, 0.0106, 0.0982, 0.0625, 0.4917, 0.0458]",
+        "has 28 numbers",
+        "output: tensor([0.0000, 0.0000, 0.0000, ",
+        "with two 0.00",
+    ):
+        assert expected in said
+
+
 @pytest.mark.slow
 def test_train_on_your_images_runs_and_leaves_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_images(tmp_path / "images")
     monkeypatch.setenv("VIT_IMAGES", str(tmp_path / "images"))
     monkeypatch.setenv("VIT_EPOCHS", "2")
     monkeypatch.setenv("VIT_RUN", str(tmp_path / "run"))
-    notebook = nbformat.read(NOTEBOOKS / "02_train_on_your_images.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": NOTEBOOKS}}).execute()
+    outputs = outputs_of("02_train_on_your_images.ipynb")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["test.n_seen"] == 24
     assert summary["dataset"] == "imagefolder"
-    pictures = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert sum("image/png" in output.get("data", {}) for output in pictures) >= 3
+    assert num_pictures(outputs) >= 3
