@@ -1,8 +1,14 @@
-"""The order of the tests."""
+"""Where Triton programs run, and the order of the tests."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+import torch
+
+if not torch.cuda.is_available():  # read when triton is first imported, which is later: `vit` imports it on first use
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from vit.attention.scores import InnerProduct, Score
@@ -48,3 +49,11 @@ class Backend(Protocol):
 def dead_rows(mask: Tensor) -> Tensor:
     """Queries that may attend to nothing, `b h n 1`. They attend to everything and are then set to zero: no NaN."""
     return ~mask.any(dim=-1, keepdim=True)
+
+
+def cast_by_autocast(*vectors: Tensor) -> tuple[Tensor, ...]:
+    """In the type that autocast wants for products, as torch's own kernels do it; as they are where it is off."""
+    device = vectors[0].device.type
+    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        return vectors
+    return tuple(vector.to(torch.get_autocast_dtype(device)) for vector in vectors)

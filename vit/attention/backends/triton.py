@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vit.attention.backends.request import Refused, Request
+from vit.attention.backends.request import Refused, Request, cast_by_autocast
 
 if TYPE_CHECKING:
     from vit.attention.backends.triton_blocks import Terms
@@ -27,9 +27,7 @@ OLDEST = (8, 0)
 
 def triton(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tensor:
     query, key, factor = request.inner_product("triton").vectors(query, key, request.scale)
-    if torch.is_autocast_enabled(query.device.type):
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    query, key, value = cast_by_autocast(query, key, value)
     refuse_device(query.device)
     _refuse_vectors(query, key, value)
     _refuse_request(request)

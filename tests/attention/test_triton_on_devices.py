@@ -1,0 +1,91 @@
+"""The fused kernel as devices get it: compiled for those that are not here, run and timed on the one that is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.attention.test_triton import DEVICE, TOLERANCE, assert_equals_reference, draw, vectors
+from vit.attention import masks
+from vit.attention.attend import attend
+
+COMPILE = """
+import sys, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+import vit.attention.backends.triton_kernels as programs
+from vit.attention.backends.triton_blocks import Terms, strided
+
+class Device:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[1]), 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda _: 0)
+
+def compile_only(program, *args, grid, warmup, **options):
+    compiled = run(program, *args, grid=grid, warmup=True, **options)
+    print(program.fn.__name__, compiled.metadata.shared, "mma" in compiled.asm["ptx"])
+
+triton.runtime.driver.set_active(Device())
+run, JITFunction.run = JITFunction.run, compile_only
+query = torch.empty(1, 2, 256, int(sys.argv[2]), dtype=torch.bfloat16)
+log_sum, pairs = torch.empty(1, 2, 256), torch.empty(1, 1, 1, 1).expand(1, 2, 256, 256)
+terms = Terms(0.1, strided(pairs.bool().expand(pairs.shape)), strided(pairs), torch.zeros(1, dtype=torch.int64), 0.1)
+programs.forward(query, query, query, terms, query, log_sum)
+programs.backward(query, query, query, terms, query, log_sum, query, [query] * 3, strided(pairs))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("capability", "shared_memory"), [(80, 163 * 1024), (90, 227 * 1024)], ids=["Ampere", "Hopper"]
+)
+def test_compiles_for_devices_that_are_not_here(capability, kilobytes, width):
+    """With mask, bias, its gradient and dropout; triton's own assembler is all it takes."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILE, str(capability), str(width)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [name for name, *_ in lines] == ["_forward", "_backward_query", "_backward_key"]
+    assert all(int(shared) <= kilobytes * 1024 and on_matrix_units == "True" for _, shared, on_matrix_units in lines)
+
+
+IMAGE = {"b": 16, "h": 12, "g": 12, "n": 197, "m": 197, "d": 64, "v": 64}
+"""ViT-B/16."""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("case", ["plain", "learned bias", "mask", "grouped"])
+def test_at_the_sizes_of_a_model(dtype, case):
+    sizes = IMAGE | ({"g": 4} if case == "grouped" else {})
+    bias = draw(1, 12, 197, 197) if case == "learned bias" else None
+    mask = masks.padding(torch.arange(16, device=DEVICE) * 13, 197) if case == "mask" else None
+    assert_equals_reference(vectors(**sizes), dtype=dtype, bias=bias, mask=mask)
+
+
+def sum_and_differentiate(name, tensors, mask):
+    return torch.autograd.grad(attend(*tensors, mask=mask, backend=name).sum(), tensors)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tokens", [197, 1024, 4096])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "causal"])
+def test_time_beside_the_other_backends(tokens, masked):
+    """Prints milliseconds forward and backward in bfloat16; it only fails where a kernel fails."""
+    from triton.testing import do_bench
+
+    tensors = vectors(**IMAGE | {"n": tokens, "m": tokens})
+    tensors = [tensor.bfloat16().requires_grad_() for tensor in tensors]
+    mask = masks.causal(tokens, device=DEVICE) if masked else None
+    for name in ("triton", "sdpa", "flex"):
+        forward = do_bench(lambda name=name: attend(*tensors, mask=mask, backend=name))
+        step = do_bench(lambda name=name: sum_and_differentiate(name, tensors, mask))
+        print(
+            f"{name:7} {tokens:5} tokens {'causal' if masked else 'all':7} {forward:.3f} ms, with gradients {step:.3f} ms"
+        )
