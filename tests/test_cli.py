@@ -255,9 +255,9 @@ def test_a_signal_has_the_shells_code(
 def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "vit train [--config FILE]" in capsys.readouterr().out
-    for command in ("train", "eval", "predict", "plan", "diff", "bench"):
+    for command in ("train", "eval", "predict", "plan", "diff", "bench train", "bench layers"):
         with pytest.raises(SystemExit) as left:
-            main([command, "--help"])
+            main([*command.split(), "--help"])
         assert left.value.code == 0
         assert capsys.readouterr().out.startswith(f"usage: vit {command}")
 

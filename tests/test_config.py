@@ -10,6 +10,7 @@ import pytest
 
 import vit.config.data
 import vit.config.model
+import vit.config.regression
 import vit.config.rules
 import vit.config.run
 import vit.config.text_data
@@ -18,11 +19,14 @@ from vit.config import (
     AugmentConfig,
     BertConfig,
     ClassificationRun,
+    CurveConfig,
     DataConfig,
     DistillConfig,
+    KernelConfig,
     ModelConfig,
     OptimConfig,
     Preprocessing,
+    RegressionRun,
     ResNetConfig,
     TextDataConfig,
     TrainConfig,
@@ -209,6 +213,19 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.width / model.num_heads", TranslatorConfig, {"width": 9, "num_heads": 3, "positions": "rope"}),
     ("model.num_heads", BertConfig, {"num_heads": 5}),
     ("model.norm_eps", BertConfig, {"norm_eps": 0.0}),
+    ("train.loss", ClassificationRun, {"train": TrainConfig(loss="mse")}),
+    ("train.loss", RegressionRun, {"train": TrainConfig()}),
+    ("train.label_smoothing", RegressionRun, {"train": TrainConfig(loss="mse", label_smoothing=0.1)}),
+    (
+        "train.accumulation_steps",
+        RegressionRun,
+        {"train": TrainConfig(loss="mse", accumulation_steps=5), "data": CurveConfig(train_points=4)},
+    ),
+    *(("model.initial_width", KernelConfig, {"initial_width": value}) for value in (0.0, float("inf"))),
+    *(("data." + name, CurveConfig, {name: 0}) for name in ("val_points", "passes", "eval_batch_size")),
+    *(("data." + name, CurveConfig, {name: 1}) for name in ("train_points", "test_points")),
+    *(("data.noise", CurveConfig, {"noise": value}) for value in (-0.1, float("nan"))),
+    ("data.points_seed", CurveConfig, {"points_seed": -1}),
 ]
 
 
@@ -227,7 +244,14 @@ def test_a_broken_rule_names_its_field_in_one_line(name: str, kind: type, values
     assert "\n" not in message
 
 
-MODULES = (vit.config.model, vit.config.data, vit.config.run, vit.config.text_data, vit.config.text_model)
+MODULES = (
+    vit.config.model,
+    vit.config.data,
+    vit.config.run,
+    vit.config.text_data,
+    vit.config.text_model,
+    vit.config.regression,
+)
 _CALLS = (
     *("check(", "check_rate(", "check_positive(", "check_effect(", "check_finite(", "check_seed("),
     *("check_heads(", "_check_patches(", "raise "),
@@ -279,6 +303,9 @@ def test_defaults_are_valid() -> None:
         DistillConfig,
         TrainConfig,
         TextDataConfig,
+        KernelConfig,
+        CurveConfig,
+        RegressionRun,
     ):
         kind()
     assert ClassificationRun().data.preprocessing((3, 5)).image_size == (3, 5)

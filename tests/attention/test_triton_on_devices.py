@@ -41,9 +41,7 @@ programs.backward(query, query, query, terms, query, log_sum, query, [query] * 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [64, 128, 256])
-@pytest.mark.parametrize(
-    ("capability", "shared_memory"), [(80, 163 * 1024), (90, 227 * 1024)], ids=["Ampere", "Hopper"]
-)
+@pytest.mark.parametrize(("capability", "kilobytes"), [(80, 163), (90, 227)], ids=["Ampere", "Hopper"])
 def test_compiles_for_devices_that_are_not_here(capability, kilobytes, width):
     """With mask, bias, its gradient and dropout; triton's own assembler is all it takes."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -86,6 +84,5 @@ def test_time_beside_the_other_backends(tokens, masked):
     for name in ("triton", "sdpa", "flex"):
         forward = do_bench(lambda name=name: attend(*tensors, mask=mask, backend=name))
         step = do_bench(lambda name=name: sum_and_differentiate(name, tensors, mask))
-        print(
-            f"{name:7} {tokens:5} tokens {'causal' if masked else 'all':7} {forward:.3f} ms, with gradients {step:.3f} ms"
-        )
+        kind = "causal" if masked else "all"
+        print(f"{name:7} {tokens:5} tokens {kind:7} {forward:.3f} ms, with gradients {step:.3f} ms")

@@ -175,7 +175,8 @@ def test_a_teacher_that_is_not_there_is_named_as_the_teacher(tmp_path: Path) -> 
 
 def test_settings_that_a_resnet_cannot_honour_are_refused(tmp_path: Path) -> None:
     resnet = BLANK | {"name": "resnet18_cifar", "width": 8, "image_size": 8}
-    with pytest.raises(ValueError, match=r"train\.gradient_checkpointing: True is not valid: only the blocks of a VisionTransformer"):
+    refused = r"train\.gradient_checkpointing: True is not valid: only the blocks of a VisionTransformer"
+    with pytest.raises(ValueError, match=refused):
         prepare(tiny(model=resnet, train={"gradient_checkpointing": True}), tmp_path)
 
 

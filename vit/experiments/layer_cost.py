@@ -27,6 +27,12 @@ from vit.figures.style import save_figure
 Layer = Callable[[Tensor], Tensor]
 """`1 n d -> 1 n d`."""
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_LABELS = {
+    "self_attention": "self-attention",
+    "recurrent": "recurrent (GRU)",
+    "convolution": "convolution",
+    "restricted_attention": "restricted self-attention",
+}
 _FITTED = 4
 _SHORTEST_TIMING = 0.01
 
@@ -117,7 +123,7 @@ def exponent(lengths: tuple[int, ...], seconds: list[float]) -> float:
 def draw_layers(result: dict[str, Any], path: Path) -> None:
     """What `measure_layers` gave as a PNG, with the same numbers beside it."""
     labels = {
-        name: f"{name.replace('_', ' ')}, {COSTS[name].operations}: measured n^{found:.2f}"
+        name: f"{_LABELS[name]}, {COSTS[name].operations}: measured n^{found:.2f}"
         for name, found in result["exponents"].items()
     }
     save_figure(layer_cost(result["lengths"], result["seconds"], labels), path, result)

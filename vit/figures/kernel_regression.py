@@ -41,6 +41,20 @@ def estimates(
     return figure
 
 
+def wiggles(x: ArrayLike, parts: Mapping[str, ArrayLike], point_x: ArrayLike, point_noise: ArrayLike) -> Figure:
+    """What the noise of the training points adds to estimates (n,) at x (n,), by name; and the noise of each point."""
+    with style():
+        figure = empty_figure(7.6, 2.9)
+        axes = figure.add_subplot()
+        axes.plot(point_x, point_noise, ".", color=GREY, markersize=3, alpha=0.6, label="noise of a training point")
+        for (name, part), color in zip(parts.items(), (ORANGE, BLUE), strict=True):
+            axes.plot(x, part, color=color, label=name)
+        axes.set(xlabel="x", ylabel="added to the estimate")
+        axes.margins(x=0.01)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=3)
+    return figure
+
+
 def kernels(keys: ArrayLike, widths: ArrayLike, fixed_width: float) -> Figure:
     """The kernel's shape `exp(-½ (u w)²)`, fixed and learned, and beside it the w (m,) of each key (m,)."""
     keys, widths = np.asarray(keys), np.asarray(widths)

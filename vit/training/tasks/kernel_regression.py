@@ -20,9 +20,9 @@ from vit.config import RegressionRun
 from vit.data.functions import INTERVAL, PointBatch, PointLoader, even_points, open_curve
 from vit.evaluation.regression import Regression, judge, mean_squared_error, regression_metrics
 from vit.models.kernel_regressor import KernelRegressor
-from vit.runs import write_json
+from vit.runs import find_checkpoint, read_checkpoint, write_json
 from vit.training.interruption import NonFinite
-from vit.training.tasks.kernel_regression_card import draw_run, model_card
+from vit.training.tasks.kernel_regression_card import Sampled, draw_run, model_card
 from vit.training.tasks.task import Goal
 
 _SNAPSHOTS = 24
@@ -111,9 +111,12 @@ class KernelRegression:
 
     def write(self, run: Path, best: Regression, summary: dict[str, Any]) -> None:
         at_epoch = {epoch: self._judge(self._with_widths(torch.tensor(w))) for epoch, w in self._widths.items()}
-        at_epoch[summary["best.step"] // self.config.data.passes] = best
+        last = read_checkpoint(find_checkpoint(run, "last"), ["model"]).tensors["model"]
+        at_epoch[self.config.train.epochs] = self._judge(self._with_widths(last["kernel.widths"]))
+        best_epoch = summary["best.step"] // self.config.data.passes
+        found = dict(sorted((at_epoch | {best_epoch: best}).items()))
         test = even_points(self.config.data.test_points)
-        draw_run(run, self.train, test, dict(sorted(at_epoch.items())), self.config)
+        draw_run(run, Sampled(self.train, test), found, best_epoch, self.config)
         stored = {"x": test.x.tolist(), "curve": test.y.tolist(), "estimate": best.estimates.tolist()}
         (run / "predictions").mkdir(exist_ok=True)
         write_json(run / "predictions" / "test.json", stored)

@@ -1,11 +1,11 @@
-"""What a finished kernel regression shows of itself: four pictures and a card. It trains nothing."""
+"""What a finished kernel regression shows of itself: its pictures and a card. It trains nothing."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit.attention.kernel_regression import NadarayaWatson
 from vit.config import RegressionRun
-from vit.data.functions import Points
+from vit.data.functions import Points, curve
 from vit.evaluation.regression import CONVENTIONS, Regression
 from vit.figures import kernel_regression as figures
 from vit.figures.style import save_figure
@@ -21,22 +21,36 @@ from vit.runs import read_metrics
 
 _MOST_PANELS = 5
 _MOST_ROWS = 200
+_PICTURES = ("estimates", "wiggles", "kernels", "weights", "errors")
 
 
-def draw_run(run: Path, train: Points, test: Points, found: Mapping[int, Regression], config: RegressionRun) -> None:
-    """The four pictures of a run, with their numbers; `found`: epoch → what was estimated after it, the best last."""
+class Sampled(NamedTuple):
+    """Where the curve was seen, and where it is estimated."""
+
+    train: Points
+    test: Points
+
+
+def draw_run(
+    run: Path, points: Sampled, found: Mapping[int, Regression], best_epoch: int, config: RegressionRun
+) -> None:
+    """The pictures of a run, with their numbers. `found`: epoch → what was estimated after it, in order."""
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
-    widths = list(found.values())[-1].widths
-    _draw_estimates(folder / "estimates.png", train, test, found)
-    _draw_kernels(folder / "kernels.png", train, widths, config.model.initial_width)
-    _draw_weights(folder / "weights.png", train, test, widths, config.model.initial_width)
+    widths = found[best_epoch].widths
+    _draw_estimates(folder / "estimates.png", points, found, best_epoch)
+    _draw_wiggles(folder / "wiggles.png", points, widths, config.model.initial_width)
+    _draw_kernels(folder / "kernels.png", points.train, widths, config.model.initial_width)
+    _draw_weights(folder / "weights.png", points, widths, config.model.initial_width)
     _draw_errors(folder / "errors.png", read_metrics(run), found, config)
 
 
-def _draw_estimates(path: Path, train: Points, test: Points, found: Mapping[int, Regression]) -> None:
-    shown = {epoch: found[epoch] for epoch in _spread(list(found))}
-    panels = {_title(epoch, result): result.estimates.numpy() for epoch, result in shown.items()}
+def _draw_estimates(path: Path, points: Sampled, found: Mapping[int, Regression], best_epoch: int) -> None:
+    train, test = points
+    shown = {epoch: found[epoch] for epoch in sorted({*_spread(list(found)), best_epoch})}
+    panels = {
+        _title(epoch, result, chosen=epoch == best_epoch): result.estimates.numpy() for epoch, result in shown.items()
+    }
     numbers = {
         "x": test.x,
         "curve": test.y,
@@ -49,9 +63,10 @@ def _draw_estimates(path: Path, train: Points, test: Points, found: Mapping[int,
     save_figure(figure, path, numbers)
 
 
-def _title(epoch: int, result: Regression) -> str:
+def _title(epoch: int, result: Regression, chosen: bool) -> str:
     when = f"after epoch {epoch}" if epoch else "before training: the fixed kernel"
-    return f"{when}, squared error to the curve {result.metrics['test.mse']:.3f}"
+    how = ", chosen by validation" if chosen else ""
+    return f"{when}{how}, squared error to the curve {result.metrics['test.mse']:.3f}"
 
 
 def _spread(epochs: list[int]) -> list[int]:
@@ -60,12 +75,32 @@ def _spread(epochs: list[int]) -> list[int]:
     return [epochs[place] for place in places]
 
 
+def _draw_wiggles(path: Path, points: Sampled, widths: Tensor, fixed_width: float) -> None:
+    """An estimate is linear in the values, so it is that of the curve's own values and that of the noise, added."""
+    train, test = points
+    noise = train.y - curve(train.x)
+    by_name = {"fixed": torch.tensor(fixed_width), "learned": widths}
+    parts = {name: NadarayaWatson(train.x, noise, w)(test.x) for name, w in by_name.items()}
+    squares = {name: float(part.square().mean()) for name, part in parts.items()}
+    labels = {name: f"{name}, mean square {square:.3f}" for name, square in squares.items()}
+    numbers = {
+        "x": test.x,
+        "parts": parts,
+        "mean_squares": squares,
+        "training_points": {"x": train.x, "noise": noise},
+        "conventions": CONVENTIONS | {"parts": "the estimate from the noise of the training points alone"},
+    }
+    lines = {labels[name]: part.numpy() for name, part in parts.items()}
+    save_figure(figures.wiggles(test.x.numpy(), lines, train.x.numpy(), noise.numpy()), path, numbers)
+
+
 def _draw_kernels(path: Path, train: Points, widths: Tensor, fixed_width: float) -> None:
     numbers = {"keys": train.x, "widths": widths, "fixed_width": fixed_width, "conventions": CONVENTIONS}
     save_figure(figures.kernels(train.x.numpy(), widths.numpy(), fixed_width), path, numbers)
 
 
-def _draw_weights(path: Path, train: Points, test: Points, widths: Tensor, fixed_width: float) -> None:
+def _draw_weights(path: Path, points: Sampled, widths: Tensor, fixed_width: float) -> None:
+    train, test = points
     queries = test.x[_evenly(len(test))]
     first = _evenly(len(train))
     by_title = {
@@ -130,7 +165,7 @@ def model_card(run: Path, summary: dict[str, Any]) -> str:
         ("device, seed", f"{summary['device']}, {summary['seed']}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    pictures = "\n\n".join(f"![{name}](figures/{name}.png)" for name in ("estimates", "kernels", "weights", "errors"))
+    pictures = "\n\n".join(f"![{name}](figures/{name}.png)" for name in _PICTURES)
     return (
         f"# Nadaraya–Watson kernel regression, one learned width a key\n\n| measured | |\n|---|---|\n{table}\n\n"
         "Training points have noise and so have errors at them and at the validation points; the test error is to the "

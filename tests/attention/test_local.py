@@ -1,0 +1,60 @@
+"""Restricted self-attention: the numbers of the window's mask, at a cost that grows with the tokens alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vit.attention import local
+from vit.attention.attend import attend
+from vit.attention.local import attend_locally
+from vit.attention.masks import window
+
+
+def draw(b: int, h: int, g: int, n: int, d: int = 3, v: int = 2) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    shapes = ((b, h, n, d), (b, g, n, d), (b, g, n, v))
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    b=st.integers(1, 3), g=st.integers(1, 2), repeats=st.integers(1, 2), n=st.integers(1, 23), radius=st.integers(1, 29)
+)
+def test_it_is_attention_under_the_windows_mask(b: int, g: int, repeats: int, n: int, radius: int) -> None:
+    ours, theirs = draw(b, g * repeats, g, n), draw(b, g * repeats, g, n)
+    answer = attend_locally(*ours, radius=radius)
+    wanted = attend(*theirs, mask=window(n, radius), backend="reference")
+    torch.testing.assert_close(answer, wanted)
+    answer.square().sum().backward()
+    wanted.square().sum().backward()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_what_is_far_is_not_even_read() -> None:
+    query, key, value = (tensor.detach() for tensor in draw(1, 1, 1, 13))
+    key[:, :, 8:], value[:, :, 8:] = float("nan"), float("nan")
+    assert attend_locally(query, key, value, radius=2)[:, :, :2].isfinite().all()
+
+
+def test_the_weights_grow_with_the_tokens_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+
+    def count(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:
+        computed.append(query.shape[0] * query.shape[2] * key.shape[2])
+        return attend(query, key, value, **options)
+
+    monkeypatch.setattr(local, "attend", count)
+    for n in (20, 40, 80):
+        attend_locally(*draw(1, 1, 1, n), radius=5)
+    assert computed == [20 * 15, 40 * 15, 80 * 15]
+
+
+def test_a_radius_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="radius: 0 is not valid: it must be at least 1"):
+        attend_locally(*draw(1, 1, 1, 5), radius=0)
