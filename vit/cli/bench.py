@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vit.cli import Parser, check_folder, run_parser
+from vit.cli.parsing import Parser, check_folder, run_parser
 from vit.config import nearest
 
 _USAGE = """\
@@ -20,7 +20,7 @@ vit bench WHAT …
 `vit bench WHAT --help` says more."""
 
 
-def bench(words: list[str]) -> None:
+def measure(words: list[str]) -> None:
     """One measurement. ValueError: there is no such."""
     if not words or words[0] in ("-h", "--help"):
         print(_USAGE)

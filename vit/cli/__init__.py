@@ -1,0 +1,75 @@
+"""The command `vit`: words in, one room called, lines out. Knows no tensors.
+
+Exit codes: 0 done; 2 the input is wrong (one line on standard error); 1 the machine or the program failed (one line,
+where the cause is known); 130 and 143 stopped by a signal, after saving.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+from vit.cli import bench, inference, training
+
+_USAGE = """\
+vit COMMAND …
+
+  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--optim.lr 3e-4 …]
+  eval      judge a checkpoint:       vit eval --checkpoint RUN [--select best|last] [--weights raw|ema] [--transfer]
+  predict   classify images:          vit predict --checkpoint RUN IMAGE…
+  translate translate sentences:      vit translate --checkpoint RUN [--figure PNG] SENTENCE…
+  plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
+  diff      how two runs differ:      vit diff RUN RUN
+  bench     measure speed:            vit bench train|attention|layers …
+
+`vit COMMAND --help` says more."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    if not words or words[0] in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return _complain(f"vit: there is no command {words[0]!r}; choose from {', '.join(COMMANDS)}")
+    return _guard(command, words[1:])
+
+
+def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
+    """The user's errors and known failures as one line each; anything else is a defect and shows its traceback."""
+    from vit.training.interruption import NonFinite, Stopped
+
+    try:
+        command(words)
+    except ValueError as error:
+        return _complain(str(error))
+    except Stopped as stopped:
+        print(f"vit: {stopped}", file=sys.stderr)
+        return stopped.exit_code
+    except (NonFinite, OSError) as error:
+        print(f"vit: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("vit: stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _complain(message: str) -> int:
+    print(f"vit: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": training.train,
+    "eval": inference.evaluate,
+    "predict": inference.predict,
+    "translate": inference.translate,
+    "plan": training.plan,
+    "diff": training.diff,
+    "bench": bench.measure,
+}

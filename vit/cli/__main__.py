@@ -1,0 +1,7 @@
+"""`python -m vit.cli`, which launchers start."""
+
+import sys
+
+from vit.cli import main
+
+sys.exit(main())

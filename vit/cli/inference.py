@@ -1,0 +1,70 @@
+"""`vit eval`, `vit predict`, `vit translate`: what a checkpoint is good for. Knows no tensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from vit.cli.parsing import Parser, check_folder, say
+
+
+def evaluate(words: list[str]) -> None:
+    from vit.config import check_positive
+    from vit.evaluation.checkpoint import Request, evaluate_checkpoint
+    from vit.launcher import start_missing_processes
+
+    start_missing_processes(["eval", *words])
+    parser = Parser(
+        prog="vit eval",
+        description="Evaluate a checkpoint. --data.… settings say on what, --search.… how to translate.",
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
+    parser.add_argument("--select", choices=("best", "last"), default="best")
+    parser.add_argument("--weights", choices=("auto", "raw", "ema"), default="auto", help="auto: ema where it was kept")
+    parser.add_argument("--image_size", type=int, help="evaluate at another size; positions are resized")
+    parser.add_argument(
+        "--transfer", action="store_true", help="also k-NN, few-shot and linear probe on frozen features"
+    )
+    parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
+    known, overrides = parser.parse_known_args(words)
+    check_positive("--image_size", known.image_size)
+    check_folder("--output_dir", known.output_dir)
+    metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
+    say(json.dumps(metrics, indent=2))
+
+
+def predict(words: list[str]) -> None:
+    from vit.evaluation.classify import classify
+
+    parser = Parser(prog="vit predict", description="The likeliest classes of each image.")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
+    known = parser.parse_args(words)
+    for path, classes in classify(known.checkpoint, known.images, known.device):
+        print(path)
+        for name, probability in classes:
+            print(f"  {probability:6.2%}  {name}")
+
+
+def translate(words: list[str]) -> None:
+    from vit.config import SearchConfig
+    from vit.evaluation import translate as translation
+
+    parser = Parser(prog="vit translate", description="Translate sentences with a trained translator.")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
+    parser.add_argument("--beam_size", type=int, default=5, help="1: greedily (default: %(default)s)")
+    parser.add_argument("--figure", type=Path, help="draw where the model looked into this PNG; one sentence only")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    parser.add_argument("sentences", nargs="+", metavar="SENTENCE")
+    known = parser.parse_args(words)
+    if known.figure and len(known.sentences) > 1:
+        raise ValueError("--figure: it draws one sentence, and there are several")
+    check_folder("--figure", known.figure and known.figure.parent)
+    results = translation.translate(
+        known.checkpoint, known.sentences, SearchConfig(beam_size=known.beam_size), known.device
+    )
+    for result in results:
+        print(result.text)
+    if known.figure:
+        translation.draw_alignment(results[0], known.figure)

@@ -1,0 +1,43 @@
+"""How words are read: the parser, and the checks that need no room. Knows no tensors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+DEFAULT_CONFIG = Path("configs/digits_vit.yaml")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaint is one line, and which guesses no option from its first letters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise ValueError(f"{message}; see `{self.prog} --help`")
+
+
+def run_parser(name: str, what: str) -> Parser:
+    parser = Parser(
+        prog=f"vit {name}", description=f"{what} Every setting of the file can be given as --section.setting."
+    )
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="YAML file (default: %(default)s)")
+    return parser
+
+
+def check_folder(option: str, folder: Path | None) -> None:
+    """ValueError where a folder cannot be made because a file is in its way."""
+    for place in () if folder is None else (folder, *folder.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise ValueError(f"{option}: {str(folder)!r} is not valid: {str(place)!r} is a file, not a folder")
+            return
+
+
+def say(result: str) -> None:
+    """Once, however many processes have it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(result)
