@@ -1,0 +1,38 @@
+"""Where two models differ: the accuracy on every class, and how sure the difference is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vit.evaluation.comparison.statistics import Array, Booleans, paired_share_interval
+
+
+class ClassDifferences(NamedTuple):
+    """One entry a class, all (k,); NaN for a class without samples."""
+
+    totals: NDArray[np.int64]
+    first: Array
+    second: Array
+    differences: Array
+    """first − second."""
+    low: Array
+    high: Array
+
+
+def class_differences(
+    first: Booleans, second: Booleans, labels: NDArray[np.int64], num_classes: int
+) -> ClassDifferences:
+    """Accuracy of two models' hits (n,) on every class; the intervals are of one class each (Agresti and Min 2005)."""
+    totals = np.bincount(labels, minlength=num_classes)
+    counts = [np.bincount(labels[chosen], minlength=num_classes) for chosen in (first, second, first & second)]
+    only_first, only_second = ((count - counts[2]).astype(np.float64) for count in counts[:2])
+    low, high = paired_share_interval(only_first, only_second, totals.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        shares = [count / totals for count in counts[:2]]
+    empty = totals == 0
+    return ClassDifferences(
+        totals, *shares, shares[0] - shares[1], np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+    )
