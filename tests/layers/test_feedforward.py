@@ -2,9 +2,10 @@
 
 import math
 
+import pytest
 import torch
 
-from vit.layers.feedforward import FeedForward, SwiGLU
+from vit.layers.feedforward import FeedForward, SwiGLU, build_feedforward
 
 
 def test_gelu_is_the_exact_one():
@@ -15,6 +16,22 @@ def test_gelu_is_the_exact_one():
             linear.bias.zero_()
     expected = x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
     assert math.isclose(layer(torch.tensor([[[x]]])).item(), expected, rel_tol=1e-6)
+
+
+APPROXIMATE = {
+    "quick_gelu": lambda x: x / (1 + math.exp(-1.702 * x)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("kind", APPROXIMATE)
+def test_other_activations_by_hand(kind):
+    layer, x = build_feedforward(kind, 1, 1, 0.0, 0), -0.7
+    with torch.no_grad():
+        for linear in (layer.expand, layer.contract):
+            linear.weight.fill_(1)
+            linear.bias.zero_()
+    assert math.isclose(layer(torch.tensor([[[x]]])).item(), APPROXIMATE[kind](x), rel_tol=1e-5)
 
 
 def test_swiglu_by_hand_and_its_size():

@@ -23,6 +23,7 @@ CHANGES = {
     "pooling": "gap",
     "class_token": False,
     "distillation_token": True,
+    "distillation_head": False,
     "num_registers": 2,
     "positions": "none",
     "feedforward": "swiglu",
@@ -31,6 +32,8 @@ CHANGES = {
     "pre_norm": True,
     "final_norm": "pooled",
     "positions_on_prefix": False,
+    "representation_width": 7,
+    "head_bias": False,
     "layer_scale": 0.5,
     "norm_eps": 0.1,
     "stem": "resnet",
@@ -38,7 +41,11 @@ CHANGES = {
     "init": "normal",
     "backend": "matmul",
 }
-NEEDS = {"class_token": {"pooling": "gap"}, "final_norm": {"pooling": "gap"}}
+NEEDS = {
+    "class_token": {"pooling": "gap"},
+    "final_norm": {"pooling": "gap"},
+    "distillation_head": {"distillation_token": True},
+}
 
 
 def fill(model, seed=0):
@@ -147,6 +154,7 @@ def test_compiled_equals_eager():
         {"distillation_token": True, "num_registers": 2},
         {"positions": "learned_2d", "pooling": "map", "qk_norm": True},
         {"positions": "relative", "layer_scale": 0.1, "stem": "resnet"},
+        {"pooling": "cls_gap", "representation_width": 7, "head_bias": False},
         {"pooling": "gap", "final_norm": "pooled", "feedforward": "swiglu", "pre_norm": True},
     ],
 )
@@ -193,6 +201,39 @@ def test_shapes_of_the_contract():
     assert model.patch_embedding(images()).shape == (2, 6, 24)
     assert model.forward_features(images()).shape == (2, 11, 24)
     assert model.head_names() == ("head", "distillation_head")
+
+
+@torch.no_grad()
+def test_class_token_beside_the_patches_mean():
+    model = fill(VisionTransformer(replace(BASE, pooling="cls_gap", num_registers=2)))
+    tokens = model.forward_features(images())
+    expected = torch.cat((tokens[:, 0], tokens[:, 3:].mean(dim=1)), dim=1)
+    torch.testing.assert_close(model.pool(tokens), expected)
+    torch.testing.assert_close(model(images()), model.head(expected))
+
+
+@torch.no_grad()
+def test_representation_is_a_layer_with_tanh_before_the_head():
+    model = fill(VisionTransformer(replace(BASE, representation_width=7)))
+    pooled = (model.forward_features(images())[:, 0] @ model.representation.weight.T + model.representation.bias).tanh()
+    torch.testing.assert_close(model(images()), model.head(pooled))
+
+
+@torch.no_grad()
+def test_without_a_distillation_head_the_class_token_is_read():
+    model = fill(VisionTransformer(replace(BASE, distillation_token=True, distillation_head=False)))
+    tokens = model.forward_features(images())
+    assert torch.equal(model(images()), model.head(tokens[:, 0]))
+    assert model.head_names() == ("head",)
+    with pytest.raises(ValueError, match=r"separate_heads"):
+        model(images(), separate_heads=True)
+
+
+@pytest.mark.parametrize("feedforward", ["gelu_tanh", "quick_gelu"])
+def test_pooling_by_attention_has_the_blocks_activation(feedforward):
+    base = replace(BASE, pooling="map", depth=1, feedforward=feedforward)
+    model = fill(VisionTransformer(base))
+    assert model.attention_pool.feedforward.activation is model.blocks[0].feedforward.activation
 
 
 def test_separate_heads_need_two():

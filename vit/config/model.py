@@ -7,9 +7,9 @@ from typing import Literal
 
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
-Pooling = Literal["cls", "gap", "map"]
+Pooling = Literal["cls", "gap", "map", "cls_gap"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
-FeedForwardKind = Literal["gelu", "swiglu"]
+FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 Stem = Literal["patch", "resnet"]
 Backend = Literal["auto", "reference", "matmul", "sdpa"]
 
@@ -27,8 +27,11 @@ class ViTConfig:
     num_heads: int = 12
     mlp_ratio: float = 4.0
     pooling: Pooling = "cls"
+    """`cls_gap`: the class token beside the patches' mean, twice the width (DINOv2's linear head)."""
     class_token: bool = True
     distillation_token: bool = False
+    distillation_head: bool = True
+    """Whether the distillation token has a head of its own; false: the class token's head alone is read."""
     num_registers: int = 0
     positions: Positions = "learned_1d"
     feedforward: FeedForwardKind = "gelu"
@@ -40,6 +43,10 @@ class ViTConfig:
     """LayerNorm on all tokens before pooling, or on the pooled vector (timm's `fc_norm`)."""
     positions_on_prefix: bool = True
     """Whether the class and distillation tokens have a learned position (ViT) or not (DeiT-III)."""
+    representation_width: int | None = None
+    """A layer of this width with tanh between pooling and head (ViT's `pre_logits`, BERT's pooler); None: none."""
+    head_bias: bool = True
+    """false: the head is a plain projection (CLIP's image embedding)."""
     layer_scale: float | None = None
     """Initial value of LayerScale; None: none."""
     norm_eps: float = 1e-6
@@ -65,24 +72,37 @@ class ViTConfig:
         _check_patches(self.image_size, self.patch_size)
         for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"):
             check_rate(f"model.{name}", getattr(self, name))
-        check_positive("model.layer_scale", self.layer_scale)
-        check_positive("model.norm_eps", self.norm_eps)
+        for name in ("layer_scale", "norm_eps", "representation_width"):
+            check_positive(f"model.{name}", getattr(self, name))
         self._check_tokens()
 
     def _check_tokens(self) -> None:
-        needs_class_token = self.pooling == "cls"
         check(
-            self.class_token or not needs_class_token,
+            self.class_token or self.pooling not in ("cls", "cls_gap"),
             "model.class_token",
             self.class_token,
-            "model.pooling 'cls' reads the class token; set it to true or choose model.pooling 'gap' or 'map'",
+            f"model.pooling {self.pooling!r} reads the class token; set it to true or choose 'gap' or 'map'",
         )
         check(
-            not self.distillation_token or needs_class_token,
+            not self.distillation_token or self.pooling == "cls",
             "model.distillation_token",
             True,
             "its head is averaged with the class token's, so model.pooling must be 'cls'",
         )
+        check(
+            self.distillation_head or self.distillation_token,
+            "model.distillation_head",
+            False,
+            "it has an effect only with model.distillation_token",
+        )
+        check(
+            self.representation_width is None or not (self.distillation_token and self.distillation_head),
+            "model.representation_width",
+            self.representation_width,
+            "the heads of two tokens read the tokens themselves; set model.distillation_head to false",
+        )
+        both = self.pooling == "cls_gap" and self.final_norm == "pooled"
+        check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
         if self.positions in ("sincos_2d", "learned_2d", "rope"):
             divisor, of, what = {
                 "sincos_2d": (4, self.width, "model.width"),
@@ -107,6 +127,16 @@ class ViTConfig:
     def grid_size(self) -> tuple[int, int]:
         """Patches along the height and the width."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def pooled_width(self) -> int:
+        """Width of what pooling gives."""
+        return 2 * self.width if self.pooling == "cls_gap" else self.width
+
+    @property
+    def head_width(self) -> int:
+        """Width of what the head reads."""
+        return self.representation_width or self.pooled_width
 
     @property
     def num_prefix_tokens(self) -> int:
@@ -177,6 +207,7 @@ class ModelConfig:
     pooling: Pooling | None = None
     class_token: bool | None = None
     distillation_token: bool | None = None
+    distillation_head: bool | None = None
     num_registers: int | None = None
     positions: Positions | None = None
     feedforward: FeedForwardKind | None = None
@@ -185,6 +216,8 @@ class ModelConfig:
     pre_norm: bool | None = None
     final_norm: Literal["tokens", "pooled"] | None = None
     positions_on_prefix: bool | None = None
+    representation_width: int | None = None
+    head_bias: bool | None = None
     layer_scale: float | None = None
     norm_eps: float | None = None
     stem: Literal["patch", "resnet", "imagenet", "cifar"] | None = None

@@ -237,7 +237,7 @@ _TIMM_OPTIONS = {
 }
 
 _NO_COUNTERPART = (
-    *("distillation_token", "positions", "feedforward", "stem"),
+    *("distillation_token", "positions", "feedforward", "stem", "representation_width", "head_bias"),
     *("dropout_rate", "attention_dropout_rate", "patch_dropout_rate"),
 )
 
@@ -252,7 +252,7 @@ def _timm_model(session: Session) -> nn.Module:
     for name in _NO_COUNTERPART:
         check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
     model: nn.Module = TimmVisionTransformer(
-        global_pool={"gap": "avg", "cls": "token", "map": "map"}[config.pooling],
+        global_pool=_timm_pooling(config),
         fc_norm=config.final_norm == "pooled",
         no_embed_class=not config.positions_on_prefix,
         **{theirs: getattr(config, ours) for ours, theirs in _TIMM_OPTIONS.items()},
@@ -261,6 +261,13 @@ def _timm_model(session: Session) -> nn.Module:
     if session.config.train.compile:
         model.compile()
     return model
+
+
+def _timm_pooling(config: ViTConfig) -> str:
+    names = {"gap": "avg", "cls": "token", "map": "map"}
+    rule = f"timm's plain Vision Transformer has {', '.join(sorted(names))}"
+    check(config.pooling in names, "model.pooling", config.pooling, rule)
+    return names[config.pooling]
 
 
 def _check_same_size(ours: nn.Module, theirs: nn.Module) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.attention.multihead import SelfAttention
 from vit.config import ViTConfig
-from vit.layers.feedforward import FeedForward, SwiGLU
+from vit.layers.feedforward import build_feedforward
 from vit.layers.regularization import Dropout, LayerScale, StochasticDepth
 from vit.randomness import SampleRandom
 
@@ -26,7 +26,6 @@ class Block(nn.Module):
     def __init__(self, config: ViTConfig, depth_rate: float, stream: int) -> None:
         super().__init__()
         width, hidden_width = config.width, round(config.width * config.mlp_ratio)
-        feedforward = {"gelu": FeedForward, "swiglu": SwiGLU}[config.feedforward]
         self.norm1 = nn.LayerNorm(width, config.norm_eps)
         self.attention = SelfAttention(
             width,
@@ -42,7 +41,7 @@ class Block(nn.Module):
         self.scale1 = _layer_scale(config)
         self.depth1 = StochasticDepth(depth_rate, stream + 2)
         self.norm2 = nn.LayerNorm(width, config.norm_eps)
-        self.feedforward = feedforward(width, hidden_width, config.dropout_rate, stream + 3)
+        self.feedforward = build_feedforward(config.feedforward, width, hidden_width, config.dropout_rate, stream + 3)
         self.scale2 = _layer_scale(config)
         self.depth2 = StochasticDepth(depth_rate, stream + 5)
 

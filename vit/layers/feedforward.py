@@ -6,12 +6,26 @@ Vaswani et al. 2017; GELU: Hendrycks and Gimpel 2016; SwiGLU: Shazeer 2020.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
+from vit.config.model import FeedForwardKind
 from vit.layers.regularization import Dropout
 from vit.randomness import SampleRandom
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """`x · sigmoid(1.702 x)`: the approximation that OpenAI's CLIP was trained with."""
+    return x * (1.702 * x).sigmoid()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
+}
 
 
 class FeedForward(nn.Module):
@@ -54,3 +68,12 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
         hidden = self.hidden_dropout(silu(self.gate(x)) * self.expand(x), rng)
         return self.dropout(self.contract(hidden), rng)
+
+
+def build_feedforward(
+    kind: FeedForwardKind, width: int, hidden_width: int, dropout_rate: float, stream: int
+) -> FeedForward | SwiGLU:
+    """The layer of a configuration's `feedforward`."""
+    if kind == "swiglu":
+        return SwiGLU(width, hidden_width, dropout_rate, stream)
+    return FeedForward(width, hidden_width, dropout_rate, stream, ACTIVATIONS[kind])

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from vit.attention.multihead import MultiHeadAttention
 from vit.config import ViTConfig
 from vit.layers.block import STREAMS, Block
-from vit.layers.feedforward import FeedForward
+from vit.layers.feedforward import ACTIVATIONS, FeedForward
 from vit.layers.patches import PatchEmbedding
 from vit.layers.positions import build_positions
 from vit.layers.regularization import Dropout, PatchDropout
@@ -37,7 +37,8 @@ class AttentionPool(nn.Module):
         self.probe = nn.Parameter(torch.empty(1, 1, config.width))
         self.attention = MultiHeadAttention(config.width, config.num_heads, backend=config.backend)
         self.norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.feedforward = FeedForward(config.width, round(config.width * config.mlp_ratio), 0.0, 0)
+        activation = ACTIVATIONS["gelu" if config.feedforward == "swiglu" else config.feedforward]
+        self.feedforward = FeedForward(config.width, round(config.width * config.mlp_ratio), 0.0, 0, activation)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.attention(self.probe.expand(tokens.shape[0], -1, -1), tokens, tokens)  # b 1 c
@@ -73,9 +74,14 @@ class VisionTransformer(Model):
         self.norm = nn.LayerNorm(width, config.norm_eps) if on_tokens else nn.Identity()
         self.attention_pool = AttentionPool(config) if config.pooling == "map" else None
         self.pool_norm = nn.Identity() if on_tokens else nn.LayerNorm(width, config.norm_eps)
-        self.head = nn.Linear(width, config.num_classes) if config.num_classes else nn.Identity()
+        self.representation = None
+        if config.representation_width is not None:
+            self.representation = nn.Linear(config.pooled_width, config.representation_width)
+        self.head: nn.Linear | nn.Identity = nn.Identity()
+        if config.num_classes:
+            self.head = nn.Linear(config.head_width, config.num_classes, bias=config.head_bias)
         self.distillation_head = None
-        if config.distillation_token and config.num_classes:
+        if config.distillation_token and config.distillation_head and config.num_classes:
             self.distillation_head = nn.Linear(width, config.num_classes)
         initialize(self, config)
 
@@ -88,7 +94,9 @@ class VisionTransformer(Model):
         tokens = self.forward_features(images, rng)
         if self.distillation_head is None:
             if separate_heads:
-                raise ValueError("separate_heads: True is not valid: the model has no model.distillation_token")
+                raise ValueError(
+                    "separate_heads: True is not valid: the model has no second head (model.distillation_token)"
+                )
             return self.head(self.pool(tokens))
         class_vector, distillation_vector = self.pool_norm(tokens[:, :2]).unbind(1)
         logits = torch.stack((self.head(class_vector), self.distillation_head(distillation_vector)), dim=1)
@@ -115,12 +123,18 @@ class VisionTransformer(Model):
 
     def pool(self, tokens: Tensor) -> Tensor:
         """One vector an image from `forward_features`' tokens, `b c`: what the head reads."""
+        pooled = self._pool(tokens)
+        return pooled if self.representation is None else self.representation(pooled).tanh()
+
+    def _pool(self, tokens: Tensor) -> Tensor:
         patches = tokens[:, self.num_prefix_tokens :]
         if self.attention_pool is not None:
             return self.pool_norm(self.attention_pool(patches))
         if self.config.pooling == "gap":
             return self.pool_norm(reduce(patches, "b n c -> b c", "mean"))
-        if self.config.distillation_token:
+        if self.config.pooling == "cls_gap":
+            return torch.cat((tokens[:, 0], reduce(patches, "b n c -> b c", "mean")), dim=1)
+        if self.config.distillation_token and self.config.distillation_head:
             return self.pool_norm(tokens[:, :2]).mean(dim=1)
         return self.pool_norm(tokens[:, 0])
 

@@ -160,6 +160,11 @@ def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) 
         rule = "it has no effect without learned model.positions and a class token"
         value = overrides["positions_on_prefix"]
         check(learned and resolved.class_token, "model.positions_on_prefix", value, rule)
+    for field, met, need in (
+        ("distillation_head", resolved.distillation_token, "a model.distillation_token"),
+        ("head_bias", resolved.num_classes > 0, "a head: model.num_classes above 0"),
+    ):
+        check(met or field not in overrides, f"model.{field}", overrides.get(field), f"it has no effect without {need}")
     return resolved
 
 
