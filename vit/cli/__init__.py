@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from vit.cli import bench, inference, training
+from vit.cli import bench, compare, inference, training
 
 _USAGE = """\
 vit COMMAND …
@@ -21,6 +21,7 @@ vit COMMAND …
   translate translate sentences:      vit translate --checkpoint RUN [--figure PNG] SENTENCE…
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
+  compare   recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   bench     measure speed:            vit bench train|attention|layers …
 
 `vit COMMAND --help` says more."""
@@ -71,5 +72,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "translate": inference.translate,
     "plan": training.plan,
     "diff": training.diff,
+    "compare": compare.compare,
     "bench": bench.measure,
 }

@@ -40,9 +40,16 @@ class DataConfig:
     val_fraction: float = 0.1
     """Part of the training set held out to choose the best checkpoint."""
     split_seed: int = 0
-    """Fixes the validation split and the nested subsets; the training seed does not touch them."""
+    """Fixes the validation split; the training seed does not touch it."""
     fraction: float = 1.0
     """Part of the training set to train on; smaller subsets lie inside larger ones, classes balanced."""
+    subset_seed: int = 0
+    """Which images a `fraction` below 1 takes; the validation split stays as it is."""
+    epoch_length: Literal["subset", "whole_set"] = "subset"
+    """`fraction` below 1 only: an epoch shows each image of the subset once, or, with `whole_set`, as many images as
+    the whole training set has, those of the subset again and again. Then the run of a fraction takes the steps, the
+    warm-up and the evaluations of the full one.
+    """
     batch_size: int = 128
     """Images an optimizer step, over all processes and accumulated micro-batches."""
     eval_batch_size: int = 256
@@ -69,7 +76,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_finite("data", self)
-        check_seed("data.split_seed", self.split_seed)
+        for name in ("split_seed", "subset_seed"):
+            check_seed(f"data.{name}", getattr(self, name))
         for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size"):
             check_positive(f"data.{name}", getattr(self, name))
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
@@ -82,6 +90,8 @@ class DataConfig:
             "fake_images": (self.name == "fake", "data.name 'fake'"),
             "fake_classes": (self.name == "fake", "data.name 'fake'"),
             "download": (fetched, "a data.name that can be fetched: cifar10, cifar100, imagenette, torchvision:CLASS"),
+            "subset_seed": (self.fraction < 1, "data.fraction below 1"),
+            "epoch_length": (self.fraction < 1, "data.fraction below 1"),
         }
         check_effect("data", self, needs)
         self.preprocessing((1, 1))

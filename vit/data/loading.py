@@ -124,7 +124,8 @@ class TrainLoader:
         self._repeats = augment.repeats
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
         group = augment.mix_group if augment.mixes else 1
-        self._plan = StepPlan(len(split), config.batch_size, accumulation_steps * world_size, group)
+        self._length = len(split) if split.epoch_length is None else split.epoch_length
+        self._plan = StepPlan(self._length, config.batch_size, accumulation_steps * world_size, group)
         self._broken = _BrokenImages(config, len(split))
         self._kept: Decoded | None = None
         self._stream: ImageStream | None = None
@@ -135,7 +136,7 @@ class TrainLoader:
 
     @property
     def samples_per_epoch(self) -> int:
-        return len(self.split)
+        return self._length
 
     @property
     def smallest_chunk(self) -> int:
@@ -162,7 +163,7 @@ class TrainLoader:
 
         ValueError names a broken image where `data.on_broken_image` is 'fail'.
         """
-        order = epoch_order(self._seed, epoch, len(self.split), self._repeats)
+        order = epoch_order(self._seed, epoch, len(self.split), self._repeats, self._length)
         steps = range(start_step, self.steps_per_epoch)
         decoded = self._decode(order[self._held(step, chunk)] for step in steps for chunk in self._micro_batches)
         for step in steps:

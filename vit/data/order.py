@@ -1,6 +1,6 @@
 """Which image stands at which position of an epoch, and which positions each process and micro-batch takes.
 
-Arithmetic only. The order is a pure function of (seed, epoch, number of images, repeats); the division of a
+Arithmetic only. The order is a pure function of (seed, epoch, number of images, length, repeats); the division of a
 step into chunks never changes what the step as a whole contains.
 """
 
@@ -18,24 +18,37 @@ _SPACING = 32
 """How far apart the copies of a repeated image stand: in one batch, but in different mixing groups."""
 
 
-def epoch_order(seed: int, epoch: int, num_images: int, repeats: int = 1) -> Tensor:
-    """Which image (0 … n-1) stands at each position of the epoch: int64 (n,).
+def epoch_order(seed: int, epoch: int, num_images: int, repeats: int = 1, length: int | None = None) -> Tensor:
+    """Which image (0 … n-1) stands at each position of the epoch: int64 (length,); n long unless said otherwise.
 
-    With repeats r (repeated augmentation, Hoffer et al. 2020), the first ceil(n / r) images of the shuffled
-    order are chosen. They are laid out run by run: `_SPACING` images, the same images again in a new order, r
+    The images stand in passes, each of which has all of them in an order of its own; an epoch that is longer than n
+    holds several passes, and the next epoch goes on where it ended.
+
+    With repeats r (repeated augmentation, Hoffer et al. 2020), the first ceil(length / r) images of that order
+    are chosen. They are laid out run by run: `_SPACING` images, the same images again in a new order, r
     times in all, then the next run. So the copies of an image are near enough to share a batch, and yet stand
     at positions of their own (their augmentation differs) and, as a rule, in mixing groups of their own.
     """
-    random = SampleRandom.at(seed, epoch, torch.arange(num_images))
-    shuffled = torch.argsort(random.fork("order").state, stable=True)
+    length = num_images if length is None else length
+    shuffled = _passes(seed, epoch * length, (epoch + 1) * length, num_images)
     if repeats == 1:
         return shuffled
-    chosen = shuffled[: -(-num_images // repeats)]
+    chosen = shuffled[: -(-length // repeats)]
     places = torch.arange(len(chosen) * repeats)
     copy, rank = places // len(chosen), places % len(chosen)
     keys = SampleRandom.at(seed, epoch, places).fork("copies").state
     laid_out = np.lexsort((keys.numpy(), copy.numpy(), rank.numpy() // _SPACING))
-    return chosen[rank[torch.from_numpy(laid_out)]][:num_images]
+    return chosen[rank[torch.from_numpy(laid_out)]][:length]
+
+
+def _passes(seed: int, first: int, last: int, num_images: int) -> Tensor:
+    """Places `first` to `last` of endless passes over the images, each shuffled anew."""
+    begin = first // num_images
+    shuffled = [
+        torch.argsort(SampleRandom.at(seed, number, torch.arange(num_images)).fork("order").state, stable=True)
+        for number in range(begin, -(-last // num_images))
+    ]
+    return torch.cat(shuffled)[first - begin * num_images : last - begin * num_images]
 
 
 @dataclass(frozen=True)

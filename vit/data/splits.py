@@ -1,7 +1,7 @@
 """Which images of a source are used for what: class-balanced validation cut and nested subsets.
 
-Every choice is a hash of (`data.split_seed`, index in the source), so neither the training seed, the number
-of workers nor a library's shuffling can move an image from one side to the other. Knows no pixels.
+Every choice is a hash of (`data.split_seed` or `data.subset_seed`, index in the source), so neither the training seed,
+the number of workers nor a library's shuffling can move an image from one side to the other. Knows no pixels.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Split:
 
     source: ImageSource
     indices: Tensor
+    epoch_length: int | None = None
+    """How many images an epoch of training shows; None: each once."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -52,7 +54,7 @@ def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Te
 
 
 def cut(source: ImageSource, config: DataConfig) -> tuple[Split, Split]:
-    """(train, validation) of a training source by `data.val_fraction`, `data.fraction`, `data.split_seed`.
+    """(train, validation) of a training source by `data.val_fraction`, `split_seed`, `fraction`, `subset_seed`.
 
     Validation has at least one image of every class; so has training, or ValueError names the class.
     """
@@ -66,10 +68,11 @@ def cut(source: ImageSource, config: DataConfig) -> tuple[Split, Split]:
         )
     is_val = stratified(labels, config.val_fraction, seed=config.split_seed, stream="validation")
     left = _keep_one(labels, is_val)
-    is_chosen = stratified(labels[left], config.fraction, seed=config.split_seed, stream="subset")
+    is_chosen = stratified(labels[left], config.fraction, seed=config.subset_seed, stream="subset")
     val = torch.ones(len(labels), dtype=torch.bool)
     val[left] = False
-    return Split(source, left[is_chosen]), Split(source, torch.nonzero(val).flatten())
+    epoch_length = len(left) if config.epoch_length == "whole_set" else None
+    return Split(source, left[is_chosen], epoch_length), Split(source, torch.nonzero(val).flatten())
 
 
 def _keep_one(labels: Tensor, is_val: Tensor) -> Tensor:

@@ -128,9 +128,14 @@ def _state(session: Session, progress: Progress) -> dict[str, Any]:
     }
 
 
+def changed_settings(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted name → both values, for the settings with which a run would be another run."""
+    return {key: pair for key, pair in differences(before, now).items() if key not in _FREE_TO_CHANGE}
+
+
 def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
     before: RunConfig = run_config_from(state["config"])
-    changed = {key: pair for key, pair in differences(before, session.config).items() if key not in _FREE_TO_CHANGE}
+    changed = changed_settings(before, session.config)
     if changed:
         key, (old, new) = next(iter(changed.items()))
         raise ValueError(

@@ -10,8 +10,9 @@ from types import FrameType
 class Stopped(Exception):
     """The run was stopped by a signal and saved; `exit_code` is the shell's for that signal (130, 143)."""
 
-    def __init__(self, signal_number: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; continue with --resume")
+    def __init__(self, signal_number: int, step: int, remedy: str = "continue with --resume") -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; {remedy}")
+        self.signal_number, self.step = signal_number, step
         self.exit_code = 128 + signal_number
 
 

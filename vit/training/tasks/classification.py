@@ -75,7 +75,7 @@ class Classification:
     @property
     def two_heads(self) -> bool:
         """Whether the teacher speaks to a head of its own."""
-        return self.teacher is not None and bool(getattr(self.model.config, "distillation_token", False))
+        return self.teacher is not None and getattr(self.model, "distillation_head", None) is not None
 
     def notes(self) -> list[str]:
         return [] if self.load_report is None else [self.load_report.summary()]
@@ -137,6 +137,7 @@ class Classification:
     def summary(self, best: Predictions, last: Predictions) -> dict[str, Any]:
         return {
             "gmacs": self._multiply_adds() / 1e9,
+            "train.n_total": len(self.train_split),
             "train.n_broken": len(self.broken_images()),
             **{f"test.{name}": value for name, value in classification_metrics(best).items()},
             "last.test.top1": classification_metrics(last)["top1"],

@@ -1,0 +1,149 @@
+"""What the runs of `data_size` say together: curves with their spread, differences paired by seed, tables and picture.
+
+Arithmetic and files; it trains nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit.figures.data_size import data_size
+from vit.figures.style import save_figure
+from vit.runs import write_json
+
+CONVENTIONS = {
+    "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
+    "num_images": "training images of the subset; validation images are not among them and are the same for all",
+    "subsets": "nested and class-balanced, drawn by the seed, the same for every recipe",
+    "images_seen": "the same for every fraction: the images of a subset are shown again and again",
+    "low, high": "95 % t-interval of the mean over seeds (a seed draws the subset, the first weights, the order and "
+    "the augmentation; the test set is fixed, its own sampling error is not in it); null with one seed",
+    "sd": "standard deviation over seeds, n - 1 in the denominator; null with one seed",
+    "differences": "top-1 minus the first recipe's, taken within each seed, so on the same subset",
+}
+
+
+def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rows of all runs, a curve for each recipe, and its differences to the first recipe.
+
+    A point is of the seeds that both recipes have at that fraction.
+    """
+    recipes = list(dict.fromkeys(row["recipe"] for row in rows))
+    found = {(row["recipe"], row["fraction"], row["seed"]): row["test.top1"] for row in rows}
+    sizes = {row["fraction"]: row["num_images"] for row in rows}
+    fractions = sorted(sizes)
+    seeds = sorted({row["seed"] for row in rows})
+
+    def point(fraction: float, by_seed: Mapping[int, float]) -> dict[str, Any]:
+        return {"fraction": fraction, "num_images": sizes[fraction], **spread(by_seed)}
+
+    def curve(recipe: str) -> list[dict[str, Any]]:
+        values = {at: {n: found[recipe, at, n] for n in seeds if (recipe, at, n) in found} for at in fractions}
+        return [point(at, by_seed) for at, by_seed in values.items() if by_seed]
+
+    def differences(recipe: str) -> list[dict[str, Any]]:
+        pairs = {at: [n for n in seeds if {(recipe, at, n), (recipes[0], at, n)} <= found.keys()] for at in fractions}
+        return [
+            point(at, {n: found[recipe, at, n] - found[recipes[0], at, n] for n in both})
+            for at, both in pairs.items()
+            if both
+        ]
+
+    return {
+        "runs": [dict(row) for row in rows],
+        "curves": {recipe: curve(recipe) for recipe in recipes},
+        "differences": {recipe: differences(recipe) for recipe in recipes[1:]},
+        "conventions": CONVENTIONS,
+    }
+
+
+def spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
+    """Mean, standard deviation, extremes and the mean's 95 % t-interval of one value a seed."""
+    from scipy.stats import t
+
+    values = list(by_seed.values())
+    mean, several = statistics.fmean(values), len(values) > 1
+    sd = statistics.stdev(values) if several else None
+    half = None if sd is None else float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
+    return {
+        "mean": mean,
+        "sd": sd,
+        "low": None if half is None else mean - half,
+        "high": None if half is None else mean + half,
+        "min": min(values),
+        "max": max(values),
+        "by_seed": {str(seed): value for seed, value in by_seed.items()},
+    }
+
+
+def write_results(result: Mapping[str, Any], folder: Path) -> None:
+    """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_figure(data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
+    write_json(folder / "data_size.json", dict(result))
+    with (folder / "data_size.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(result["runs"][0]))
+        writer.writeheader()
+        writer.writerows(result["runs"])
+    (folder / "data_size.md").write_text(markdown(result))
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """A table with a line for each fraction: every recipe's mean and spread, and the differences to the first."""
+    curves, differences = result["curves"], result["differences"]
+    first = next(iter(curves))
+    head = ["data", "images", *curves, *(f"{recipe} − {first}" for recipe in differences)]
+    lines = [_line(head), _line(["---:"] * len(head))]
+    columns = [_by_fraction(points, _accuracy) for points in curves.values()]
+    columns += [_by_fraction(points, _difference) for points in differences.values()]
+    for point in curves[first]:
+        cells = [column.get(point["fraction"], "–") for column in columns]
+        lines.append(_line([f"{100 * point['fraction']:.4g} %", f"{point['num_images']:,}", *cells]))
+    return "\n".join([*lines, "", *_notes(result), ""])
+
+
+def _notes(result: Mapping[str, Any]) -> list[str]:
+    rows, curves = result["runs"], result["curves"]
+    each = {recipe: next(row for row in rows if row["recipe"] == recipe) for recipe in curves}
+    seeds = len({row["seed"] for row in rows})
+    return [
+        f"Test top-1 of {each[next(iter(curves))]['test.n_total']:,} images, %: mean over {seeds} seed(s) ± standard "
+        "deviation; differences in points, paired by seed, with the 95 % t-interval of their mean.",
+        "",
+        *(
+            f"- {recipe}: {row['params']:,} parameters, {row['gmacs']:.3g} G multiply-adds an image, "
+            f"{_range(_of(rows, recipe, 'images_seen'))} images seen, {_range(_of(rows, recipe, 'steps'))} steps."
+            for recipe, row in each.items()
+        ),
+    ]
+
+
+def _of(rows: Iterable[Mapping[str, Any]], recipe: str, key: str) -> list[int]:
+    return [row[key] for row in rows if row["recipe"] == recipe]
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _by_fraction(points: Iterable[Mapping[str, Any]], cell: Any) -> dict[float, str]:
+    return {point["fraction"]: cell(point) for point in points}
+
+
+def _accuracy(point: Mapping[str, Any]) -> str:
+    return f"{point['mean']:.2%}"[:-1] + ("" if point["sd"] is None else f" ± {100 * point['sd']:.2f}")
+
+
+def _difference(point: Mapping[str, Any]) -> str:
+    interval = "" if point["low"] is None else f" [{100 * point['low']:+.2f}, {100 * point['high']:+.2f}]"
+    return f"{100 * point['mean']:+.2f}{interval}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
