@@ -72,3 +72,11 @@ def test_a_damaged_file_is_named(tmp_path, damage):
 def test_a_contradiction_in_the_record_is_refused(changes):
     with pytest.raises(AssertionError):
         make(**changes)
+
+
+def test_the_fingerprint_is_kept_and_an_older_file_has_none(tmp_path):
+    make(fingerprint="0123456789ab").save(tmp_path / "new.npz")
+    assert Predictions.load(tmp_path / "new.npz").fingerprint == "0123456789ab"
+    with np.load(tmp_path / "new.npz") as stored:
+        np.savez(tmp_path / "old.npz", **{name: stored[name] for name in stored.files if name != "fingerprint"})
+    assert Predictions.load(tmp_path / "old.npz").fingerprint == ""

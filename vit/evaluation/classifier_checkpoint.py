@@ -11,7 +11,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from vit.config import ClassificationRun, DataConfig, Preprocessing, check
-from vit.data.images import Split, open_test, open_training
+from vit.data.images import Split, fingerprint, open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
 from vit.evaluation.checkpoint import Request
@@ -61,6 +61,7 @@ def evaluate_classifier(request: Request, trained: ClassificationRun) -> dict[st
     started = time.perf_counter()
     predictions = _predict(accelerator, model, loader, loaded.class_names)
     seconds = time.perf_counter() - started
+    predictions = replace(predictions, fingerprint=fingerprint(split))
     metrics: dict[str, Any] = dict(classification_metrics(predictions))
     metrics["images_per_second"] = round(len(predictions.labels) / max(seconds, 1e-9), 1)
     metrics["per_class_accuracy"] = _by_class(predictions)

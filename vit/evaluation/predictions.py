@@ -30,6 +30,8 @@ class Predictions:
     class_names: list[str]
     num_total: int
     num_broken: int
+    fingerprint: str = ""
+    """Of the images, names and labels asked about (`vit.data.splits`); empty: not known, so never the same."""
 
     def __post_init__(self) -> None:
         num_seen, num_classes = self.logits.shape
@@ -55,6 +57,7 @@ class Predictions:
                     class_names=np.array(self.class_names, dtype=np.str_),
                     num_total=np.int64(self.num_total),
                     num_broken=np.int64(self.num_broken),
+                    fingerprint=np.str_(self.fingerprint),
                 )
             unfinished.replace(path)
         finally:
@@ -69,6 +72,7 @@ class Predictions:
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in _ARRAYS}
+                fingerprint = str(stored["fingerprint"]) if "fingerprint" in stored else ""
         except (ValueError, KeyError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
             raise ValueError(f"predictions: {str(path)!r} is not a complete predictions file ({error})") from error
         return cls(
@@ -78,4 +82,5 @@ class Predictions:
             class_names=arrays["class_names"].tolist(),
             num_total=int(arrays["num_total"]),
             num_broken=int(arrays["num_broken"]),
+            fingerprint=fingerprint,
         )

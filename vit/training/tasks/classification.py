@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,8 @@ class Classification:
         return classification_metrics(predictions)
 
     def test(self, model: nn.Module) -> Predictions:
-        return self._predict(model, self._test_loader)
+        loader = self._test_loader
+        return replace(self._predict(model, loader), fingerprint=fingerprint(loader.split))
 
     @cached_property
     def _test_loader(self) -> EvalLoader:
