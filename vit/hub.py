@@ -28,7 +28,8 @@ from vit.models.translator import Translator, build_translator
 from vit.models.zoo import agreed_classes, architecture_overrides
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
-from vit.weights.loader import load_weights, read_tensors
+from vit.weights.files import read_tensors
+from vit.weights.loader import load_weights
 from vit.weights.report import LoadReport
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model
 from vit.models import Classifier
-from vit.weights.loader import load_weights, read_tensors
+from vit.weights.files import read_tensors
+from vit.weights.loader import load_weights
 
 TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
 OURS = {"image_size": 64, "depth": 2, "width": 48, "num_heads": 4}

@@ -124,7 +124,7 @@ def apply(layout: Layout, tensors: Tensors, config: ViTConfig) -> Applied:
 
     ValueError for a tensor whose shape no rule of its name can take.
     """
-    remaining = {strip_prefixes(name, layout.prefixes): tensor for name, tensor in tensors.items()}
+    remaining = unwrapped(layout, tensors)
     result = Applied(dropped={name: why for name in remaining if (why := _why_dropped(layout, name))})
     for name in result.dropped:
         del remaining[name]
@@ -144,7 +144,12 @@ def invert(layout: Layout, tensors: Tensors, config: ViTConfig) -> Applied:
     return result
 
 
-def strip_prefixes(name: str, prefixes: tuple[str, ...]) -> str:
+def unwrapped(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
+    """The tensors without the layout's prefixes."""
+    return {_strip(name, layout.prefixes): tensor for name, tensor in tensors.items()}
+
+
+def _strip(name: str, prefixes: tuple[str, ...]) -> str:
     for prefix in prefixes:
         name = name.removeprefix(prefix)
     return name

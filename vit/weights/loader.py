@@ -1,66 +1,19 @@
-"""Weights from a file or a dictionary into a model: renamed, resized to the grid, checked to the last tensor.
-
-Reads safetensors, and torch files of plain tensors (`weights_only`); a pickle with code in it is refused.
-"""
+"""Tensors into a model: translated by their layout, resized to the grid, checked to the last one. Knows no file."""
 
 from __future__ import annotations
 
-import math
-import pickle
-from pathlib import Path
-
-import torch
 from einops import rearrange
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vit.config import ViTConfig
 from vit.layers.positions import resize_grid
 from vit.models import Classifier
+from vit.weights.grids import Grid, check_grid, read_grid
+from vit.weights.layout import Layout, apply
+from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
-from vit.weights.timm import from_timm_vit, is_timm_vit
 
-Grid = tuple[int, int]
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file. ValueError, naming it, for any other."""
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        if path.suffix in (".pth", ".pt", ".bin"):
-            _check_torch_file(path)
-            return _only_tensors(path, torch.load(path, map_location="cpu", weights_only=True))
-    except FileNotFoundError as error:
-        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"model.pretrained: {path} holds more than tensors (a pickle may run code); refused"
-        ) from error
-    except (SafetensorError, RuntimeError, EOFError) as error:
-        raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
-    raise ValueError(f"model.pretrained: {str(path)!r} is not a .safetensors, .pth, .pt or .bin file, nor a run folder")
-
-
-def _check_torch_file(path: Path) -> None:
-    """torch's own complaint about a text file is that of a pickle with code in it."""
-    with path.open("rb") as stream:
-        start = stream.read(2)
-    if start != b"PK" and start[:1] != pickle.PROTO:  # a zip archive, or a pickle as torch wrote them before 1.6
-        raise ValueError(f"model.pretrained: {path} is not a readable torch file")
-
-
-def _only_tensors(path: Path, content: object) -> dict[str, Tensor]:
-    """A state dictionary, or the one inside a checkpoint's usual key."""
-    if isinstance(content, dict):
-        for key in ("state_dict", "model"):
-            if isinstance(content.get(key), dict):
-                content = content[key]
-                break
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ValueError(f"model.pretrained: {path} does not hold a dictionary of tensors")
-    return content
+_HEADS = ("head.", "distillation_head.", "fc.")
 
 
 def load_weights(
@@ -70,23 +23,26 @@ def load_weights(
     *,
     source_grid: Grid | None = None,
     new_head: bool = False,
+    layout: Layout | None = None,
 ) -> LoadReport:
-    """Put `source` (timm's names or ours) into the model.
+    """Put `source` (a known layout's names or ours) into the model.
 
     `source_grid`: the patch grid its positions were learned on; None: the model's if the count fits, else a square.
-    `new_head`: leave the head at its first values. A model without a head takes none. ValueError for a tensor left
-    over, missing or of another shape, and for another number of classes without `new_head`.
+    `new_head`: leave the head at its first values. A model without a head takes none. `layout`: whose names these are;
+    None: found by them. ValueError for a tensor left over, missing or of another shape, for another number of classes
+    without `new_head`, and for a grid that cannot be told.
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
     if isinstance(config, ViTConfig):
-        if is_timm_vit(set(source)):
-            source = from_timm_vit(source, config)
+        refuse_unsupported(source, name)
+        source = _translate(layout or find_layout(source), source, config, report)
         source = _resize_positions(source, model.state_dict(), config, source_grid, report)
     target = model.state_dict()
     heads = tuple(f"{head}." for head in model.head_names())
     if new_head or not heads:
         report.replaced = [key for key in target if key.startswith(heads)]
+        report.ignored = [key for key in source if key.startswith(_HEADS) and key not in report.replaced]
         source = {key: value for key, value in source.items() if not key.startswith(_HEADS)}
     _check_classes(source, target, heads, name)
     load_exactly(model, source, report)
@@ -99,7 +55,7 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
     ValueError for a tensor left over, missing (unless `report.replaced` has it) or of another shape.
     """
     target = model.state_dict()
-    report.left_over = sorted(set(source) - set(target))
+    report.left_over = sorted({*report.left_over, *source} - set(target))
     report.missing = [key for key in target if key not in source and key not in report.replaced]
     report.check()
     for key, value in source.items():
@@ -109,10 +65,22 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
                 f"the model's is {tuple(target[key].shape)}"
             )
     report.loaded = sorted(source)
+    report.actions = {key: action for key, action in report.actions.items() if key in source}
     model.load_state_dict(source, strict=False)
 
 
-_HEADS = ("head.", "distillation_head.", "fc.")
+def _translate(
+    layout: Layout | None, source: dict[str, Tensor], config: ViTConfig, report: LoadReport
+) -> dict[str, Tensor]:
+    if layout is None:
+        return source
+    try:
+        applied = apply(layout, source, config)
+    except ValueError as error:
+        raise ValueError(f"model.pretrained: {report.source}: {error}; is model.name the right one?") from error
+    report.layout, report.actions, report.dropped = layout.name, applied.actions, applied.dropped
+    report.left_over = applied.left_over
+    return applied.tensors
 
 
 def _check_classes(source: dict[str, Tensor], target: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
@@ -136,7 +104,7 @@ def _resize_positions(
     resized = dict(source)
     new = config.grid_size
     if "positions.grid" in source and "positions.grid" in target:
-        old = grid or _guess_grid(source["positions.grid"].shape[1], new, report.source)
+        old = _learned_grid(source, config, grid, report.source)
         resized["positions.grid"] = resize_grid(source["positions.grid"], old, new)
         _note(report, "positions.grid", old, new)
     for key, size in (("positions.rows", (new[0], 1)), ("positions.columns", (new[1], 1))):
@@ -155,19 +123,16 @@ def _resize_positions(
     return resized
 
 
+def _learned_grid(source: dict[str, Tensor], config: ViTConfig, grid: Grid | None, name: str) -> Grid:
+    prefix = source.get("positions.prefix")
+    placed = 0 if prefix is None else prefix.shape[1]
+    rows = source["positions.grid"].shape[1] + placed
+    if grid is not None:
+        return check_grid(rows, placed, grid, name)
+    tokens = int(config.class_token) + int(config.distillation_token)
+    return read_grid(rows, placed=placed, tokens=tokens, wanted=config.grid_size, name=name)
+
+
 def _note(report: LoadReport, key: str, old: Grid, new: Grid) -> None:
     if old != new:
         report.resized[key] = f"{old[0]}×{old[1]} → {new[0]}×{new[1]}"
-
-
-def _guess_grid(count: int, wanted: Grid, name: str) -> Grid:
-    side = math.isqrt(count)
-    if count == wanted[0] * wanted[1]:
-        return wanted
-    if side * side == count:
-        return side, side
-    raise ValueError(
-        f"model.pretrained: {name} has positions for {count} patches, "
-        f"neither the model's {wanted[0]}×{wanted[1]} nor a square; "
-        "is model.name (prefix tokens, patch size) the right one?"
-    )

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
 @dataclass
 class LoadReport:
-    """Names of the model's tensors (`loaded`, `resized`, `missing`, `replaced`) and of the source's (`ignored`,
-    `left_over`)."""
+    """Names of the model's tensors (`loaded`, `actions`, `resized`, `missing`, `replaced`) and of the source's
+    (`ignored`, `dropped`, `left_over`)."""
 
     source: str
     num_source: int = 0
+    layout: str | None = None
+    """Whose names the source has; None: ours."""
     loaded: list[str] = field(default_factory=list)
+    actions: dict[str, str] = field(default_factory=dict)
+    """Name → `copied`, `reshaped`, `fused` or `split`."""
     resized: dict[str, str] = field(default_factory=dict)
     """Name → `14×14 → 24×24`."""
     replaced: list[str] = field(default_factory=list)
     """Head tensors that were left at their first values on purpose."""
     ignored: list[str] = field(default_factory=list)
     """Source tensors of a head that the model does not have on purpose."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Source tensor → why it is left out on purpose."""
     left_over: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
@@ -34,7 +41,15 @@ class LoadReport:
 
     def summary(self) -> str:
         """One line."""
+        counts = Counter(action for action in self.actions.values() if action != "copied")
+        changed = "".join(f", {count} {action}" for action, count in sorted(counts.items()))
         grids = "".join(f", {name} {change}" for name, change in self.resized.items())
         head = f", {len(self.replaced)} of a new head" if self.replaced else ""
         ignored = f", {len(self.ignored)} of another head ignored" if self.ignored else ""
-        return f"{self.source}: {self.num_source} tensors, {len(self.loaded)} loaded{grids}{head}{ignored}"
+        reasons = Counter(self.dropped.values())
+        dropped = "".join(f", {count} left out ({why})" for why, count in reasons.items())
+        layout = f" in the layout {self.layout}" if self.layout else ""
+        return (
+            f"{self.source}: {self.num_source} tensors{layout}, "
+            f"{len(self.loaded)} loaded{changed}{grids}{head}{ignored}{dropped}"
+        )

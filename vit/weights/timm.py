@@ -1,67 +1,71 @@
 """timm's names for a Vision Transformer's tensors, and ours. A ResNet's are the same in both.
 
 timm (Wightman, github.com/huggingface/pytorch-image-models) keeps one `pos_embed` for prefix tokens and patches; here
-they are two tensors, so that the grid can be resized without asking which rows are patches.
+they are two tensors, so that the grid can be resized without asking which rows are patches. Facebook's DeiT, DINO and
+MAE use these names too. Knows no architecture of timm's: that is `timm_models`.
 """
 
 from __future__ import annotations
 
-import re
-
-import torch
-from torch import Tensor
-
 from vit.config import ViTConfig
+from vit.weights.layout import Layout, Tensors, copied, positions, split
+from vit.weights.timm_models import timm_forward
 
-RENAMES: tuple[tuple[str, str], ...] = (
-    (r"^patch_embed\.proj\.", "embedding.projection."),
-    (r"^cls_token$", "class_token"),
-    (r"^dist_token$", "distillation_token"),
-    (r"^reg_token$", "register_tokens"),
-    (r"^norm_pre\.", "pre_norm."),
-    (r"^fc_norm\.", "pool_norm."),
-    (r"^head_dist\.", "distillation_head."),
-    (r"^attn_pool\.latent$", "attention_pool.probe"),
-    (r"^attn_pool\.proj\.", "attention_pool.attention.output."),
-    (r"^attn_pool\.norm\.", "attention_pool.norm."),
-    (r"^attn_pool\.mlp\.fc1\.", "attention_pool.feedforward.expand."),
-    (r"^attn_pool\.mlp\.fc2\.", "attention_pool.feedforward.contract."),
-    (r"\.attn\.qkv\.", ".attention.qkv."),
-    (r"\.attn\.proj\.", ".attention.output."),
-    (r"\.attn\.q_norm\.", ".attention.query_norm."),
-    (r"\.attn\.k_norm\.", ".attention.key_norm."),
-    (r"\.ls([12])\.gamma$", r".scale\1.gamma"),
-    (r"\.mlp\.fc1_g\.", ".feedforward.gate."),
-    (r"\.mlp\.fc1_x\.", ".feedforward.expand."),
-    (r"\.mlp\.fc1\.", ".feedforward.expand."),
-    (r"\.mlp\.fc2\.", ".feedforward.contract."),
+
+def _is_gated(config: ViTConfig) -> bool:
+    return config.feedforward == "swiglu"
+
+
+def _is_plain(config: ViTConfig) -> bool:
+    return not _is_gated(config)
+
+
+RULES = (
+    copied("embedding.projection.{kind}", "patch_embed.proj.{kind}"),
+    copied("class_token", "cls_token"),
+    copied("distillation_token", "dist_token"),
+    copied("register_tokens", "reg_token"),
+    *positions("pos_embed"),
+    copied("pre_norm.{kind}", "norm_pre.{kind}"),
+    copied("blocks.{layer}.norm1.{kind}", "blocks.{layer}.norm1.{kind}"),
+    copied("blocks.{layer}.attention.qkv.{kind}", "blocks.{layer}.attn.qkv.{kind}"),
+    copied("blocks.{layer}.attention.query_norm.{kind}", "blocks.{layer}.attn.q_norm.{kind}"),
+    copied("blocks.{layer}.attention.key_norm.{kind}", "blocks.{layer}.attn.k_norm.{kind}"),
+    copied("blocks.{layer}.attention.output.{kind}", "blocks.{layer}.attn.proj.{kind}"),
+    copied("blocks.{layer}.scale1.gamma", "blocks.{layer}.ls1.gamma"),
+    copied("blocks.{layer}.norm2.{kind}", "blocks.{layer}.norm2.{kind}"),
+    copied("blocks.{layer}.feedforward.expand.{kind}", "blocks.{layer}.mlp.fc1.{kind}", when=_is_plain),
+    split(
+        ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.expand.{kind}"),
+        "blocks.{layer}.mlp.fc1.{kind}",
+        when=_is_gated,
+    ),
+    copied("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.mlp.fc1_g.{kind}", when=_is_gated),
+    copied("blocks.{layer}.feedforward.expand.{kind}", "blocks.{layer}.mlp.fc1_x.{kind}", when=_is_gated),
+    copied("blocks.{layer}.feedforward.contract.{kind}", "blocks.{layer}.mlp.fc2.{kind}"),
+    copied("blocks.{layer}.scale2.gamma", "blocks.{layer}.ls2.gamma"),
+    copied("norm.{kind}", "norm.{kind}"),
+    copied("attention_pool.probe", "attn_pool.latent"),
+    copied("attention_pool.attention.query.{kind}", "attn_pool.q.{kind}"),
+    split(("attention_pool.attention.key.{kind}", "attention_pool.attention.value.{kind}"), "attn_pool.kv.{kind}"),
+    copied("attention_pool.attention.output.{kind}", "attn_pool.proj.{kind}"),
+    copied("attention_pool.norm.{kind}", "attn_pool.norm.{kind}"),
+    copied("attention_pool.feedforward.expand.{kind}", "attn_pool.mlp.fc1.{kind}"),
+    copied("attention_pool.feedforward.contract.{kind}", "attn_pool.mlp.fc2.{kind}"),
+    copied("pool_norm.{kind}", "fc_norm.{kind}"),
+    copied("head.{kind}", "head.{kind}"),
+    copied("distillation_head.{kind}", "head_dist.{kind}"),
 )
 
 
-def is_timm_vit(names: set[str]) -> bool:
-    return "patch_embed.proj.weight" in names
+def _recognizes(tensors: Tensors) -> bool:
+    return "patch_embed.proj.weight" in tensors and any(name.startswith("blocks.0.") for name in tensors)
 
 
-def from_timm_vit(source: dict[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
-    """A timm ViT's tensors under our names; positions split into prefix and grid, at the source's own grid.
-
-    ValueError when the number of positions fits neither the patches alone nor patches and prefix.
-    """
-    renamed = {_rename(name): tensor for name, tensor in source.items() if name != "pos_embed"}
-    if "pos_embed" in source:
-        renamed |= _split_positions(source["pos_embed"], config)
-    return renamed
-
-
-def _rename(name: str) -> str:
-    for pattern, replacement in RENAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def _split_positions(table: Tensor, config: ViTConfig) -> dict[str, Tensor]:
-    num_prefix = int(config.class_token) + int(config.distillation_token)
-    if not config.positions_on_prefix or num_prefix == 0:
-        return {"positions.grid": table}
-    prefix, grid = torch.split(table, [num_prefix, table.shape[1] - num_prefix], dim=1)
-    return {"positions.prefix": prefix, "positions.grid": grid}
+TIMM = Layout(
+    name="timm",
+    recognizes=_recognizes,
+    rules=RULES,
+    config=lambda tensors: None,  # noqa: ARG005 - the number of heads is in no tensor, and width/64 is wrong for huge
+    peer=timm_forward,
+)
