@@ -41,7 +41,7 @@ def evaluate_classifier(request: Request, trained: ClassificationRun) -> dict[st
     """
     loaded, state = load_run(request.checkpoint, request.select, request.weights)
     check_overrides(trained, request.overrides, _SETTINGS, _REMEDIES)
-    config = override(_for_other_data(trained, request.overrides), request.overrides)
+    config = override(for_other_data(trained, request.overrides), request.overrides)
     assert isinstance(config, ClassificationRun)
     preprocessing = _enforced(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
@@ -73,7 +73,7 @@ def evaluate_classifier(request: Request, trained: ClassificationRun) -> dict[st
     return metrics
 
 
-def _for_other_data(trained: ClassificationRun, overrides: Sequence[str]) -> ClassificationRun:
+def for_other_data(trained: ClassificationRun, overrides: Sequence[str]) -> ClassificationRun:
     """Where another data set is named, what belonged to the one that was trained on is forgotten."""
     if not any(word.split("=")[0] == "--data.name" for word in overrides):
         return trained

@@ -1,0 +1,39 @@
+"""How alike models answer: a matrix of models by models with the numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vit.figures.style import PALE, empty_figure, style
+
+
+def agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figure:
+    """One panel a matrix (k, k) of values up to 1, titled by its key; NaN is grey and empty."""
+    side = max(1.9, 0.62 * len(names) + 0.7)
+    longest = max(map(len, names))
+    with style():
+        figure = empty_figure(side * len(matrices) + 0.075 * longest + 0.3, side + 0.06 * longest + 0.5)
+        panels = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
+        for axes, (title, values) in zip(panels, matrices.items(), strict=True):
+            assert values.shape == (len(names),) * 2, f"{values.shape} values for {len(names)} models"
+            _draw(axes, np.asarray(values, dtype=np.float64))
+            axes.set_title(title)
+            axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(len(names)), names)
+    return figure
+
+
+def _draw(axes: Axes, values: np.ndarray) -> None:
+    axes.set_facecolor(PALE)
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            color = "white" if value > 0.6 else "#262626"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
