@@ -1,0 +1,140 @@
+"""Blurs of the lens, the pane, the hand and the zoom. Pixels are float32 (b, c, h, w) in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn.functional import conv2d, interpolate, pad
+
+from vit.randomness import SampleRandom
+
+
+def defocus_blur(pixels: Tensor, rng: SampleRandom, radius: float, softness: float) -> Tensor:  # noqa: ARG001
+    """Every point becomes a disk with a soft edge; beyond the border the image is mirrored."""
+    kernel = _disk(radius, softness).to(pixels)
+    reach = kernel.shape[0] // 2
+    planes = rearrange(pixels, "b c h w -> (b c) 1 h w")
+    blurred = conv2d(pad(planes, (reach,) * 4, mode="reflect"), kernel[None, None])
+    return rearrange(blurred, "(b c) 1 h w -> b c h w", c=pixels.shape[1])
+
+
+def _disk(radius: float, softness: float) -> Tensor:
+    reach = max(8, math.ceil(radius))
+    offset = torch.arange(-reach, reach + 1)
+    disk = (offset.square()[:, None] + offset.square() <= radius**2).to(torch.float64)
+    edge = torch.arange(-1, 2) if radius <= 8 else torch.arange(-2, 3)
+    taps = torch.exp(-0.5 * (edge.to(torch.float64) / softness).square())
+    soft = torch.outer(taps, taps)[None, None]
+    softened = conv2d(disk[None, None], soft, padding=len(edge) // 2)[0, 0]
+    return softened / softened.sum()
+
+
+def glass_blur(pixels: Tensor, rng: SampleRandom, deviation: float, farthest: float, passes: float) -> Tensor:
+    """Blurred, pixels exchanged with near ones, blurred again.
+
+    The original exchanges one pixel after another, from the last to the first. Here all those that cannot meet, 2 d
+    apart, go at once: another order, the same distances.
+    """
+    height, width = pixels.shape[-2:]
+    blurred = gaussian_filter(pixels, deviation, border="nearest").mul(255).add(1e-3).floor().div(255)
+    places = torch.arange(height * width, device=pixels.device).repeat(len(pixels), 1)  # b (h w)
+    for number in range(int(passes)):
+        _exchange(places, (height, width), int(farthest), rng.fork(number))
+    flat = rearrange(blurred, "b c h w -> b c (h w)")
+    swapped = flat.gather(2, places[:, None].expand(-1, flat.shape[1], -1))  # b c (h w)
+    return gaussian_filter(swapped.view_as(pixels), deviation, border="nearest")
+
+
+def _exchange(places: Tensor, size: tuple[int, int], farthest: int, rng: SampleRandom) -> None:
+    """One pass over all pixels but a border of `farthest`, in place."""
+    height, width = size
+    period = 2 * farthest
+    rows = torch.arange(farthest + 1, height - farthest + 1, device=places.device)
+    columns = torch.arange(farthest + 1, width - farthest + 1, device=places.device)
+    moves = rng.integers(period, 2, height + 1, width + 1) - farthest
+    for row in reversed(range(period)):
+        for column in reversed(range(period)):
+            here_rows, here_columns = rows[row::period, None], columns[None, column::period]
+            if not here_rows.numel() or not here_columns.numel():
+                continue
+            move = moves[:, :, here_rows, here_columns]  # b 2 rows columns
+            there = (here_rows + move[:, 0]) * width + here_columns + move[:, 1]
+            here = (here_rows * width + here_columns).expand_as(there)
+            here, there = here.flatten(1), there.flatten(1)
+            mine, theirs = places.gather(1, here), places.gather(1, there)
+            places.scatter_(1, here, theirs)
+            places.scatter_(1, there, mine)
+
+
+def motion_blur(pixels: Tensor, rng: SampleRandom, radius: float, deviation: float) -> Tensor:
+    """A trail at an angle of up to 45° from the horizontal."""
+    return trail(pixels, radius, deviation, degrees=rng.uniform() * 90 - 45)
+
+
+def trail(pixels: Tensor, radius: float, deviation: float, degrees: Tensor) -> Tensor:
+    """Each point drawn out to one side, fading as half a Gaussian: ImageMagick's motion blur of 2 radius + 1 pixels.
+
+    `degrees` (b,), clockwise from the right. Beyond the border the last pixel is repeated.
+    """
+    height, width = pixels.shape[-2:]
+    steps = range(2 * int(radius) + 1)
+    weights = [math.exp(-0.5 * (step / deviation) ** 2) for step in steps]
+    rows, columns = torch.arange(height, device=pixels.device), torch.arange(width, device=pixels.device)
+    batch = torch.arange(len(pixels), device=pixels.device)[:, None, None]
+    total = torch.zeros_like(rearrange(pixels, "b c h w -> b h w c"))
+    last = rearrange(pixels, "b c h w -> b h w c").contiguous()
+    angle = degrees.to(torch.float64).deg2rad()[:, None]  # b 1
+    for step, weight in zip(steps, weights, strict=True):
+        down, right = ((step * part - 0.5).ceil().to(torch.int64) for part in (angle.sin(), angle.cos()))
+        from_rows, from_columns = (rows + down).clamp(0, height - 1), (columns + right).clamp(0, width - 1)  # b h, b w
+        total.add_(last[batch, from_rows[:, :, None], from_columns[:, None, :]], alpha=weight / sum(weights))
+    return rearrange(total, "b h w c -> b c h w")
+
+
+def zoom_blur(pixels: Tensor, rng: SampleRandom, largest: float, step: float) -> Tensor:  # noqa: ARG001
+    """The mean of the image and of its centre at growing zoom."""
+    factors = np.arange(1, largest, step).tolist()
+    total = pixels.clone()
+    for factor in factors:
+        total += zoom_in(pixels, factor)
+    return total / (len(factors) + 1)
+
+
+def zoom_in(pixels: Tensor, factor: float) -> Tensor:
+    """The centre enlarged to the image's own size, linearly between corner pixels."""
+    height, width = pixels.shape[-2:]
+    kept = [math.ceil(side / factor) for side in (height, width)]
+    top, left = (height - kept[0]) // 2, (width - kept[1]) // 2
+    centre = pixels[..., top : top + kept[0], left : left + kept[1]]
+    size = [max(side, round(part * factor)) for side, part in zip((height, width), kept, strict=True)]
+    larger = interpolate(centre, size=size, mode="bilinear", align_corners=True)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return larger[..., top : top + height, left : left + width]
+
+
+def gaussian_filter(
+    pixels: Tensor, deviation: float, *, border: Literal["nearest", "reflect"], cut_off: float = 4.0
+) -> Tensor:
+    """Both axes, cut off at `cut_off` standard deviations. Reflection repeats the border pixel (c b a a b c)."""
+    reach = int(cut_off * deviation + 0.5)
+    if reach == 0:
+        return pixels
+    rows, columns = (_gaussian_matrix(side, deviation, reach, border).to(pixels) for side in pixels.shape[-2:])
+    return rows @ pixels @ columns.mT
+
+
+def _gaussian_matrix(side: int, deviation: float, reach: int, border: str) -> Tensor:
+    """(side, side): a row of weights for each pixel."""
+    offset = torch.arange(-reach, reach + 1)
+    weights = torch.exp(-0.5 * (offset.to(torch.float64) / deviation).square())
+    source = torch.arange(side)[:, None] + offset  # side taps
+    if border == "reflect":
+        source = source.remainder(2 * side)
+        source = torch.minimum(source, 2 * side - 1 - source)
+    matrix = torch.zeros(side, side, dtype=torch.float64)
+    return matrix.scatter_add_(1, source.clamp(0, side - 1), (weights / weights.sum()).expand(side, -1))
