@@ -63,11 +63,14 @@ def test_it_takes_images_that_are_not_square(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NOT_GROWING])
 def test_the_error_grows_with_strength(kind):
-    """Mean squared error against the clean image, ImageNet-C's constants, the same random numbers at every strength."""
-    images = torch.cat([photograph(80), photograph(80, "flower.jpg")]).repeat(4, 1, 1, 1) / 255
+    """Mean squared error against the clean image, ImageNet-C's constants, the same random numbers at every strength.
+
+    A photograph with dark parts: in a bright one frost's second strength is cut off at white more often than its third.
+    """
+    images = photograph(80, "flower.jpg").repeat(4, 1, 1, 1) / 255
     errors = []
     for strength in STRENGTHS:
-        corrupted = _OPERATIONS[kind](images, rng(*range(8)), *IMAGENET[kind][strength - 1])
+        corrupted = _OPERATIONS[kind](images, rng(*range(4)), *IMAGENET[kind][strength - 1])
         errors.append(float((corrupted.clamp(0, 1) - images).square().mean()))
     assert errors == sorted(errors)
     assert errors[0] > 1e-4
