@@ -124,6 +124,17 @@ def test_a_batch_size_that_cannot_be_divided_is_the_users_error():
         loader_of(101, AugmentConfig(cutmix_alpha=1.0, mix_group=16))
 
 
+def test_a_longer_epoch_shows_the_images_again_in_whole_steps():
+    split = replace(digits(10), epoch_length=100)
+    loader = TrainLoader(split, DataConfig(batch_size=16, workers=0), PLAIN, image_size=(8, 8), seed=3)
+    assert (loader.steps_per_epoch, loader.samples_per_epoch) == (7, 100)
+    steps = list(loader.epoch(1))
+    assert [step.num_samples for step in steps] == [16] * 6 + [4]
+    batch = joined([batch for step in steps for batch in step.batches])
+    assert batch["positions"].tolist() == list(range(100))
+    assert torch.unique(batch["indices"], return_counts=True)[1].tolist() == [10] * 10
+
+
 def test_repeats_fill_an_epoch_of_the_same_length():
     loader = loader_of(100, AugmentConfig(repeats=3))
     assert loader.samples_per_epoch == 100

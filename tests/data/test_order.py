@@ -24,6 +24,15 @@ def test_the_order_is_well_mixed():
     assert abs(correlation) < 0.02
 
 
+@settings(max_examples=25, deadline=None)
+@given(num_images=st.integers(1, 50), length=st.integers(1, 150), num_epochs=st.integers(1, 4))
+def test_epochs_of_another_length_are_shuffled_passes_without_end(num_images, length, num_epochs):
+    stream = torch.cat([epoch_order(3, epoch, num_images, length=length) for epoch in range(num_epochs)])
+    assert len(stream) == num_epochs * length
+    for number, a_pass in enumerate(stream.split(num_images)):
+        assert a_pass.tolist() == epoch_order(3, number, num_images)[: len(a_pass)].tolist()
+
+
 @settings(max_examples=60, deadline=None)
 @given(num_images=st.integers(1, 500), repeats=st.integers(2, 5))
 def test_repeats(num_images, repeats):
@@ -33,6 +42,13 @@ def test_repeats(num_images, repeats):
     assert int(counts.max()) <= repeats
     chosen = epoch_order(3, 1, num_images)[: -(-num_images // repeats)]
     assert set(order.tolist()) == set(chosen.tolist())
+
+
+def test_repeats_fill_a_longer_epoch():
+    order = epoch_order(3, 1, num_images=10, repeats=3, length=25)
+    chosen = epoch_order(3, 1, num_images=10, length=25)[:9]
+    assert len(order) == 25
+    assert (torch.bincount(order, minlength=10) <= 3 * torch.bincount(chosen, minlength=10)).all()
 
 
 def test_copies_are_near_but_in_different_mixing_groups():

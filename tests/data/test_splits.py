@@ -72,18 +72,33 @@ def test_even_a_large_validation_part_leaves_every_class_something_to_train_on()
 )
 def test_subsets_are_nested_and_balanced_and_leave_validation_alone(labels, fractions, seed):
     source = source_of([*labels, *[0, 1, 2, 3] * 2])
-    config = DataConfig(split_seed=seed)
-    whole, whole_val = cut(source, config)
+    whole, whole_val = cut(source, DataConfig())
     counts = torch.bincount(whole.labels)
     inside: set[int] = set()
     for fraction in fractions:
-        train, val = cut(source, replace(config, fraction=fraction))
+        train, val = cut(source, DataConfig(fraction=fraction, subset_seed=seed if fraction < 1 else 0))
         assert torch.equal(val.indices, whole_val.indices)
         assert inside <= set(train.indices.tolist()) <= set(whole.indices.tolist())
         inside = set(train.indices.tolist())
         expected = torch.bincount(train.labels, minlength=4)
         assert ((expected - counts * fraction).abs() <= 1).all()
         assert int(expected.min()) >= 1
+
+
+def test_subset_seed_draws_the_subset_and_leaves_validation_alone():
+    cuts = [cut(source_of(SHUFFLED), DataConfig(fraction=0.5, subset_seed=seed)) for seed in (0, 1)]
+    (subset, val), (other_subset, other_val) = cuts
+    assert torch.equal(val.indices, other_val.indices)
+    assert set(subset.indices.tolist()) != set(other_subset.indices.tolist())
+    assert torch.bincount(subset.labels).tolist() == torch.bincount(other_subset.labels).tolist()
+
+
+def test_an_epoch_of_a_subset_can_be_as_long_as_the_whole_sets():
+    source = source_of(SHUFFLED)
+    whole, _ = cut(source, DataConfig())
+    assert whole.epoch_length is None
+    train, val = cut(source, DataConfig(fraction=0.1, epoch_length="whole_set"))
+    assert (train.epoch_length, val.epoch_length) == (len(whole), None)
 
 
 def test_a_class_of_one_image_is_named():

@@ -14,7 +14,6 @@ from typing import Any
 
 from vit.figures.data_size import data_size
 from vit.figures.style import save_figure
-from vit.runs import write_json
 
 CONVENTIONS = {
     "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
@@ -83,9 +82,7 @@ def spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
 
 def write_results(result: Mapping[str, Any], folder: Path) -> None:
     """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     save_figure(data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
-    write_json(folder / "data_size.json", dict(result))
     with (folder / "data_size.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, list(result["runs"][0]))
         writer.writeheader()

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from vit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, empty_figure, style
 
@@ -30,9 +30,9 @@ def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -
     with style():
         figure = empty_figure(5.4 * panels, 3.8)
         axes = figure.add_subplot(1, panels, 1)
-        axes.set(title=f"test top-1{_said_of_bars(curves)}", ylabel="accuracy")
+        axes.set(title=f"test top-1; dots: seeds{_said_of_bars(curves)}", ylabel="accuracy")
         _draw(axes, curves, looks)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
         axes.legend(loc="lower right")
         if differences:
@@ -41,7 +41,7 @@ def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -
             axes.set(title=f"difference to {first}, paired by seed", ylabel="points of accuracy")
             axes.axhline(0, color=GREY, linewidth=0.8)
             _draw(axes, differences, looks)
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g}"))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g}" if value else "0"))
             axes.legend()
     return figure
 
@@ -49,7 +49,7 @@ def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -
 def _said_of_bars(curves: Mapping[str, Points]) -> str:
     points = [point for row in curves.values() for point in row]
     has_bars = any(point["low"] is not None for point in points)
-    return "; bars: 95 % t-interval of the mean over seeds" if has_bars else ""
+    return ", bars: 95 % t-interval of the mean" if has_bars else ""
 
 
 def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[str, str]]) -> None:
@@ -58,12 +58,14 @@ def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[st
         color, marker = looks[name]
         aside = _ASIDE ** (place - (len(curves) - 1) / 2)
         x = [point["num_images"] * aside for point in points]
-        axes.plot(x, [point["mean"] for point in points], color=color, marker=marker, markersize=5, label=name)
+        means = [point["mean"] for point in points]
+        axes.plot(x, means, color=color, marker=marker, markersize=7, markerfacecolor="white", label=name)
         for at, point in zip(x, points, strict=True):
             if point["low"] is not None:
-                axes.plot([at, at], [point["low"], point["high"]], color=color, linewidth=1.2, alpha=0.7)
+                ends = [point["low"], point["high"]]
+                axes.plot([at, at], ends, color=color, linewidth=6, alpha=0.25, solid_capstyle="butt", zorder=1.5)
             values = list(point["by_seed"].values())
-            axes.plot([at] * len(values), values, ".", color=color, markersize=5, alpha=0.5, markeredgewidth=0)
+            axes.plot([at] * len(values), values, ".", color=color, markersize=5, markeredgewidth=0, zorder=3)
     sizes = {point["num_images"]: point["fraction"] for points in curves.values() for point in points}
     axes.set_xticks(list(sizes), [f"{size:,}\n{100 * fraction:.3g} %" for size, fraction in sizes.items()])
     axes.xaxis.set_minor_locator(NullLocator())

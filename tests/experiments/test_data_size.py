@@ -1,0 +1,292 @@
+"""Accuracy against data size: the same images for every recipe, as many seen, and a comparison that can be stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.tiny import assert_same_bits
+from vit.cli import main
+from vit.config import ClassificationRun
+from vit.data.images import open_training
+from vit.experiments import data_size
+from vit.experiments.data_size import PlannedRun, plan_runs
+from vit.runs import read_metrics
+from vit.settings import resolve_run
+from vit.training import loop
+from vit.training.tasks import classification
+
+RECIPE = """\
+model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}
+data: {name: fake, fake_images: 90, fake_classes: 3, batch_size: 16, workers: 0, split_seed: 5}
+augment: {crop: random_resized, mixup_alpha: 0.2, mix_group: 4}
+optim: {lr: 3.0e-3, warmup_epochs: 0.5}
+train: {epochs: 2, precision: fp32, ema_decay: 0.9, log_every_steps: 1}
+seed: 7
+device: cpu
+"""
+OTHER = RECIPE.replace("depth: 1", "depth: 2").replace("3.0e-3", "1.0e-3")
+PARTS = ("0.1", "1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures_of_runs() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classification, "draw_run", lambda *_: None)
+        yield
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, text: str = RECIPE) -> Path:
+        (tmp_path / f"{name}.yaml").write_text(text)
+        return tmp_path / f"{name}.yaml"
+
+    return write
+
+
+def planned(folder: Path, fractions: tuple[float, ...] = (0.1, 0.4, 1.0), num_seeds: int = 2) -> list[PlannedRun]:
+    recipes = {}
+    for name, text in (("first", RECIPE), ("second", OTHER)):
+        (folder / f"{name}.yaml").write_text(text)
+        recipes[name] = resolve_run(folder / f"{name}.yaml")
+    return plan_runs(recipes, fractions, num_seeds, folder / "out")
+
+
+def compare(folder: Path, *recipes: Path, seeds: int = 1, parts: tuple[str, ...] = PARTS) -> int:
+    words = ["--train", *map(str, recipes), "--fractions", *parts, "--seeds", str(seeds)]
+    return main(["compare", *words, "--output_dir", str(folder)])
+
+
+def said(folder: Path) -> tuple[Any, str]:
+    """The result without what the clock says and where it lies, and the table."""
+    result = json.loads((folder / "data_size.json").read_text())
+    for row in result["runs"]:
+        del row["seconds"], row["run"]
+    return result, (folder / "data_size.md").read_text()
+
+
+# ------------------------------------------------------------------ what is planned
+
+
+def test_subsets_are_nested_balanced_and_the_same_for_every_recipe(tmp_path: Path) -> None:
+    subsets: dict[tuple[float, int], list[set[int]]] = {}
+    validation = set()
+    for run in planned(tmp_path):
+        train, val = open_training(run.config.data)
+        subsets.setdefault((run.fraction, run.config.seed), []).append(set(train.indices.tolist()))
+        validation.add(tuple(val.indices.tolist()))
+        counts = torch.bincount(train.labels)
+        assert counts.tolist() == [round(27 * run.fraction)] * 3
+    assert len(validation) == 1
+    for both in subsets.values():
+        assert both[0] == both[1]
+    for seed in (7, 8):
+        assert subsets[0.1, seed][0] < subsets[0.4, seed][0] < subsets[1.0, seed][0]
+    assert subsets[0.1, 7] != subsets[0.1, 8]
+    assert subsets[1.0, 7] == subsets[1.0, 8]
+
+
+def test_the_first_seeds_curves_come_first(tmp_path: Path) -> None:
+    order = [(run.config.seed, run.fraction, run.recipe) for run in planned(tmp_path, fractions=(1.0, 0.4))]
+    assert order == [(n, at, name) for n in (7, 8) for at in (0.4, 1.0) for name in ("first", "second")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "complaint"),
+    [
+        (("seed: 7", "seed: 8"), [], "other: seed: 8 is not valid: one has 7"),
+        (("epochs: 2", "epochs: 3"), [], "other: train.epochs: 3 is not valid: one has 2"),
+        (("split_seed: 5", "split_seed: 6"), [], "other: data.split_seed: 6"),
+        (("seed: 7", "seed: 7\noutput_dir: x"), [], "output_dir: 'x' is not valid"),
+        (("", ""), ["--data.fraction", "0.5"], "data.fraction: 0.5 is not valid: the comparison chooses"),
+        (("", ""), ["--fractions", "0.5", "1.5"], "--fractions: 1.5 is not valid: each must be in (0, 1]"),
+        (("", ""), ["--fractions", "0"], "--fractions: 0.0"),
+        (("", ""), ["--fractions", "0.5", "0.5"], "--fractions: [0.5, 0.5] is not valid: a fraction is there twice"),
+        (("", ""), ["--seeds", "0"], "--seeds: 0 is not valid"),
+        (("", ""), ["--seedz", "0"], "--seedz: there is no such setting; did you mean 'seed'?"),
+    ],
+)
+def test_recipes_that_would_not_be_judged_alike_are_refused(
+    change: tuple[str, str],
+    words: list[str],
+    complaint: str,
+    write: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    files = [str(write("one")), str(write("other", RECIPE.replace(*change) if change[0] else RECIPE))]
+    out = str(tmp_path / "out")
+    assert main(["compare", "--train", *files, "--output_dir", out, *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vit: {complaint}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = str(write("one"))
+    assert main(["compare", "--train", recipe, recipe]) == 2
+    assert "--train: 'one' is there twice" in capsys.readouterr().err
+    text = str(write("curve", "task: regression\n"))
+    assert main(["compare", "--train", text]) == 2
+    assert "--train: 'curve' is not valid: its task is regression" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ what is trained
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two recipes and a copy of the first, two parts, two seeds, never interrupted."""
+    folder = tmp_path_factory.mktemp("compared")
+    for name, text in (("one", RECIPE), ("copy", RECIPE), ("other", OTHER)):
+        (folder / f"{name}.yaml").write_text(text)
+    files = [folder / f"{name}.yaml" for name in ("one", "copy", "other")]
+    assert compare(folder / "out", *files, seeds=2) == 0
+    return folder / "out"
+
+
+def test_every_run_sees_as_many_images_in_as_many_steps_at_the_same_rates(compared: Path) -> None:
+    result, _ = said(compared)
+    assert len(result["runs"]) == 3 * 2 * 2
+    assert {(row["images_seen"], row["steps"]) for row in result["runs"]} == {(162, 12)}
+    assert [point["num_images"] for point in result["curves"]["one"]] == [9, 81]
+    schedules = set()
+    for part in ("0.1", "1.0"):
+        records = read_metrics(compared / "one" / part / "seed-7")
+        rates = [(record["images_seen"], record["lr"]) for record in records if "lr" in record]
+        schedules.add((*rates, *(record["step"] for record in records if "val.top1" in record)))
+    assert len(schedules) == 1
+
+
+def test_identical_recipes_have_identical_curves(compared: Path) -> None:
+    result, table = said(compared)
+    assert result["curves"]["one"] == result["curves"]["copy"]
+    assert result["curves"]["one"] != result["curves"]["other"]
+    for point in result["differences"]["copy"]:
+        assert (point["mean"], point["low"], point["high"]) == (0, 0, 0)
+    assert table.count("+0.00 [+0.00, +0.00]") == 2
+    assert "162 images seen, 12 steps" in table
+
+
+def test_the_numbers_lie_beside_the_picture(compared: Path) -> None:
+    assert (compared / "data_size.png").read_bytes().startswith(b"\x89PNG")
+    with (compared / "data_size.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    result = json.loads((compared / "data_size.json").read_text())
+    assert [float(row["test.top1"]) for row in rows] == [row["test.top1"] for row in result["runs"]]
+    assert result["conventions"]["low, high"].startswith("95 % t-interval")
+
+
+def test_a_run_is_repeated_by_train_alone(compared: Path, tmp_path: Path) -> None:
+    run = compared / "other" / "0.1" / "seed-8"
+    assert main(["train", "--config", str(run / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
+    assert_same_bits(run, tmp_path / "again")
+    assert "fraction: 0.1  # command line" in (run / "config.yaml").read_text()
+
+
+# ------------------------------------------------------------------ interrupted
+
+
+@pytest.mark.parametrize("how", ["signal", "crash"])
+def test_stopped_in_the_middle_and_continued_it_says_the_same(
+    how: str,
+    compared: Path,
+    write: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = write("one"), write("other", OTHER)
+    shutil.copytree(compared, tmp_path / "whole")
+    assert compare(tmp_path / "whole", *files) == 0
+    calls, log = [0], loop.append_metrics
+
+    def interrupt(*args: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 40:  # a run logs 14 times
+            if how == "crash":
+                raise OSError("the disk is full")
+            os.kill(os.getpid(), signal.SIGTERM)
+        log(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "append_metrics", interrupt)
+        assert compare(tmp_path / "out", *files) == {"signal": 143, "crash": 1}[how]
+    remedy = {"signal": "the same command continues the comparison", "crash": "the disk is full"}[how]
+    assert remedy in capsys.readouterr().err
+    stopped = [path.parent for path in (tmp_path / "out").rglob("config.yaml") if not _done(path.parent)]
+    assert len(stopped) == 1
+    assert not (tmp_path / "out" / "data_size.json").exists()
+    trained = _watch(monkeypatch)
+    assert compare(tmp_path / "out", *files) == 0
+    assert said(tmp_path / "out") == said(tmp_path / "whole")
+    assert trained == [(stopped[0], True), (tmp_path / "out" / "other" / "1.0" / "seed-7", False)]
+    assert_same_bits(stopped[0], compared / stopped[0].relative_to(tmp_path / "out"))
+
+
+def _done(run: Path) -> bool:
+    return (run / "summary.json").is_file()
+
+
+def _watch(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
+    """Which runs are trained from now on, and whether they continue."""
+    trained: list[tuple[Path, bool]] = []
+    train = data_size.train
+
+    def watched(config: ClassificationRun, run: Path, *, resume: bool, origins: dict[str, str]) -> dict[str, Any]:
+        trained.append((run, resume))
+        return train(config, run, resume=resume, origins=origins)
+
+    monkeypatch.setattr(data_size, "train", watched)
+    return trained
+
+
+def test_more_seeds_and_parts_train_only_what_is_missing(
+    write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = write("one")
+    trained = _watch(monkeypatch)
+    assert compare(tmp_path / "out", recipe, parts=("1",)) == 0
+    assert compare(tmp_path / "out", recipe, parts=("1", "0.1")) == 0
+    assert trained == [(tmp_path / "out" / "one" / part / "seed-7", False) for part in ("1.0", "0.1")]
+    assert compare(tmp_path / "out", write("one", OTHER), parts=("1",)) == 2
+    assert len(trained) == 2
+
+
+def test_a_changed_recipe_is_refused_before_anything_is_trained(
+    compared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "other.yaml"
+    changed.write_text(OTHER.replace("ema_decay: 0.9", "ema_decay: 0.5"))
+    trained = _watch(monkeypatch)
+    assert compare(compared, changed, parts=("0.05", "1")) == 2
+    assert "train.ema_decay: 0.5 is not valid: the run in" in capsys.readouterr().err
+    assert trained == []
+
+
+def test_data_that_changed_between_runs_are_noticed(compared: Path) -> None:
+    rows = json.loads((compared / "data_size.json").read_text())["runs"]
+    data_size._check_same_images(rows)
+    for fingerprint in ("other+" + rows[0]["data.fingerprint"].split("+")[1], rows[0]["data.fingerprint"] + "x"):
+        changed = [*rows[:-1], rows[-1] | {"data.fingerprint": fingerprint}]
+        with pytest.raises(ValueError, match=r"--output_dir: the data of '.*other/1\.0/seed-8' are not those"):
+            data_size._check_same_images(changed)
+
+
+def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert data_size._expected_end({}, ["a"]) == ""
+    monkeypatch.setattr(data_size.time, "time", lambda: 0.0)
+    monkeypatch.setattr(data_size.time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
+    text = data_size._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
+    assert text == "; about 5.0 minutes left, until Thu 00:05"

@@ -1,0 +1,73 @@
+"""What is said of several runs together, by hand and beside scipy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from vit.experiments.data_size_table import markdown, spread, summarize
+
+
+def row(recipe: str, fraction: float, seed: int, top1: float) -> dict[str, Any]:
+    return {
+        "recipe": recipe,
+        "fraction": fraction,
+        "seed": seed,
+        "num_images": round(1000 * fraction),
+        "test.top1": top1,
+        "test.n_total": 360,
+        "params": 1234,
+        "gmacs": 0.0034,
+        "images_seen": 4000,
+        "steps": 50,
+    }
+
+
+ROWS = [
+    *(row("vit", 0.1, seed, top1) for seed, top1 in enumerate((0.6, 0.7, 0.8))),
+    *(row("net", 0.1, seed, top1) for seed, top1 in enumerate((0.7, 0.8, 0.9))),
+    *(row("vit", 1.0, seed, top1) for seed, top1 in enumerate((0.9, 0.92))),
+    row("net", 1.0, 1, 0.95),
+]
+
+
+def test_spread_by_hand() -> None:
+    found = spread({0: 0.90, 1: 0.92, 2: 0.97})
+    assert found["mean"] == pytest.approx(0.93)
+    assert found["sd"] == pytest.approx(math.sqrt(0.0013))
+    assert found["high"] - found["mean"] == pytest.approx(4.302652729911275 * math.sqrt(0.0013 / 3))
+    assert (found["min"], found["max"]) == (0.90, 0.97)
+    assert found["by_seed"] == {"0": 0.90, "1": 0.92, "2": 0.97}
+
+
+def test_spread_is_scipys() -> None:
+    values = [0.1, 0.5, 0.4, 0.8, 0.45]
+    found = spread(dict(enumerate(values)))
+    wanted = stats.t.interval(0.95, 4, loc=found["mean"], scale=stats.sem(values))
+    assert (found["low"], found["high"]) == pytest.approx(wanted)
+
+
+def test_one_seed_has_no_spread() -> None:
+    found = spread({3: 0.5})
+    assert (found["mean"], found["sd"], found["low"], found["high"]) == (0.5, None, None, None)
+
+
+def test_differences_are_taken_within_a_seed() -> None:
+    result = summarize(ROWS)
+    small, whole = result["differences"]["net"]
+    assert small["mean"] == pytest.approx(0.1)
+    assert small["sd"] == pytest.approx(0, abs=1e-12), "each recipe varies by 10 points, their difference by none"
+    assert result["curves"]["net"][0]["sd"] == pytest.approx(0.1)
+    assert whole["by_seed"] == {"1": pytest.approx(0.03)}, "the seed that both have"
+    assert "vit" not in result["differences"]
+
+
+def test_the_table_says_what_was_measured() -> None:
+    lines = markdown(summarize(ROWS)).splitlines()
+    assert lines[0] == "| data | images | vit | net | net − vit |"
+    assert lines[2] == "| 10 % | 100 | 70.00 ± 10.00 | 80.00 ± 10.00 | +10.00 [+10.00, +10.00] |"
+    assert lines[3] == "| 100 % | 1,000 | 91.00 ± 1.41 | 95.00 | +3.00 |"
+    assert "- net: 1,234 parameters, 0.0034 G multiply-adds an image, 4,000 images seen, 50 steps." in lines
