@@ -86,11 +86,16 @@ def _compiled() -> Callable[..., Tensor]:
 
 
 def _broadcast(pairs: Tensor) -> Callable[..., Tensor]:
-    """One entry of a tensor that broadcasts to b h n m; where it has one for all, that one."""
-    steps = [int(size > 1) for size in pairs.shape]
+    """One entry of a tensor that broadcasts to b h n m.
+
+    It is indexed along what varies only: an index times zero made torch write C++ that does not compile.
+    """
+    varying = [axis for axis, size in enumerate(pairs.shape) if size > 1]
+    squeezed = pairs.squeeze()
 
     def entry(b: Tensor, h: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        return pairs[b * steps[0], h * steps[1], n * steps[2], m * steps[3]]
+        place = (b, h, n, m)
+        return squeezed[tuple(place[axis] for axis in varying)]
 
     return entry
 
