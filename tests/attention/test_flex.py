@@ -113,7 +113,7 @@ def test_many_kernels_may_be_compiled(monkeypatch):
     """Beyond torch's own limit, it would write the map out and say so only in the log."""
     limits = []
     run = lambda *vectors, **_: limits.append(torch._dynamo.config.recompile_limit) or vectors[2]  # noqa: E731
-    monkeypatch.setattr(backend, "_compiled", lambda: run)
+    monkeypatch.setattr(backend, "_compiled", lambda _device: run)
     attend(*vectors(), backend="flex")
     assert limits == [backend.VARIANTS]
 

@@ -1,7 +1,8 @@
 """torch's FlexAttention: a kernel compiled for the mask and bias at hand, which skips blocks that the mask forbids.
 
 It is compiled on first use, for every combination of type, heads, widths and of having a mask or a bias, and once more
-when the tokens change: seconds on a CUDA device, the better part of a minute on a CPU. Dong et al. 2024. Letters: see
+when the tokens change (on a CPU each time that they do): seconds on a CUDA device, the better part of a minute on a
+CPU. Dong et al. 2024. Letters: see
 `attend.py`.
 """
 
@@ -70,7 +71,7 @@ def _run(*vectors: Tensor, **options: Any) -> Tensor:
     if torch.compiler.is_compiling():
         return _written()(*vectors, **options)
     with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-        return _compiled()(*vectors, **options)
+        return _compiled(vectors[0].device.type)(*vectors, **options)
 
 
 def _written() -> Callable[..., Tensor]:
@@ -81,14 +82,15 @@ def _written() -> Callable[..., Tensor]:
 
 
 @cache
-def _compiled() -> Callable[..., Tensor]:
-    return torch.compile(_written(), fullgraph=True)
+def _compiled(device: str) -> Callable[..., Tensor]:
+    """On a CPU for each length anew: for lengths that vary, torch 2.15 writes C++ that does not compile."""
+    return torch.compile(_written(), fullgraph=True, dynamic=False if device == "cpu" else None)
 
 
 def _broadcast(pairs: Tensor) -> Callable[..., Tensor]:
     """One entry of a tensor that broadcasts to b h n m.
 
-    It is indexed along what varies only: an index times zero made torch write C++ that does not compile.
+    It is indexed along what varies only: from an index times zero, torch 2.15 writes C++ that does not compile.
     """
     varying = [axis for axis, size in enumerate(pairs.shape) if size > 1]
     squeezed = pairs.squeeze()
