@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from vit.cli.parsing import Parser, check_folder, run_parser
-from vit.config import nearest
+from vit.config import check_positive, nearest
 
 _USAGE = """\
 vit bench WHAT …
 
   train       this package's training against the usual loop:   vit bench train --config FILE
   attention   the backends, and auto against sdpa in models:    vit bench attention [--models …]
+  analysis    statistics of attention against its maps:         vit bench analysis [--tokens 196 1024 4096]
   layers      kinds of layers as sequences grow:                vit bench layers [--figure PNG]
 
 `vit bench WHAT --help` says more."""
@@ -104,4 +105,26 @@ def _layers(words: list[str]) -> None:
         draw_layers(result, known.figure)
 
 
-BENCHES: dict[str, Callable[[list[str]], None]] = {"train": _train, "attention": _attention, "layers": _layers}
+def _analysis(words: list[str]) -> None:
+    parser = _parser("analysis", "Attention statistics streamed against those of the map of all weights: time, memory.")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16", "fp16"))
+    parser.add_argument("--tokens", nargs="+", type=int, default=[196, 1024, 4096], help="squares, as of a grid")
+    parser.add_argument("--num_heads", type=int, default=12)
+    parser.add_argument("--batch_size", type=int, default=1)
+    known = parser.parse_args(words)
+    check_folder("--output", known.output and known.output.parent)
+    for option in ("num_heads", "batch_size"):
+        check_positive(f"--{option}", getattr(known, option))
+    from vit.experiments.statistics_cost import bench_statistics
+
+    settings = {name: value for name, value in vars(known).items() if name != "output"}
+    _finish(bench_statistics(**settings), known.output)
+
+
+BENCHES: dict[str, Callable[[list[str]], None]] = {
+    "train": _train,
+    "attention": _attention,
+    "analysis": _analysis,
+    "layers": _layers,
+}

@@ -24,6 +24,7 @@ from vit.attention.attend import attention_weights
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 from vit.config import check
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTH = 64
 """Of a head, as in ViT."""
 
@@ -41,7 +42,7 @@ def bench_statistics(
     num_heads: int = 12,
     batch_size: int = 1,
     turns: int = 5,
-    dtype: torch.dtype = torch.float32,
+    dtype: str = "fp32",
     device: str = "cpu",
     backend: str = "auto",
 ) -> dict[str, Any]:
@@ -51,12 +52,19 @@ def bench_statistics(
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     rows = [
-        _compare(count, (batch_size, num_heads), turns=turns, dtype=dtype, device=torch.device(device), backend=backend)
+        _compare(
+            count,
+            (batch_size, num_heads),
+            turns=turns,
+            dtype=DTYPES[dtype],
+            device=torch.device(device),
+            backend=backend,
+        )
         for count in tokens
     ]
     return {
         "device": device,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": dtype,
         "threads": torch.get_num_threads(),
         "batch_size": batch_size,
         "num_heads": num_heads,
