@@ -25,12 +25,14 @@ from vit.models import Classifier, build_model, config_from_dict, resolve
 from vit.models.kernel_regressor import KernelRegressor
 from vit.models.text_encoder import TextEncoder
 from vit.models.translator import Translator, build_translator
-from vit.models.zoo import agreed_classes, architecture_overrides
+from vit.models.zoo import agreed_classes, architecture_overrides, is_known
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
 from vit.weights.files import read_tensors
 from vit.weights.loader import load_weights
 from vit.weights.report import LoadReport
+from vit.weights.sources import Source, open_source
+from vit.weights.timm_models import is_timm_vit, timm_config
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ class LoadedTextEncoder:
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
     """A model by its name in `list_models()`, as `create_model("vit_base_patch16_224", num_classes=10, image_size=64)`.
 
-    `pretrained` is a run folder, a weights file or `timm:NAME`; without a name, the architecture is its own. `options`
-    are the fields of `ModelConfig`. ValueError for an unknown name or option and for weights that do not fit.
+    `pretrained` is a run folder, a weights file, a folder of timm's, `timm:NAME` or `torchvision:NAME`; without a name,
+    the architecture is its own. `options` are the fields of `ModelConfig`. ValueError for an unknown name or option and
+    for weights that do not fit.
     """
     known = [item.name for item in fields(ModelConfig)]
     for option in options:
@@ -70,15 +73,10 @@ def load_model(config: ModelConfig, num_classes: int | None = None) -> LoadedMod
     ValueError when the weights have other classes than the data and `model.new_head` is false.
     """
     if config.pretrained is None:
-        return LoadedModel(build_model(resolve(config, num_classes)))
-    if config.pretrained.startswith("timm:"):
-        return _from_timm(config, config.pretrained.removeprefix("timm:"), num_classes)
-    path = Path(config.pretrained)
-    if holds_checkpoints(path):
-        return _from_run(config, path, num_classes)
-    tensors = read_tensors(path)
-    model = build_model(resolve(config, num_classes))
-    return LoadedModel(model, report=load_weights(model, tensors, str(path), new_head=config.new_head))
+        return LoadedModel(build_model(_named(config, num_classes)))
+    if holds_checkpoints(Path(config.pretrained)):
+        return _from_run(config, Path(config.pretrained), num_classes)
+    return _from_source(config, open_source(config.pretrained), num_classes)
 
 
 def load_run(path: Path, select: str = "best", weights: str = "auto") -> tuple[LoadedModel, dict[str, Any]]:
@@ -144,7 +142,7 @@ def _from_run(config: ModelConfig, path: Path, num_classes: int | None) -> Loade
     source = loaded.model.config
     target = resolve(config, num_classes) if config.name else _changed(source, config, num_classes)
     model = build_model(target)
-    grid = source.grid_size if isinstance(source, ViTConfig) else None
+    grid = config.pretrained_grid or (source.grid_size if isinstance(source, ViTConfig) else None)
     tensors = loaded.model.state_dict()
     report = load_weights(model, tensors, str(path), source_grid=grid, new_head=config.new_head)
     return LoadedModel(model, preprocessing_from(state["task"]), loaded.class_names, report)
@@ -156,42 +154,37 @@ def _changed(
     overrides = architecture_overrides(config)
     known = {item.name for item in fields(source)}
     for name, value in overrides.items():
-        check(name in known, f"model.{name}", value, f"it has no effect on the model in {config.pretrained}")
+        check(
+            name in known, f"model.{name}", value, f"it has no effect on the model {config.name or config.pretrained}"
+        )
     return replace(source, **(overrides | agreed_classes(config.num_classes, num_classes)))
 
 
-def _from_timm(config: ModelConfig, name: str, num_classes: int | None) -> LoadedModel:
-    """Weights by timm's name, through timm's own download and cache."""
-    tensors, preprocessing = _download_timm(name)
-    architecture = config.name or name.split(".")[0]
-    if num_classes is None and config.num_classes is None:
-        num_classes = next((len(tensors[key]) for key in ("head.weight", "fc.weight") if key in tensors), 0)
-    model = build_model(resolve(replace(config, name=architecture), num_classes))
-    report = load_weights(model, tensors, f"timm:{name}", new_head=config.new_head)
-    return LoadedModel(model, preprocessing, report=report)
-
-
-def _download_timm(name: str) -> tuple[dict[str, Tensor], Preprocessing]:
-    import timm
-
-    if not timm.is_model(name.split(".")[0]):
-        raise ValueError(f"model.pretrained: timm has no model {name!r}; {nearest(name, timm.list_models())}")
-    try:
-        source = timm.create_model(name, pretrained=True)
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"model.pretrained: timm's weights {name!r} could not be fetched ({reason}); "
-            "without a network, give the path of a file"
-        ) from error
-    settings = source.pretrained_cfg
-    return source.state_dict(), Preprocessing(
-        image_size=tuple(settings["input_size"][1:]),
-        crop_fraction=settings["crop_pct"],
-        interpolation=settings["interpolation"],
-        mean=tuple(settings["mean"]),
-        std=tuple(settings["std"]),
+def _from_source(config: ModelConfig, source: Source, num_classes: int | None) -> LoadedModel:
+    """Another library's weights; their architecture too, changed by the fields that are set, unless a name is given."""
+    if config.name:
+        target = _named(config, source.classes if num_classes is None and config.num_classes is None else num_classes)
+    elif source.config:
+        target = _changed(source.config, config, num_classes)
+    else:
+        raise ValueError(f"model.name: it is missing: {source.name} does not tell the architecture; {source.hint}")
+    model = build_model(target)
+    report = load_weights(
+        model,
+        source.tensors,
+        source.name,
+        source_grid=config.pretrained_grid or source.grid,
+        new_head=config.new_head,
+        layout=source.layout,
     )
+    return LoadedModel(model, source.preprocessing, source.class_names, report)
+
+
+def _named(config: ModelConfig, num_classes: int | None) -> ViTConfig | ResNetConfig:
+    """The architecture of a name of ours or, where we have none of that name, of timm's."""
+    if config.name is None or is_known(config.name) or not is_timm_vit(config.name):
+        return resolve(config, num_classes)
+    return _changed(timm_config(config.name), config, num_classes)
 
 
 def load_text_encoder(source: str) -> LoadedTextEncoder:

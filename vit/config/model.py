@@ -192,7 +192,9 @@ class ModelConfig:
     name: str | None = None
     """One of `list_models()`; None: the architecture of `pretrained`."""
     pretrained: str | None = None
-    """A run folder, a weights file, or `timm:NAME`."""
+    """A run folder, a weights file or folder, `timm:NAME` or `torchvision:NAME`."""
+    pretrained_grid: tuple[int, int] | None = None
+    """The patch grid (height, width) of the pretrained positions, where their number fits two."""
     new_head: bool = False
     """Replace the head when the pretrained weights have other classes than the data."""
     freeze_backbone: bool = False
@@ -235,3 +237,5 @@ class ModelConfig:
             True,
             "it has no effect without model.pretrained",
         )
+        without_effect = self.pretrained is None and self.pretrained_grid is not None
+        check(not without_effect, "model.pretrained_grid", self.pretrained_grid, "it has no effect without pretrained")

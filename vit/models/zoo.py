@@ -83,7 +83,7 @@ RESNETS: dict[str, dict[str, Any]] = {
     for suffix, stem in (("", "imagenet"), ("_cifar", "cifar"))
 }
 _REGULAR = re.compile(rf"vit_({'|'.join(SIZES)})_patch({'|'.join(map(str, PATCHES))})_(\d+)")
-_NOT_ARCHITECTURE = ("name", "pretrained", "new_head", "freeze_backbone", "num_classes")
+_NOT_ARCHITECTURE = ("name", "pretrained", "pretrained_grid", "new_head", "freeze_backbone", "num_classes")
 
 
 def list_models() -> list[str]:
@@ -93,6 +93,11 @@ def list_models() -> list[str]:
     pixels = {8: (32, 64, 224), 14: (224,), 16: (224, 384), 32: (224, 384)}
     regular = (f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch])
     return sorted({PLAIN, *regular, *IRREGULAR, *RESNETS})
+
+
+def is_known(name: str) -> bool:
+    """Whether the name is understood here."""
+    return name in (PLAIN, *IRREGULAR, *RESNETS) or _REGULAR.fullmatch(name) is not None
 
 
 def resolve(config: ModelConfig, num_classes: int | None = None) -> ViTConfig | ResNetConfig:

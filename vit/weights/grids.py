@@ -1,4 +1,4 @@
-"""On which grid of patches a table of positions was learned, when only its number of rows is known. Knows no tensors."""
+"""On which grid of patches positions were learned, when only their number is known. Knows no tensors."""
 
 from __future__ import annotations
 

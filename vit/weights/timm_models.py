@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from vit.config import Preprocessing, ViTConfig, nearest
+from vit.config import Interpolation, Preprocessing, ViTConfig, nearest
 from vit.weights.layout import Forward
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ UNSUPPORTED = {
     "ResPostBlock": "norms after the branches",
 }
 """Class of a model or of a part of one → what of it is not supported."""
+FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_")
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
 POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
 
@@ -40,6 +41,13 @@ POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
 def is_timm_resnet(name: str) -> bool:
     """Whether timm's name is of a ResNet that we have under the same name."""
     return name.split(".")[0] in ("resnet18", "resnet34", "resnet50")
+
+
+def is_timm_vit(name: str) -> bool:
+    """Whether timm has a Vision Transformer of that name."""
+    import timm
+
+    return name.startswith(FAMILIES) and timm.is_model(name.split(".")[0])
 
 
 def timm_config(name: str, **options: Any) -> ViTConfig:
@@ -62,15 +70,15 @@ def check_timm_name(name: str) -> None:
         raise ValueError(f"model.pretrained: timm has no model {name!r}; {nearest(name, timm.list_models())}")
 
 
-def config_of(model: nn.Module, name: str) -> ViTConfig:
+def config_of(model: Any, name: str) -> ViTConfig:
     """The architecture of a timm model. ValueError naming what of it is not supported."""
-    _refuse(model, name, type(model).__name__)
+    _refuse(type(model).__name__, name)
     distilled = type(model).__name__ == "VisionTransformerDistilled"
     if not distilled and type(model).__name__ != "VisionTransformer":
         raise unsupported(name, f"the class {type(model).__name__}; a plain VisionTransformer is")
-    block = model.blocks[0]  # type: ignore[index,union-attr]
+    block = model.blocks[0]
     for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
-        _refuse(model, name, type(part).__name__)
+        _refuse(type(part).__name__, name)
     _check_parts(model, block, name)
     pooled_norm = not isinstance(model.fc_norm, nn.Identity)
     return ViTConfig(
@@ -96,7 +104,7 @@ def unsupported(name: str, what: str) -> ValueError:
     return ValueError(f"model.pretrained: {name!r} is not supported: it has {what}")
 
 
-def _refuse(model: nn.Module, name: str, kind: str) -> None:
+def _refuse(kind: str, name: str) -> None:
     if kind in UNSUPPORTED:
         raise unsupported(name, UNSUPPORTED[kind])
 
@@ -154,12 +162,16 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
             raise unsupported(name, what)
 
 
-def timm_preprocessing(settings: Mapping[str, Any]) -> Preprocessing:
-    """timm's `pretrained_cfg` in our words."""
+def timm_preprocessing(settings: Mapping[str, Any], name: str) -> Preprocessing:
+    """timm's `pretrained_cfg` in our words. ValueError for images that are resized or cut in another way."""
+    mode, interpolation = settings.get("crop_mode") or "center", settings["interpolation"]
+    if mode not in ("center", "squash") or interpolation not in get_args(Interpolation):
+        raise ValueError(f"model.pretrained: {name!r} is not supported: its images are cut by {mode}, {interpolation}")
     return Preprocessing(
         image_size=tuple(settings["input_size"][1:]),
         crop_fraction=settings["crop_pct"],
-        interpolation=settings["interpolation"],
+        squash=mode == "squash",
+        interpolation=interpolation,
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
     )

@@ -17,6 +17,11 @@ from vit.weights.layout import Forward, Layout, Tensors, copied, positions
 HEADS = {768: 12, 1024: 16, 1280: 16}
 """Width → heads of torchvision's models."""
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")
+PLAIN = (
+    *("pooling", "class_token", "distillation_token", "num_registers", "positions", "positions_on_prefix", "stem"),
+    *("feedforward", "qk_norm", "qkv_bias", "pre_norm", "final_norm", "head_bias", "layer_scale"),
+)
+"""Fields of `ViTConfig` that are at their defaults in every model of torchvision's."""
 _LAYER = "encoder.layers.encoder_layer_{layer}"
 RULES = (
     copied("embedding.projection.{kind}", "conv_proj.{kind}"),
@@ -87,9 +92,7 @@ def build_torchvision(config: ViTConfig) -> nn.Module:
 
 def _check_expressible(config: ViTConfig) -> None:
     plain = ViTConfig()
-    same = ("pooling", "class_token", "distillation_token", "num_registers", "positions", "feedforward", "qk_norm")
-    same += ("qkv_bias", "pre_norm", "final_norm", "positions_on_prefix", "head_bias", "layer_scale", "stem")
-    for field in same:
+    for field in PLAIN:
         if getattr(config, field) != getattr(plain, field):
             raise ValueError(f"--to: torchvision has no model with model.{field} {getattr(config, field)!r}")
     for field in ("image_size", "patch_size"):
