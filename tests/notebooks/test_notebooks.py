@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,22 @@ def test_train_on_your_images_runs_and_leaves_a_run(tmp_path: Path, monkeypatch:
     assert summary["test.n_seen"] == 24
     assert summary["dataset"] == "imagefolder"
     assert num_pictures(outputs) >= 3
+
+
+@pytest.mark.slow
+def test_vit_against_resnet_trains_each_run_once_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    for name, value in (("EPOCHS", "1"), ("FRACTIONS", "0.1 1"), ("SEEDS", "2"), ("RUN", str(run))):
+        monkeypatch.setenv(f"VIT_{name}", value)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    outputs = outputs_of("03_vit_against_resnet.ipynb")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
+    said = "".join(output.get("text", "") for output in outputs)
+    assert said.count("of the data, seed") == 2 * 2 * 2, "what is finished is not trained again"
+    result = json.loads((run / "data_size.json").read_text())
+    assert {recipe: len(points) for recipe, points in result["curves"].items()} == {"digits_vit": 2, "digits_resnet": 2}
+    judged = json.loads((run / "comparison" / "comparison.json").read_text())
+    counts = [judged["pairs"][0][key] for key in ("both", "only_first", "only_second", "neither")]
+    assert f"both right {counts[0]}, both wrong {counts[3]}" in said
+    assert sum(counts) == 359
+    assert num_pictures(outputs) == 3

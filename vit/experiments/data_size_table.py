@@ -139,7 +139,7 @@ def _accuracy(point: Mapping[str, Any]) -> str:
 
 def _difference(point: Mapping[str, Any]) -> str:
     interval = "" if point["low"] is None else f" [{100 * point['low']:+.2f}, {100 * point['high']:+.2f}]"
-    return f"{100 * point['mean']:+.2f}{interval}"
+    return f"{100 * point['mean']:+.2f}{interval}".replace("-", "−")
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -34,16 +34,20 @@ def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -
         _draw(axes, curves, looks)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
-        axes.legend(loc="lower right")
+        axes.legend()
         if differences:
             axes = figure.add_subplot(1, panels, 2)
             first = next(iter(curves))
             axes.set(title=f"difference to {first}, paired by seed", ylabel="points of accuracy")
             axes.axhline(0, color=GREY, linewidth=0.8)
             _draw(axes, differences, looks)
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g}" if value else "0"))
+            axes.yaxis.set_major_formatter(FuncFormatter(_points))
             axes.legend()
     return figure
+
+
+def _points(value: float, _: object) -> str:
+    return f"{100 * value:+.3g}".replace("-", "−") if abs(value) > 1e-9 else "0"
 
 
 def _said_of_bars(curves: Mapping[str, Points]) -> str:
