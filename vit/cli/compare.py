@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.cli.data_size import train_and_compare
 from vit.cli.parsing import Parser, check_folder
+
+if TYPE_CHECKING:
+    from vit.evaluation.checkpoint import Request
+    from vit.evaluation.comparison.compare import CompareRequest
 
 _DESCRIPTION = """\
 Judge any mix of models on the same images, each with its own preprocessing: intervals, paired tests, calibration,
@@ -22,6 +30,8 @@ def compare(words: list[str]) -> None:
     settings, rest = split_settings(words)
     known = _parser().parse_args(rest)
     check_folder("--output_dir", known.output_dir)
+    if _translates(known.models[0]):
+        return _compare_translators(known, settings)
     from vit.evaluation.comparison.compare import CompareRequest
     from vit.evaluation.comparison.images import resolve_data
     from vit.evaluation.comparison.judge import Resampling
@@ -33,6 +43,7 @@ def compare(words: list[str]) -> None:
         num_images=known.images,
         select=known.select,
         random_weights=known.random_weights,
+        corruptions=known.corruptions,
         device=known.device,
         precision=known.precision,
         resampling=Resampling(known.resamples, known.seed),
@@ -40,23 +51,40 @@ def compare(words: list[str]) -> None:
     _compare_and_report(request)
 
 
-def compare_with_baseline(checkpoint: Path, baseline: str, output_dir: Path, settings: Sequence[str]) -> None:
-    """`vit eval --baseline`: a run beside another model, on the run's own data; a bare name is timm's."""
-    from vit.evaluation.comparison.compare import CompareRequest
-    from vit.evaluation.comparison.images import resolve_data
+def _translates(model: str) -> bool:
+    from vit.evaluation.checkpoint import trained_as
+    from vit.runs import holds_checkpoints
 
-    source = baseline if ":" in baseline or Path(baseline).exists() else f"timm:{baseline}"
-    models = [str(checkpoint), source]
-    data = resolve_data(models, None, settings)
-    _compare_and_report(CompareRequest(models=models, data=data, output_dir=output_dir))
+    return holds_checkpoints(Path(model)) and trained_as(Path(model)) == "translation"
 
 
-def _compare_and_report(request: object) -> None:
-    from vit.evaluation.comparison.compare import CompareRequest, compare
+def _compare_translators(known: Namespace, settings: Sequence[str]) -> None:
+    for option in ("data", "images", "random_weights"):
+        if getattr(known, option):
+            raise ValueError(f"--{option}: it has no effect here; the models are translators")
+    from vit.evaluation.translator_comparison import compare_translators
+
+    result = compare_translators([Path(model) for model in known.models], settings, known.output_dir)
+    for name, metrics in result["models"].items():
+        print(f"{name}: BLEU {metrics['bleu']:.2f}, perplexity {metrics['perplexity']:.2f}")
+    for pair in result["differences"]:
+        interval = f"{pair['lower']:+.2f} to {pair['upper']:+.2f}"
+        print(f"{pair['of']} − {pair['minus']}: {pair['bleu']:+.2f} BLEU (95 %: {interval})")
+    print(f"see {known.output_dir}/bleu_by_length.png")
+
+
+def check_baseline(request: Request, baseline: str) -> Callable[[], None]:
+    """`vit eval --baseline`: what will compare the run with another model. ValueError where that cannot be done."""
+    from vit.evaluation.comparison.images import baseline_request
+
+    return partial(_compare_and_report, baseline_request(request, baseline))
+
+
+def _compare_and_report(request: CompareRequest) -> None:
+    from vit.evaluation.comparison.compare import compare
     from vit.evaluation.comparison.report import write_report
     from vit.evaluation.comparison.tables import summary
 
-    assert isinstance(request, CompareRequest)
     comparison = compare(request)
     write_report(comparison, request.output_dir)
     print(summary(comparison.result))
@@ -70,14 +98,10 @@ def split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
     remaining = iter(words)
     for word in remaining:
         if word.startswith("--") and "." in word.split("=")[0]:
-            settings += [word] if "=" in word else [word, *_next(remaining)]
+            settings += [word] if "=" in word else [word, *islice(remaining, 1)]
         else:
             rest.append(word)
     return settings, rest
-
-
-def _next(words: object) -> list[str]:
-    return [word for word in [next(words, None)] if word is not None]  # type: ignore[call-overload]
 
 
 def _parser() -> Parser:
@@ -87,6 +111,7 @@ def _parser() -> Parser:
     parser.add_argument("--images", type=int, help="judge on about so many test images, classes balanced")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/comparison"), help="default: %(default)s")
     parser.add_argument("--random_weights", action="store_true", help="build the libraries' models without weights")
+    parser.add_argument("--corruptions", action="store_true", help="also on images made worse, 76 times as many")
     parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of our runs")
     parser.add_argument("--resamples", type=int, default=10_000, help="of the bootstrap (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap and of random weights")

@@ -35,6 +35,11 @@ class Request:
         return self.output_dir or run / "predictions"
 
 
+def trained_as(checkpoint: Path) -> str:
+    """The task of a run or checkpoint folder: `classification`, `translation` or `regression`."""
+    return run_config_from(read_checkpoint(find_checkpoint(checkpoint, "last"), []).state["config"]).task
+
+
 def evaluate_checkpoint(request: Request) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and a figure, and return the metrics.
 

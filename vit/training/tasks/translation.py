@@ -147,7 +147,7 @@ class Translation:
     def write(self, run: Path, best: Any, summary: dict[str, Any]) -> None:
         translations, _ = best
         translations.save(run / "predictions" / "test.jsonl")
-        draw_run(run, self.model_name, translations)
+        draw_run(run, self.model_name, translations, self.config.data)
         (run / "README.md").write_text(model_card(run, summary, self.config.data))
 
     def plan(self, precision: str) -> dict[str, str]:

@@ -11,21 +11,21 @@ from typing import Any
 from vit.config import TextDataConfig
 from vit.evaluation.translation import CONVENTIONS as TRANSLATION_CONVENTIONS
 from vit.evaluation.translation import Translations, bleu_by_length
-from vit.evaluation.translator_checkpoint import EDGES
+from vit.evaluation.translator_checkpoint import length_edges
 from vit.figures.bleu_by_length import bleu_by_length as draw_bleu_by_length
 from vit.figures.learning_curves import CONVENTIONS, learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
 
 
-def draw_run(run: Path, model_name: str, translations: Translations) -> None:
+def draw_run(run: Path, model_name: str, translations: Translations, data: TextDataConfig) -> None:
     """The learning curves of a run and its BLEU by the source's length, with their numbers."""
     figures = run / "figures"
     figures.mkdir(exist_ok=True)
     history = read_metrics(run)
     numbers: dict[str, Any] = {"history": history, "conventions": CONVENTIONS | TRANSLATION_CONVENTIONS}
     save_figure(learning_curves(history), figures / "learning_curves.png", numbers)
-    rows = {model_name: [row for row in bleu_by_length(translations, EDGES) if row["sentences"]]}
+    rows = {model_name: [row for row in bleu_by_length(translations, length_edges(data)) if row["sentences"]]}
     numbers = {"rows": rows, "conventions": TRANSLATION_CONVENTIONS}
     save_figure(draw_bleu_by_length(rows), figures / "bleu_by_length.png", numbers)
 
