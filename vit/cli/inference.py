@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from vit.cli.compare import check_baseline
 from vit.cli.parsing import Parser, check_folder, say
 
 
@@ -26,11 +27,16 @@ def evaluate(words: list[str]) -> None:
         "--transfer", action="store_true", help="also k-NN, few-shot and linear probe on frozen features"
     )
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
+    parser.add_argument("--baseline", help="also compare with this model: a run, timm:NAME, torchvision:NAME, hf:NAME")
     known, overrides = parser.parse_known_args(words)
     check_positive("--image_size", known.image_size)
     check_folder("--output_dir", known.output_dir)
-    metrics = evaluate_checkpoint(Request(**vars(known), overrides=overrides))
-    say(json.dumps(metrics, indent=2))
+    baseline = vars(known).pop("baseline")
+    request = Request(**vars(known), overrides=overrides)
+    compare_both = check_baseline(request, baseline) if baseline else None
+    say(json.dumps(evaluate_checkpoint(request), indent=2))
+    if compare_both:
+        compare_both()
 
 
 def predict(words: list[str]) -> None:

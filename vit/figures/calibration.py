@@ -60,19 +60,16 @@ def calibration(panels: Sequence[Panel]) -> Figure:
                 axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         figure.supxlabel("confidence", fontsize=9)
         figure.supylabel("accuracy", fontsize=9)
-        figure.legend(*_legend(grid.flat[: len(panels)]), loc="outside upper right", ncols=2)
+        most = max((axes.get_legend_handles_labels() for axes in grid.flat), key=lambda found: len(found[0]))
+        figure.legend(*most, loc="outside upper right", ncols=2)
     return figure
 
 
 def _draw(axes: Axes, curve: Curve, color: str, label: str) -> None:
     sizes = 6 + 90 * curve.counts / curve.counts.sum()
-    axes.plot(curve.confidence, curve.accuracy, color=color, linewidth=1, alpha=0.7)
-    axes.scatter(curve.confidence, curve.accuracy, s=sizes, color=color, alpha=0.7, label=label, clip_on=False, zorder=3)
-
-
-def _legend(panels: Sequence[Axes]) -> tuple[list, list]:
-    """Of the panel that has the most to say."""
-    return max((axes.get_legend_handles_labels() for axes in panels), key=lambda found: len(found[0]))
+    axes.scatter(
+        curve.confidence, curve.accuracy, s=sizes, color=color, alpha=0.7, label=label, clip_on=False, zorder=3
+    )
 
 
 def _wrapped(name: str) -> str:

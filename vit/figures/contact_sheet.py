@@ -37,7 +37,7 @@ def contact_sheet(groups: Mapping[str, Sequence[Picture]], nothing: str) -> Figu
         for axes in grid.flat:
             axes.set_axis_off()
         for line, (heading, pictures) in zip(grid, rows, strict=True):
-            line[0].annotate(
+            words = line[0].annotate(
                 heading if pictures or not heading else f"{heading}: {nothing}",
                 (0, 1),
                 (0, 16),
@@ -47,6 +47,7 @@ def contact_sheet(groups: Mapping[str, Sequence[Picture]], nothing: str) -> Figu
                 fontweight="bold",
                 annotation_clip=False,
             )
+            words.set_in_layout(False)  # a long heading would widen its column
             for axes, picture in zip(line, pictures, strict=False):
                 _draw(axes, picture)
     return figure

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
 
@@ -39,9 +39,7 @@ def intervals(estimates: Sequence[Estimate], what: str, *, signed: bool = False)
         axes.tick_params(axis="y", length=0)
         if signed:
             axes.axvline(0, color=GREY, linewidth=0.9)
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g}" if value else "0"))
-        else:
-            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.xaxis.set_major_formatter(FuncFormatter(_points if signed else _percent))
     return figure
 
 
@@ -51,6 +49,15 @@ def _draw(axes: Axes, place: int, estimate: Estimate, *, signed: bool) -> None:
     alpha = 0.45 if unsure else 1.0
     axes.hlines(place, estimate.low, estimate.high, color=color, alpha=alpha, linewidth=2.4)
     axes.plot([estimate.value], [place], color=color, alpha=alpha, marker="o", markersize=5.5)
+
+
+def _percent(value: float, _: object) -> str:
+    return f"{100 * value:.4g} %"
+
+
+def _points(value: float, _: object) -> str:
+    points = round(100 * value, 6)
+    return f"{points:+.3g}".replace("-", "−") if points else "0"
 
 
 def _short(name: str) -> str:

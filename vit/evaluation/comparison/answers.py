@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from accelerate import Accelerator
 from numpy.typing import NDArray
 from tqdm import tqdm
@@ -61,23 +60,24 @@ def answer(contestant: Contestant, columns: Sequence[int], question: Question) -
     of_run = _of_run(contestant, question)
     if of_run is not None:
         return _restricted(of_run, columns, question, "run")
-    place = question.folder / f"{_file_name(contestant.name)}_{question.name}.npz"
-    identity = _identity(contestant, question)
+    place = question.folder / f"{file_name(contestant.name)}_{question.name}.npz"
+    identity = identity_of(contestant, question)
     stored = _load_if_same(place, identity)
     if stored is not None:
         return _restricted(stored, columns, question, "stored")
-    asked = _ask(contestant, question)
+    asked = predict_for(contestant, question)
     place.with_suffix(".json").unlink(missing_ok=True)  # never beside answers that it does not describe
     asked.save(place)
     write_json(place.with_suffix(".json"), identity)
     return _restricted(asked, columns, question, "asked")
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """A model's name as a file may be called."""
     return re.sub(r"[^\w.-]+", "_", name).strip("_")
 
 
-def _identity(contestant: Contestant, question: Question) -> dict[str, Any]:
+def identity_of(contestant: Contestant, question: Question) -> dict[str, Any]:
     """What answers depend on."""
     settings = json.loads(json.dumps(asdict(contestant.preprocessing)))
     return {
@@ -135,20 +135,20 @@ def _choose(found: Predictions, split: Split) -> Predictions:
     )
 
 
-def _ask(contestant: Contestant, question: Question) -> Predictions:
-    """Answers over the whole head; `labels` are the data's."""
+def predict_for(contestant: Contestant, question: Question, *, quiet: bool = False) -> Predictions:
+    """Answers over the whole head, asked now; `labels` are the data's. `quiet`: no progress is shown."""
     accelerator = question.accelerator
     data = replace(question.data, cache_gib=0.0)  # a single pass
     loader = EvalLoader(question.split, contestant.preprocessing, data)
     names = contestant.class_names or [str(number) for number in range(contestant.num_classes)]
-    model = contestant.model.to(accelerator.device)
-    with tqdm(total=len(question.split), desc=f"{contestant.name}, {question.name}", disable=None, unit="img") as bar:
-        found = predict(
-            model, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update
-        )
+    model, what = contestant.model.to(accelerator.device), f"{contestant.name}, {question.name}"
+    with tqdm(total=len(question.split), desc=what, disable=quiet or None, unit="img") as bar:
+
+        def count(num_images: int) -> None:
+            bar.update(num_images)
+
+        found = predict(model, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=count)
     model.to("cpu")
-    if accelerator.device.type == "cuda":
-        torch.cuda.empty_cache()
     return replace(found, fingerprint=fingerprint(question.split))
 
 

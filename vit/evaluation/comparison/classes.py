@@ -31,8 +31,6 @@ def class_differences(
     only_first, only_second = ((count - counts[2]).astype(np.float64) for count in counts[:2])
     low, high = paired_share_interval(only_first, only_second, totals.astype(np.float64))
     with np.errstate(invalid="ignore"):
-        shares = [count / totals for count in counts[:2]]
-    empty = totals == 0
-    return ClassDifferences(
-        totals, *shares, shares[0] - shares[1], np.where(empty, np.nan, low), np.where(empty, np.nan, high)
-    )
+        one, other = counts[0] / totals, counts[1] / totals
+    low[totals == 0] = high[totals == 0] = np.nan
+    return ClassDifferences(totals, one, other, one - other, low, high)

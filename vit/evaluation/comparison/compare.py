@@ -24,6 +24,7 @@ from vit.evaluation.comparison.contestants import Contestant, check_sources, loa
 from vit.evaluation.comparison.heads import head_columns, random_head_size
 from vit.evaluation.comparison.judge import CONVENTIONS, Resampling, Side, judge
 from vit.evaluation.comparison.libraries import Head
+from vit.evaluation.comparison.robustness import corruption_results
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.predictions import Predictions
 
@@ -42,6 +43,8 @@ class CompareRequest:
     select: str = "best"
     random_weights: bool = False
     """The libraries' models are built without weights."""
+    corruptions: bool = False
+    """Also on corrupted images, 76 times as many."""
     device: str = "auto"
     precision: str = "auto"
     resampling: Resampling = field(default_factory=lambda: Resampling(LEAST_RESAMPLES))
@@ -85,7 +88,16 @@ def compare(request: CompareRequest) -> Comparison:
     result["warnings"] = _warnings(contestants, answered, request.data)
     for model, contestant, each in zip(result["models"], contestants, answered, strict=True):
         model |= _facts(contestant, each)
+    if request.corruptions:
+        _add_corruptions(result, corruption_results(contestants, columns, question, request.resampling.seed))
     return Comparison(result, test, sides)
+
+
+def _add_corruptions(result: dict[str, Any], found: dict[str, Any]) -> None:
+    result["corruptions"] = found
+    for model in result["models"]:
+        model["corrupted_top1"] = found["mean_accuracy"][model["name"]]
+        model["mce"] = found["mce"][model["name"]]
 
 
 def _part(split: Split, num_images: int | None) -> Split:
@@ -130,8 +142,8 @@ def _facts(contestant: Contestant, answered: Answered) -> dict[str, Any]:
 
 
 _IMAGENETTE = (
-    "Most of Imagenette's validation images are ImageNet training images: a model that was trained on ImageNet has seen "
-    "them, and its accuracy here is not that on new images."
+    "Most of Imagenette's validation images are ImageNet training images: a model that was trained on ImageNet has "
+    "seen them, and its accuracy here is not that on new images."
 )
 
 

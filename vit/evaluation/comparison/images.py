@@ -1,4 +1,7 @@
-"""On which images models are compared: what the user says, or what the first of our runs was made for."""
+"""On which images models are compared: what the user says, or what the first of our runs was made for.
+
+Owns also what `vit eval --baseline` asks for: a run beside another model, on what the run is evaluated on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ from pathlib import Path
 
 from vit.config import ClassificationRun, DataConfig, check
 from vit.data.images import NAMES
+from vit.evaluation.checkpoint import Request
 from vit.evaluation.classifier_checkpoint import for_other_data
+from vit.evaluation.comparison.compare import CompareRequest
+from vit.evaluation.comparison.contestants import check_sources
+from vit.evaluation.comparison.libraries import LIBRARIES
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.settings import check_overrides, override, run_config_from
 
@@ -47,8 +54,38 @@ def _of_first_run(models: Sequence[str]) -> ClassificationRun:
     runs = [Path(model) for model in models if holds_checkpoints(Path(model))]
     if not runs:
         raise ValueError(f"--data: it is needed, for no model is a run of ours; a folder, or one of {', '.join(NAMES)}")
-    trained = run_config_from(read_checkpoint(find_checkpoint(runs[0]), []).state["config"])
+    return _classifier(runs[0])
+
+
+def _classifier(run: Path, select: str = "best") -> ClassificationRun:
+    trained = run_config_from(read_checkpoint(find_checkpoint(run, select), []).state["config"])
     rule = f"it was trained for {trained.task}; only image classifiers are compared"
-    check(isinstance(trained, ClassificationRun), "model", str(runs[0]), rule)
+    check(isinstance(trained, ClassificationRun), "model", str(run), rule)
     assert isinstance(trained, ClassificationRun)
     return trained
+
+
+def baseline_request(request: Request, baseline: str) -> CompareRequest:
+    """The run that `request` evaluates, beside `baseline`: a MODEL as `vit compare` has it, or a bare name of timm's.
+
+    ValueError for what `vit eval` can change of the run and a comparison cannot.
+    """
+    check(
+        request.weights == "auto", "--weights", request.weights, "with --baseline the run's default ones are compared"
+    )
+    size = request.image_size
+    check(size is None, "--image_size", size, "with --baseline each model is judged at its own size")
+    is_model = baseline.partition(":")[0] in LIBRARIES or Path(baseline).exists()
+    models = [str(request.checkpoint), baseline if is_model else f"timm:{baseline}"]
+    check_sources(models)
+    trained = _classifier(request.checkpoint, request.select)
+    config = override(for_other_data(trained, request.overrides), request.overrides)
+    assert isinstance(config, ClassificationRun)
+    return CompareRequest(
+        models=models,
+        data=config.data,
+        output_dir=request.folder / "comparison",
+        select=request.select,
+        device=config.device,
+        precision=config.train.precision,
+    )

@@ -5,6 +5,7 @@ Answers are restricted to the data's classes beforehand; what is a hit is decide
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -42,7 +43,7 @@ CONVENTIONS = {
     "temperature": f"of the smallest NLL on validation images, within {LIMITS}; never fitted on test images",
     "agreement": "share of images with the same answer, right or wrong",
     "kappa": "Cohen's (1960) of the answers; error consistency: of being right (Geirhos et al. 2020)",
-    "classes": "interval of one class's difference: Agresti and Min (2005); of k classes about k/20 exclude 0 by chance",
+    "classes": "interval of one class's difference: Agresti and Min (2005); about k/20 of k exclude 0 by chance",
 }
 
 
@@ -75,7 +76,7 @@ def judge(sides: Sequence[Side], resampling: Resampling) -> dict[str, Any]:
         "models": [_judge_one(side, score) for side, score in zip(sides, scores, strict=True)],
         "pairs": _judge_pairs(sides, scores, resampling),
         "agreement": _agreement(answers, hits),
-        "classes": [_classes(sides[a], sides[b], hits[a], hits[b]) for a, b in _pairs(sides)],
+        "classes": [_classes(first, hits[a], hits[b]) for a, b in _pairs(sides)],
         "only_right": {side.name: rows.tolist() for side, rows in zip(sides, only_right(hits), strict=True)},
     }
 
@@ -146,13 +147,13 @@ def _agreement(answers: NDArray[np.int64], hits: NDArray[np.bool_]) -> dict[str,
 
 def _plain(values: Array) -> list[Any]:
     """Nested lists, with None where a number is not defined."""
-    return np.where(np.isnan(values), None, values.astype(object)).tolist()
+    return [[None if math.isnan(value) else value for value in row] for row in values.tolist()]
 
 
-def _classes(first: Side, second: Side, hits: NDArray[np.bool_], others: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """One row a class that has images."""
-    names = first.test.class_names
-    found = class_differences(hits, others, first.test.labels, len(names))
+def _classes(asked: Predictions, first: NDArray[np.bool_], second: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """One row a class that has images, from two models' hits (n,)."""
+    names = asked.class_names
+    found = class_differences(first, second, asked.labels, len(names))
     keys = ("images", "first", "second", "difference", "low", "high")
     rows = zip(names, zip(*(column.tolist() for column in found), strict=True), strict=True)
     return [{"class": name, **dict(zip(keys, values, strict=True))} for name, values in rows if values[0]]

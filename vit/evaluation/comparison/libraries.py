@@ -114,7 +114,7 @@ def _from_torchvision(name: str, random_head: Head | None) -> LibraryModel:
     choices = {entry.name: entry for entry in models.get_model_weights(architecture)}
     if wanted and wanted not in choices:
         raise ValueError(f"model: torchvision's {architecture} has no weights {wanted!r}; {nearest(wanted, choices)}")
-    entry = choices[wanted] if wanted else models.get_model_weights(architecture).DEFAULT  # type: ignore[attr-defined]
+    entry = choices[wanted] if wanted else models.get_model_weights(architecture).DEFAULT
     preprocessing = _torchvision_preprocessing(entry.transforms(), f"torchvision:{name}")
     names = list(entry.meta["categories"])
     if random_head is None:
@@ -196,9 +196,9 @@ def _hf_preprocessing(settings: dict[str, Any], source: str) -> Preprocessing:
     """A processor's settings; one without a centre crop squashes the image (`_SQUASHED`)."""
     size = settings.get("size") or {}
     crop = settings.get("crop_size") if settings.get("do_center_crop") else None
-    shorter = size.get("shortest_edge") or size.get("height")
-    check(bool(shorter), "model", source, f"its images are resized to {size}, which is not supported here")
-    side = crop["height"] if crop else shorter
+    shorter = int(size.get("shortest_edge") or size.get("height") or 0)
+    check(shorter > 0, "model", source, f"its images are resized to {size}, which is not supported here")
+    side = int(crop["height"]) if crop else shorter
     scale = settings.get("rescale_factor", 1 / 255)
     check(abs(scale * 255 - 1) < 1e-6, "model", source, f"its pixels are scaled by {scale}, which is not supported")
     filters = {0: "nearest", 2: "bilinear", 3: "bicubic"}

@@ -90,7 +90,11 @@ def page(result: dict[str, Any], pictures: Mapping[Path, str]) -> str:
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{_text(title(result))}'
     style = f"</title><style>{_STYLE}</style>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}{style}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}{style}</head>\n<body>\n'
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
 
 
 def _text(words: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,13 @@ def _calibration(result: dict[str, Any], sides: Sequence[Side], path: Path) -> s
         for panel in panels
     ]
     save_figure(calibration(panels), path, {"models": numbers, "conventions": CONVENTIONS["ece"]})
-    return "Accuracy against confidence in 15 bins of equal width, before and after the temperature; a dot grows with "\
+    return (
+        "Accuracy against confidence in 15 bins of equal width, before and after the temperature; a dot grows with "
         "its images."
+    )
 
 
 def _curve(predictions: Predictions, temperature: float) -> Any:
-    from dataclasses import replace
-
     scores = sample_scores(replace(predictions, logits=predictions.logits / np.float32(temperature)))
     return equal_width_curve(scores.confidences, scores.ranks == 0)
 

@@ -39,8 +39,8 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     for pair in result["pairs"]:
         first, second, gap = pair["first"], pair["second"], pair["top1_difference"]
         ahead, behind = (second, first) if gap < 0 else (first, second)
-        low, high = sorted(abs_end(gap, end) for end in pair["top1_interval"])
-        said = f"95 % interval {100 * low:+.1f} to {100 * high:+.1f}; McNemar p = {p_value(pair['p'])}"
+        low, high = sorted(_in_favour(gap, end) for end in pair["top1_interval"])
+        said = f"95 % interval {_signed(100 * low, 1)} to {_signed(100 * high, 1)}; McNemar p = {p_value(pair['p'])}"
         if pair["p_holm"] != pair["p"]:
             said += f", {p_value(pair['p_holm'])} adjusted for {len(result['pairs'])} pairs"
         if gap == 0:
@@ -51,7 +51,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def abs_end(gap: float, end: float) -> float:
+def _in_favour(gap: float, end: float) -> float:
     """An interval's end, counted in favour of who is ahead."""
     return -end if gap < 0 else end
 
