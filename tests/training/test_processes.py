@@ -22,9 +22,9 @@ from vit.evaluation.evaluate import predict
 from vit.evaluation.metrics import classification_metrics, confusion_matrix
 from vit.hub import create_model, load_run
 from vit.runs import read_metrics
-from vit.training.tasks import classification
 from vit.training.interruption import Stopped
 from vit.training.loop import train
+from vit.training.tasks import classification
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
