@@ -29,6 +29,7 @@ from vit.models.zoo import agreed_classes, architecture_overrides, is_known
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
 from vit.weights.files import read_tensors
+from vit.weights.hf_download import fetch_folder
 from vit.weights.loader import load_weights
 from vit.weights.report import LoadReport
 from vit.weights.sources import Source, open_source
@@ -56,9 +57,9 @@ class LoadedTextEncoder:
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
     """A model by its name in `list_models()`, as `create_model("vit_base_patch16_224", num_classes=10, image_size=64)`.
 
-    `pretrained` is a run folder, a weights file, a folder of timm's, `timm:NAME` or `torchvision:NAME`; without a name,
-    the architecture is its own. `options` are the fields of `ModelConfig`. ValueError for an unknown name or option and
-    for weights that do not fit.
+    `pretrained` is a run folder, a weights file, a folder of timm's or Hugging Face's, `timm:NAME`, `torchvision:NAME`
+    or `hf:NAME`; without a name, the architecture is its own. `options` are the fields of `ModelConfig`. ValueError for
+    an unknown name or option and for weights that do not fit.
     """
     known = [item.name for item in fields(ModelConfig)]
     for option in options:
@@ -193,7 +194,7 @@ def load_text_encoder(source: str) -> LoadedTextEncoder:
 
     ValueError for another layout, for weights that do not fit to the last tensor and for what cannot be fetched.
     """
-    folder = _download_text_encoder(source.removeprefix("hf:")) if source.startswith("hf:") else Path(source)
+    folder = fetch_folder(source.removeprefix("hf:")) if source.startswith("hf:") else Path(source)
     if not folder.is_dir():
         raise ValueError(f"model.pretrained: {source!r} is neither a folder nor 'hf:NAME'")
     files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
@@ -202,23 +203,3 @@ def load_text_encoder(source: str) -> LoadedTextEncoder:
     tensors = read_tensors(files[0])
     model = TextEncoder(read_bert_config(folder / "config.json", pooler=has_pooler(tensors)))
     return LoadedTextEncoder(model.eval(), load_bert(model, tensors, source))
-
-
-def _download_text_encoder(name: str) -> Path:
-    """The folder of the hub's cache; one file of weights is fetched."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        config = hf_hub_download(name, "config.json")
-        try:
-            hf_hub_download(name, "model.safetensors")
-        except EntryNotFoundError:
-            hf_hub_download(name, "pytorch_model.bin")
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"model.pretrained: {name!r} could not be fetched from the hub ({reason}); "
-            "without a network, give the path of a folder"
-        ) from error
-    return Path(config).parent

@@ -54,6 +54,15 @@ def test_equal_to_torchvision(width, height, size, crop_fraction, interpolation,
         torch.testing.assert_close(ours, expected.as_subclass(torch.Tensor), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("crop_fraction", "resized"), [(1.0, (24, 40)), (0.8, (30, 50))])
+def test_squashed_images_lose_their_shape(crop_fraction, resized):
+    image = picture((61, 47), 3)
+    ours = resize_and_crop(image, Preprocessing(image_size=(24, 40), crop_fraction=crop_fraction, squash=True))
+    squashed = v2.Resize(resized, interpolation=MODES["bicubic"])(image)
+    expected = v2.Compose([v2.CenterCrop((24, 40)), v2.PILToTensor()])(squashed)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("image_size", [(32, 32), (32, 56), (40, 24)])
 @pytest.mark.parametrize("crop_fraction", [1.0, 0.9])
 @pytest.mark.parametrize("size", [(61, 47), (100, 41), (33, 90)])

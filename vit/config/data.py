@@ -17,6 +17,8 @@ class Preprocessing:
     image_size: tuple[int, int]
     crop_fraction: float = 1.0
     """The image's shorter side is resized to image_size / crop_fraction, then the centre is cut out."""
+    squash: bool = False
+    """Both sides are resized to image_size / crop_fraction, whatever the image's shape (SigLIP, Hugging Face's ViT)."""
     interpolation: Interpolation = "bicubic"
     antialias: bool = True
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)

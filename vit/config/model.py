@@ -192,7 +192,7 @@ class ModelConfig:
     name: str | None = None
     """One of `list_models()`; None: the architecture of `pretrained`."""
     pretrained: str | None = None
-    """A run folder, a weights file or folder, `timm:NAME` or `torchvision:NAME`."""
+    """A run folder, a weights file or folder, `timm:NAME`, `torchvision:NAME` or `hf:NAME`."""
     pretrained_grid: tuple[int, int] | None = None
     """The patch grid (height, width) of the pretrained positions, where their number fits two."""
     new_head: bool = False

@@ -31,8 +31,9 @@ def to_tensor(image: Image.Image) -> Tensor:
 def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     """An RGB image as uint8 (3, H, W) of `preprocessing.image_size`.
 
-    Its shorter side (for a non-square model: the side that allows less) becomes floor(image_size /
-    crop_fraction), then the centre is cut out. An image that has the size already is returned untouched.
+    Its shorter side (for a non-square model: the side that allows less) becomes floor(image_size / crop_fraction), then
+    the centre is cut out; with `squash` both sides become that. An image that has the size already is returned
+    untouched.
     """
     height, width = _resized_size(image.height, image.width, preprocessing)
     if (height, width) == (image.height, image.width):
@@ -49,6 +50,8 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
 def _resized_size(height: int, width: int, preprocessing: Preprocessing) -> tuple[int, int]:
     """(height, width) before the crop: torchvision's rounding for a square model, timm's for any other."""
     target = [math.floor(side / preprocessing.crop_fraction) for side in preprocessing.image_size]
+    if preprocessing.squash:
+        return target[0], target[1]
     if target[0] == target[1]:
         shorter = min(height, width)
         return int(target[0] * height / shorter), int(target[0] * width / shorter)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
-WRAPPERS = ("state_dict", "model")
-"""Keys under which a training checkpoint keeps the tensors."""
+WRAPPERS = ("state_dict", "model", "teacher", "student")
+"""Keys under which a training checkpoint keeps the tensors, the first that is there (DINO: the teacher)."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -32,7 +33,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return _read_npz(path)
         if path.suffix in SUFFIXES:
             _check_torch_file(path)
-            return _only_tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+            with torch.serialization.safe_globals([Namespace]):  # the arguments that Facebook's checkpoints keep
+                return _only_tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except FileNotFoundError as error:
         raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
     except pickle.UnpicklingError as error:
@@ -40,6 +42,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"model.pretrained: {path} holds more than tensors (a pickle may run code); refused"
         ) from error
     except (SafetensorError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        if "TorchScript" in str(error):
+            raise ValueError(f"model.pretrained: {path} is a TorchScript program, not tensors; refused") from error
         raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
     raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
 

@@ -7,12 +7,18 @@ import re
 from torch import Tensor
 
 from vit.config import nearest
+from vit.weights import facebook, huggingface
 from vit.weights.layout import Layout, Tensors, unwrapped
 from vit.weights.npz import BIG_VISION, NPZ
+from vit.weights.open_clip import OPEN_CLIP
 from vit.weights.timm import TIMM
 from vit.weights.torchvision import TORCHVISION
 
-LAYOUTS: tuple[Layout, ...] = (TIMM, TORCHVISION, NPZ, BIG_VISION)
+LAYOUTS: tuple[Layout, ...] = (
+    *facebook.LAYOUTS,  # before timm's, whose names they share but for a few
+    *(TIMM, TORCHVISION, NPZ, BIG_VISION, OPEN_CLIP),
+    *huggingface.LAYOUTS,
+)
 UNSUPPORTED = {
     r".*relative_position_(bias_table|index)|.*\.rel_pos(\..*|_[hw])": "relative position biases (of windows or not)",
     r"patch_embed\.backbone\..*|conv_root/.*|block1/.*": "a hybrid's convolutional stem",

@@ -1,5 +1,5 @@
-"""Where weights come from: a file, timm's hub, torchvision's. Each gives tensors, the architecture and what else it
-knows (preprocessing, class names, the grid of its positions).
+"""Where weights come from: a file, a folder, timm's hub, torchvision's, Hugging Face's. Each gives tensors, the
+architecture and what else it knows (preprocessing, class names, the grid of its positions).
 
 Downloads go through the libraries' own hubs and caches. Knows no model of ours.
 """
@@ -17,12 +17,18 @@ from torch import Tensor
 from vit.config import Preprocessing, ResNetConfig, ViTConfig, nearest
 from vit.weights.files import read_tensors
 from vit.weights.grids import Grid
+from vit.weights.hf_download import fetch_folder
+from vit.weights.hf_preprocessing import PREPROCESSING
+from vit.weights.huggingface import holds_huggingface, read_folder
 from vit.weights.layout import Layout, unwrapped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.timm_models import check_timm_name, config_of, is_timm_resnet, timm_config, timm_preprocessing
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
-HEADS = ("head.weight", "fc.weight", "heads.head.weight", "head/bias", "classifier.weight")
+HEADS = (
+    *("head.weight", "fc.weight", "heads.head.weight", "head/bias", "classifier.weight", "cls_classifier.weight"),
+    "visual_projection.weight",
+)
 """Tensors of theirs with as many rows as there are classes."""
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
@@ -56,12 +62,17 @@ class Source:
 
 
 def open_source(pretrained: str) -> Source:
-    """`timm:NAME`, `torchvision:NAME`, a folder of timm's or a file. ValueError, in one line, for anything else."""
+    """`timm:NAME`, `torchvision:NAME`, `hf:NAME`, a folder of timm's or Hugging Face's, or a file.
+
+    ValueError, in one line, for anything else.
+    """
     library, _, name = pretrained.partition(":")
     if library in HUBS and name:
         return HUBS[library](name)
     path = Path(pretrained)
-    return open_timm_folder(path) if is_timm_folder(path) else open_file(path)
+    if is_timm_folder(path):
+        return open_timm_folder(path)
+    return open_huggingface_folder(path, pretrained) if holds_huggingface(path) else open_file(path)
 
 
 def open_file(path: Path) -> Source:
@@ -179,4 +190,15 @@ def _grid(config: ViTConfig | ResNetConfig | None) -> Grid | None:
     return config.grid_size if isinstance(config, ViTConfig) else None
 
 
-HUBS: dict[str, Callable[[str], Source]] = {"timm": download_timm, "torchvision": download_torchvision}
+def open_huggingface_folder(path: Path, name: str) -> Source:
+    """A folder as transformers writes it. ValueError for a `model_type` that is not supported."""
+    folder = read_folder(path)
+    grid = folder.config.grid_size
+    return Source(name, folder.tensors, folder.config, folder.preprocessing, folder.class_names, folder.layout, grid)
+
+
+HUBS: dict[str, Callable[[str], Source]] = {
+    "timm": download_timm,
+    "torchvision": download_torchvision,
+    "hf": lambda name: open_huggingface_folder(fetch_folder(name, PREPROCESSING), f"hf:{name}"),
+}

@@ -1,0 +1,111 @@
+"""Hugging Face's DINOv2, with and without registers: names of tensors (as in their files), and their configurations.
+
+Oquab et al. 2023; Darcet et al. 2024. Its classifier reads the class token beside the patches' mean. transformers
+resizes the positions of plain DINOv2 without antialiasing, this package with it, so that values at another image size
+than the configuration's differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vit.config import ViTConfig
+from vit.weights.hf_family import Family
+from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions, split
+
+_PREFIXES = ("", "dinov2.", "dinov2_with_registers.")
+MASK_TOKEN = "stands for masked patches in pre-training"
+
+
+def is_gated(config: ViTConfig) -> bool:
+    return config.feedforward == "swiglu"
+
+
+def is_plain(config: ViTConfig) -> bool:
+    return config.feedforward != "swiglu"
+
+
+def _block_rules(layers: str) -> tuple[Rule, ...]:
+    parts = tuple(f"{layers}attention.attention.{part}.{{kind}}" for part in ("query", "key", "value"))
+    gated = ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.expand.{kind}")
+    contract = "blocks.{layer}.feedforward.contract.{kind}"
+    return (
+        copied("blocks.{layer}.norm1.{kind}", f"{layers}norm1.{{kind}}"),
+        fused("blocks.{layer}.attention.qkv.{kind}", parts),
+        copied("blocks.{layer}.attention.output.{kind}", f"{layers}attention.output.dense.{{kind}}"),
+        copied("blocks.{layer}.scale1.gamma", f"{layers}layer_scale1.lambda1"),
+        copied("blocks.{layer}.norm2.{kind}", f"{layers}norm2.{{kind}}"),
+        copied("blocks.{layer}.feedforward.expand.{kind}", f"{layers}mlp.fc1.{{kind}}", when=is_plain),
+        copied(contract, f"{layers}mlp.fc2.{{kind}}", when=is_plain),
+        split(gated, f"{layers}mlp.weights_in.{{kind}}", when=is_gated),
+        copied(contract, f"{layers}mlp.weights_out.{{kind}}", when=is_gated),
+        copied("blocks.{layer}.scale2.gamma", f"{layers}layer_scale2.lambda1"),
+    )
+
+
+def _layout(prefix: str) -> Layout:
+    embeddings = f"{prefix}embeddings."
+    first = (f"{embeddings}cls_token", f"{prefix}encoder.layer.0.layer_scale1.lambda1")
+    return Layout(
+        name=f"hf-dinov2 ({prefix}…)" if prefix else "hf-dinov2",
+        recognizes=lambda tensors: all(name in tensors for name in first),
+        rules=(
+            copied("class_token", f"{embeddings}cls_token"),
+            copied("register_tokens", f"{embeddings}register_tokens"),
+            *positions(f"{embeddings}position_embeddings"),
+            copied("embedding.projection.{kind}", f"{embeddings}patch_embeddings.projection.{{kind}}"),
+            *_block_rules(f"{prefix}encoder.layer.{{layer}}."),
+            copied("norm.{kind}", f"{prefix}layernorm.{{kind}}"),
+            copied("head.{kind}", "classifier.{kind}"),
+        ),
+        config=lambda tensors: None,  # noqa: ARG005
+        dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN},
+    )
+
+
+def _of_heads(tensors: Tensors) -> dict[str, Any]:
+    if "classifier.weight" in tensors:
+        return {"num_classes": len(tensors["classifier.weight"]), "pooling": "cls_gap"}
+    return {"num_classes": 0, "pooling": "cls"}
+
+
+def _class(name: str, config: ViTConfig) -> str:
+    wanted = "cls_gap" if config.num_classes else "cls"
+    if config.layer_scale is None:
+        raise ValueError("model.layer_scale must not be None")
+    if config.mlp_ratio != int(config.mlp_ratio):
+        raise ValueError(f"model.mlp_ratio must be a whole number, not {config.mlp_ratio}")
+    if config.pooling != wanted:
+        raise ValueError(f"model.pooling must be {wanted!r}, not {config.pooling!r}")
+    return f"{name}ForImageClassification" if config.num_classes else f"{name}Model"
+
+
+_KEYS = {"qkv_bias": "qkv_bias", "layerscale_value": "layer_scale"}
+_DEFAULTS = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-6,
+    "qkv_bias": True,
+    "layerscale_value": 1.0,
+    "patch_size": None,
+}
+DINOV2 = Family(
+    "dinov2",
+    _of_heads,
+    lambda config: _class("Dinov2", config),
+    ("pooling",),
+    {},
+    _KEYS,
+    _DEFAULTS,
+    mlp_by_ratio=True,
+)
+DINOV2_REGISTERS = Family(
+    "dinov2_with_registers",
+    _of_heads,
+    lambda config: _class("Dinov2WithRegisters", config),
+    ("pooling",),
+    {},
+    _KEYS | {"num_register_tokens": "num_registers"},
+    _DEFAULTS | {"num_register_tokens": 4},
+    mlp_by_ratio=True,
+)
+LAYOUTS = tuple(_layout(prefix) for prefix in _PREFIXES)
