@@ -53,7 +53,8 @@ def ice(rng: SampleRandom, size: tuple[int, int] | torch.Size) -> Tensor:
     seeds = (rng.fork("seeds").uniform(1, *size) < 0.004).to(torch.float32)
     turn = rng.fork("turn").uniform() * 60
     needles = [trail(seeds, side // 12, side / 14, turn + 60 * direction) for direction in range(3)]
-    brightness = 0.45 + 0.3 * veins + 0.6 * side**0.5 * torch.stack(needles).amax(dim=0)
+    crystals = gaussian_filter(torch.stack(needles).amax(dim=0), side / 280, border="nearest")
+    brightness = 0.45 + 0.3 * veins + 0.9 * side**0.5 * crystals
     return brightness.clamp(0, 1) * torch.tensor(_ICE_COLOUR, device=veins.device)[:, None, None]
 
 
