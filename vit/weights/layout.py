@@ -144,6 +144,11 @@ def invert(layout: Layout, tensors: Tensors, config: ViTConfig) -> Applied:
     return result
 
 
+def kept(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
+    """The tensors without the layout's prefixes and without what it leaves out on purpose."""
+    return {name: tensor for name, tensor in unwrapped(layout, tensors).items() if not _why_dropped(layout, name)}
+
+
 def unwrapped(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
     """The tensors without the layout's prefixes."""
     return {_strip(name, layout.prefixes): tensor for name, tensor in tensors.items()}

@@ -1,0 +1,160 @@
+"""`python -m tests.weights.layouts docs/weights.md`: the table of layouts, measured, and the lines of what is refused.
+
+For each layout the models tried, tensors loaded of tensors present, the largest relative difference of logits in
+float32, and whether the round trip is bitwise. The numbers stand beside it as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.weights import timm_family
+from tests.weights.proof import Row, compare_names, filled, prove
+from tests.weights.test_npz import CASES, prove_npz
+from vit.config import ViTConfig
+from vit.hub import create_model
+from vit.weights.timm_models import build_timm
+from vit.weights.torchvision import NAMES, TORCHVISION, build_torchvision, torchvision_config
+
+GOOGLE = ViTConfig(image_size=(224, 224), width=192, depth=12, num_heads=3, num_classes=1000)
+
+
+def torchvision_rows() -> Iterator[Row]:
+    """Base ones whole; the others with two blocks, and whole on the meta device."""
+    import torchvision
+
+    for name in NAMES:
+        with torch.device("meta"):
+            theirs = torchvision.models.get_model(name).state_dict()
+        config = torchvision_config(theirs)
+        assert config is not None
+        if name.startswith("vit_b"):
+            yield _torchvision_row(name, config, "whole")
+        else:
+            yield compare_names(TORCHVISION, name, config, theirs)
+            yield _torchvision_row(name, dataclasses.replace(config, depth=2), "2 blocks")
+
+
+def _torchvision_row(name: str, config: ViTConfig, how: str) -> Row:
+    with torch.device("meta"):
+        theirs = build_torchvision(config)
+    return prove(TORCHVISION, name, config, filled(theirs).state_dict(), how)
+
+
+def npz_rows() -> Iterator[Row]:
+    for case in CASES:
+        yield prove_npz(case, GOOGLE)
+
+
+def refusals() -> Iterator[tuple[str, str]]:
+    """What is wrong, and the line it is refused by."""
+    config = ViTConfig(image_size=(32, 32), width=48, depth=1, num_heads=3, num_classes=7)
+    options: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 48, "depth": 1, "num_heads": 3}
+    with torch.device("meta"):
+        model = build_timm(dataclasses.replace(config, image_size=(224, 224)))
+    tensors = filled(model).state_dict()
+    with tempfile.TemporaryDirectory() as place:
+        whole, cut, code = (Path(place) / name for name in ("whole.safetensors", "cut.safetensors", "code.pth"))
+        save_file(tensors, whole)
+        cut.write_bytes(whole.read_bytes()[:-100])
+        code.write_bytes(pickle.dumps({"a": _Code()}, protocol=2))
+        windows = Path(place) / "windows.safetensors"
+        save_file(tensors | {"blocks.0.attn.relative_position_bias_table": torch.zeros(9, 3)}, windows)
+        cases: dict[str, tuple[str | None, Path | str, dict[str, Any]]] = {
+            "a truncated file": ("vit", cut, options | {"num_classes": 7}),
+            "a pickle with code": ("vit", code, options | {"num_classes": 7}),
+            "a head of another size": ("vit", whole, options | {"num_classes": 5}),
+            "a grid that fits two readings": ("vit", whole, options | {"num_classes": 7, "image_size": (112, 448)}),
+            "a deeper model": ("vit", whole, options | {"num_classes": 7, "depth": 2}),
+            "another model": ("vit", whole, options | {"num_classes": 7, "class_token": False, "pooling": "gap"}),
+            "a file without a name": (None, whole, {}),
+            "windows or relative biases in a file": ("vit", windows, options | {"num_classes": 7}),
+            "windows by name": (None, "timm:swin_tiny_patch4_window7_224", {}),
+            "relative biases by name": ("vit_relpos_base_patch16_224", whole, {}),
+        }
+        for what, (name, source, settings) in cases.items():
+            try:
+                create_model(name, pretrained=str(source), **settings)
+            except ValueError as refusal:
+                yield what, str(refusal).replace(f"{place}/", "")
+
+
+class _Code:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("this ran",))
+
+
+def table(rows: list[Row]) -> str:
+    """One line a layout."""
+    lines = [
+        "| layout | models tried | whole | by names and shapes | tensors loaded of present | "
+        "largest relative difference | round trip bitwise |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for layout in dict.fromkeys(row.layout for row in rows):
+        own = [row for row in rows if row.layout == layout]
+        measured = [row for row in own if row.difference is not None]
+        largest = max((row.difference for row in measured if row.difference is not None), default=float("nan"))
+        lines.append(
+            f"| {layout} | {len({row.model for row in own})} | {len(measured)} | {len(own) - len(measured)} | "
+            f"{sum(row.loaded for row in own):,} of {sum(row.present for row in own):,} | {largest:.1e} | "
+            f"{'yes' if all(row.exact for row in measured) else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def write(path: Path) -> None:
+    """Measure everything, write the table and the numbers."""
+    refused: Counter[str] = Counter()
+    rows: list[Row] = []
+    for name in timm_family.names():
+        found = timm_family.examine(name)
+        print(name, found, flush=True)
+        if isinstance(found, Row):
+            rows.append(found)
+        else:
+            refused[found.split("it has ")[1]] += 1
+    for rows_of in (torchvision_rows, npz_rows):
+        for row in rows_of():
+            print(row, flush=True)
+            rows.append(row)
+    lines = dict(refusals())
+    path.with_suffix(".json").write_text(
+        json.dumps({"rows": [dataclasses.asdict(row) for row in rows], "refused": refused, "lines": lines}, indent=1)
+    )
+    what = "\n".join(f"| {reason} | {count} |" for reason, count in refused.most_common())
+    said = "\n".join(f"| {case} | `{line}` |" for case, line in lines.items())
+    path.write_text(
+        f"{_HEAD}\n{table(rows)}\n\n## Refused of timm's `{'`, `'.join(f'{f}*' for f in timm_family.FAMILIES)}`\n\n"
+        f"| what it has | models |\n|---|---|\n{what}\n\n## What a wrong file says\n\n| case | line |\n|---|---|\n{said}\n"
+    )
+
+
+_HEAD = """\
+# Layouts of weights
+
+Measured by `python -m tests.weights.layouts docs/weights.md`: each model beside the source library's own, random weights
+everywhere, random images, float32 on one processor core. The difference is the largest of the logits', relative to
+their largest magnitude. "Whole" models (or ones of two blocks, where memory does not hold more) were built and run;
+the rest was compared by names and shapes on the meta device.
+
+Google's `.npz` files are read beside timm's own reader. Their networks compute GELU by its tanh approximation, which is
+what a file without a name gives; timm runs the same weights with the exact GELU, and so do the names shared with timm.
+"""
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    write(Path(sys.argv[1]))

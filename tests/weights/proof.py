@@ -1,0 +1,70 @@
+"""Another library's model beside ours with the same weights: loaded, compared, written back. What the tests assert and
+`python -m tests.weights.layouts` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit.config import ViTConfig
+from vit.models import build_model
+from vit.weights.convert import difference, is_round_trip_exact
+from vit.weights.layout import Layout, Tensors, apply, kept
+from vit.weights.loader import load_weights
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of one layout."""
+
+    layout: str
+    model: str
+    how: str
+    """`whole`, `2 blocks`, or `meta`: names and shapes only."""
+    loaded: int
+    present: int
+    difference: float | None
+    exact: bool | None
+
+
+def filled(model: nn.Module) -> nn.Module:
+    """A model built on the meta device, with small random numbers everywhere, norms around 1."""
+    model = model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.3 if parameter.dim() < 2 else 1.7 / max(parameter[0].numel(), 1) ** 0.5
+            parameter.uniform_(-spread, spread, generator=generator)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1)
+    return model.eval()
+
+
+def prove(layout: Layout, name: str, config: ViTConfig, theirs: Tensors, how: str = "whole") -> Row:
+    """Theirs into our model of that architecture; the library's own model, built from `config`, answers beside it."""
+    with torch.device("meta"):
+        ours = build_model(config)
+    ours = ours.to_empty(device="cpu").eval()
+    report = load_weights(ours, dict(theirs), name, source_grid=config.grid_size)
+    assert report.layout == layout.name, f"{name}: read as {report.layout}, not {layout.name}"
+    own = kept(layout, theirs)
+    largest = difference(ours, layout, own)
+    exact = is_round_trip_exact(layout, theirs, config)
+    return Row(layout.name, name, how, len(own), report.num_source, largest, exact)
+
+
+def compare_names(layout: Layout, name: str, config: ViTConfig, theirs: Tensors) -> Row:
+    """Names and shapes alone, on the meta device: for what does not fit in memory."""
+    with torch.device("meta"):
+        ours = build_model(config).state_dict()
+    applied = apply(layout, theirs, config)
+    assert not applied.left_over, (name, applied.left_over)
+    assert shapes(applied.tensors) == shapes(ours), name
+    return Row(layout.name, name, "meta", len(theirs), len(theirs), None, None)
+
+
+def shapes(tensors: Tensors) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
