@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from vit.cli import bench, compare, inference, training
+from vit.cli import bench, compare, inference, training, weights
 
 _USAGE = """\
 vit COMMAND …
@@ -22,6 +22,7 @@ vit COMMAND …
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
   compare   recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
+  convert   weights for others:       vit convert SOURCE --to timm|torchvision|hf|npz [--output FILE] [--verify]
   bench     measure speed:            vit bench train|attention|layers …
 
 `vit COMMAND --help` says more."""
@@ -73,5 +74,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "plan": training.plan,
     "diff": training.diff,
     "compare": compare.compare,
+    "convert": weights.convert,
     "bench": bench.measure,
 }
