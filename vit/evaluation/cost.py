@@ -1,4 +1,4 @@
-"""What a model costs: parameters, multiply-adds, images a second, memory to train it.
+"""What a model costs on paper: parameters, multiply-adds, memory to train it. (Measured: `speed`, `memory`.)
 
 Multiply-adds and memory are found by a pass without data (meta and fake tensors), so they need neither the device
 nor the memory that they are about. This room does not know how a model is trained, only by which rule.
@@ -6,10 +6,8 @@ nor the memory that they are about. This room does not know how a model is train
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -19,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from vit.attention.multihead import MultiHeadAttention, SelfAttention
 from vit.config import ViTConfig
 from vit.evaluation.evaluate import evaluating
 from vit.models import Classifier, build_model
@@ -38,37 +37,28 @@ def multiply_adds(model: nn.Module, image_size: tuple[int, int]) -> int:
     """Multiply-adds of one image's forward pass: every convolution and matrix product, attention's QKᵀ and AV too.
 
     Additions of biases, norms, activations and softmax are not counted. The same number on any device and for any
-    attention backend: the pass runs on the meta device, where torch takes its fused attention apart into its products.
+    attention backend, of any library: the pass runs on the meta device, where torch takes its fused attention apart
+    into its products, and so does ours whatever backend the model is set to.
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
     counter = FlopCounterMode(display=False)
-    with evaluating(model), torch.no_grad(), counter:
+    with evaluating(model), _any_backend(model), torch.no_grad(), counter:
         functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta"),))
     return counter.get_total_flops() // 2
 
 
-def images_per_second(
-    model: nn.Module,
-    image_size: tuple[int, int],
-    *,
-    batch_size: int,
-    device: torch.device,
-    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-    repeats: int = 5,
-    warm_up: int = 2,
-) -> float:
-    """Images classified a second (inference, images already on the device): the median of `repeats` batches."""
-    images = torch.rand(batch_size, 3, *image_size, device=device)
-    seconds = []
-    with evaluating(model), torch.inference_mode(), autocast():
-        for _ in range(warm_up + repeats):
-            start = time.perf_counter()
-            model(images)
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
-            seconds.append(time.perf_counter() - start)
-    return batch_size / statistics.median(seconds[warm_up:])
+@contextmanager
+def _any_backend(model: nn.Module) -> Iterator[None]:
+    """Our attention by whichever backend runs on the meta device; triton and flex do not."""
+    chosen = {m: m.backend for m in model.modules() if isinstance(m, SelfAttention | MultiHeadAttention)}
+    for module in chosen:
+        module.backend = "auto"
+    try:
+        yield
+    finally:
+        for module, backend in chosen.items():
+            module.backend = backend
 
 
 def training_memory(
