@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.layout import Layout, Rule, Tensors, copied, split
+from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, split
 from vit.weights.timm import RULES
+from vit.weights.timm_models import build_timm
 
 HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16, 1536: 24}
 """Width → heads of Facebook's models."""
@@ -90,17 +91,30 @@ def _dinov2_config(tensors: Tensors) -> ViTConfig | None:
     return _config(tensors, layer_scale=1e-5, num_registers=registers)
 
 
+def timm_reads(config: ViTConfig, tensors: Tensors) -> Forward:
+    """timm's model with these tensors, as timm's own reader of Facebook's files takes them."""
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    model = build_timm(replace(config, positions_on_prefix=config.positions_on_prefix and not config.num_registers))
+    is_dinov2 = config.layer_scale is not None and "blocks.0.ls1.gamma" in tensors
+    marked = dict(tensors) | ({"mask_token": tensors["cls_token"][0]} if is_dinov2 else {})  # by it timm knows DINOv2's
+    model.load_state_dict(checkpoint_filter_fn(marked, model, adapt_layer_scale=True))
+    return model.eval()
+
+
 DEIT3 = Layout(
     name="facebook-deit3",
     recognizes=_has("blocks.0.gamma_1"),
     rules=_renamed(ls1__gamma="gamma_1", ls2__gamma="gamma_2"),
     config=lambda tensors: _config(tensors, layer_scale=1e-6),
+    peer=timm_reads,
 )
 DINO = Layout(
     name="facebook-dino",
     recognizes=_has("head.mlp.0.weight"),
     rules=RULES,
     config=_config,
+    peer=timm_reads,
     prefixes=("module.", "backbone."),
     dropped=_DROPPED["dino"],
 )
@@ -109,6 +123,7 @@ DINOV2 = Layout(
     recognizes=_has("mask_token", "blocks.0.ls1.gamma"),
     rules=_dinov2_rules(),
     config=_dinov2_config,
+    peer=timm_reads,
     dropped=_DROPPED["dinov2"],
 )
 MAE = Layout(
@@ -116,6 +131,7 @@ MAE = Layout(
     recognizes=_has("decoder_embed.weight"),
     rules=RULES,
     config=_config,
+    peer=timm_reads,
     dropped=_DROPPED["mae"],
 )
 LAYOUTS = (DEIT3, DINO, DINOV2, MAE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import Family
+from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
 from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions, reshaped, split
 
 _PREFIXES = ("", "vision_model.")
@@ -67,7 +67,8 @@ def _clip_layout(prefix: str) -> Layout:
             *_tower_rules(prefix),
             copied("head.{kind}", "visual_projection.{kind}"),
         ),
-        config=lambda tensors: None,  # noqa: ARG005
+        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
+        when_resized=WITHOUT_ANTIALIASING,
         dropped=_dropped(prefix),
     )
 
@@ -77,7 +78,8 @@ def _siglip_layout(prefix: str) -> Layout:
         name=f"hf-siglip ({prefix}…)" if prefix else "hf-siglip",
         recognizes=lambda tensors: f"{prefix}embeddings.patch_embedding.bias" in tensors,
         rules=(*_tower_rules(prefix), *_pooling_rules(f"{prefix}head.")),
-        config=lambda tensors: None,  # noqa: ARG005
+        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
+        when_resized=WITHOUT_ANTIALIASING,
         dropped=_dropped(prefix),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import Family
+from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
 from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions, split
 
 _PREFIXES = ("", "dinov2.", "dinov2_with_registers.")
@@ -58,7 +58,8 @@ def _layout(prefix: str) -> Layout:
             copied("norm.{kind}", f"{prefix}layernorm.{{kind}}"),
             copied("head.{kind}", "classifier.{kind}"),
         ),
-        config=lambda tensors: None,  # noqa: ARG005
+        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
+        when_resized=f"{WITHOUT_ANTIALIASING}, but not with registers",
         dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN},
     )
 

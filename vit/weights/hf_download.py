@@ -17,13 +17,14 @@ def fetch_folder(name: str, *others: str) -> Path:
     ValueError, in one line, for what cannot be fetched.
     """
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
 
     try:
         folder = Path(hf_hub_download(name, "config.json")).parent
         _fetch_weights(name)
         for other in others:
             _fetch_if_there(name, other)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EntryNotFoundError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"model.pretrained: {name!r} could not be fetched from the hub ({reason}); "

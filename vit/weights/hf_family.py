@@ -29,6 +29,7 @@ COMMON_DEFAULTS: dict[str, Any] = {
     "patch_size": 16,
     "num_channels": 3,
 }
+WITHOUT_ANTIALIASING = "bicubic and antialiased; transformers resizes without antialiasing, so that its values differ"
 _FREE = (
     *("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate", "init", "backend"),
     *("image_size", "patch_size", "mlp_ratio", "feedforward", "num_classes"),

@@ -1,7 +1,8 @@
 """Hugging Face's `preprocessor_config.json` in our words: how its processors resize, crop and normalise.
 
 Processors of several generations wrote it (`size` as a number, as height and width, as the shortest edge). What it says
-and `Preprocessing` cannot is refused by a line that names the key.
+and `Preprocessing` cannot is refused by a line that names the key. One pixel may differ: where an odd number of rows or
+columns is cut off, transformers rounds the crop's corner down, and torchvision, timm and this package to the even one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import Family
+from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
 from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions
 
 DECODER = "MAE's decoder, which reconstructs pixels"
@@ -58,7 +58,8 @@ def _layout(prefix: str) -> Layout:
         name=f"hf-vit ({prefix}…)" if prefix else "hf-vit",
         recognizes=lambda tensors: all(name in tensors for name in first),
         rules=_rules(prefix),
-        config=lambda tensors: None,  # noqa: ARG005
+        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
+        when_resized=WITHOUT_ANTIALIASING,
         dropped={
             rf"{prefix}embeddings\.mask_token": "stands for masked patches in pre-training",
             r"decoder\..*": DECODER,

@@ -104,6 +104,8 @@ class Layout:
     """Taken off the names that begin with one, in this order, before anything else (wrappers such as `module.`)."""
     dropped: Mapping[str, str] = field(default_factory=dict)
     """Regular expression of names (the whole name) → why such a tensor is left out on purpose."""
+    when_resized: str = ""
+    """What to know about positions that were resized here and not by the library; empty: it does the same."""
 
 
 @dataclass

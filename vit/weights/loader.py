@@ -79,6 +79,7 @@ def _translate(
     except ValueError as error:
         raise ValueError(f"model.pretrained: {report.source}: {error}; is model.name the right one?") from error
     report.layout, report.actions, report.dropped = layout.name, applied.actions, applied.dropped
+    report.note = layout.when_resized
     report.left_over = applied.left_over
     return applied.tensors
 

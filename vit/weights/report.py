@@ -24,6 +24,8 @@ class LoadReport:
     """Head tensors that were left at their first values on purpose."""
     ignored: list[str] = field(default_factory=list)
     """Source tensors of a head that the model does not have on purpose."""
+    note: str = ""
+    """What to know about the resized ones."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Source tensor → why it is left out on purpose."""
     left_over: list[str] = field(default_factory=list)
@@ -44,6 +46,7 @@ class LoadReport:
         counts = Counter(action for action in self.actions.values() if action != "copied")
         changed = "".join(f", {count} {action}" for action, count in sorted(counts.items()))
         grids = "".join(f", {name} {change}" for name, change in self.resized.items())
+        grids += f" ({self.note})" if self.note and self.resized else ""
         head = f", {len(self.replaced)} of a new head" if self.replaced else ""
         ignored = f", {len(self.ignored)} of another head ignored" if self.ignored else ""
         reasons = Counter(self.dropped.values())

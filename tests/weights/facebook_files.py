@@ -1,0 +1,121 @@
+"""What Facebook's files hold: tensors in their names, at random, of models small enough to run.
+
+What `test_facebook` asserts and `python -m tests.weights.layouts` prints. The names are those of the repositories'
+models (facebookresearch/deit, dino, dinov2, mae).
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.weights.proof import Row, prove
+from vit.weights.layout import Layout, unwrapped
+from vit.weights.layouts import find_layout
+
+WIDTH, DEPTH, HIDDEN = 192, 2, 768
+Shapes = dict[str, tuple[int, ...]]
+
+
+def linear(name: str, outputs: int, inputs: int) -> Shapes:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def norm(name: str, width: int = WIDTH) -> Shapes:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def block(name: str, scales: tuple[str, ...] = (), *, gated: bool = False, width: int = WIDTH) -> Shapes:
+    hidden = 4 * width
+    mlp = linear(f"{name}.mlp.fc1", hidden, width) | linear(f"{name}.mlp.fc2", width, hidden)
+    if gated:
+        cut = -(-hidden * 2 // 3 // 8) * 8
+        mlp = linear(f"{name}.mlp.w12", 2 * cut, width) | linear(f"{name}.mlp.w3", width, cut)
+    attention = linear(f"{name}.attn.qkv", 3 * width, width) | linear(f"{name}.attn.proj", width, width)
+    scaled: Shapes = {f"{name}.{scale}": (width,) for scale in scales}
+    return norm(f"{name}.norm1", width) | attention | scaled | norm(f"{name}.norm2", width) | mlp
+
+
+def backbone(patch: int, positions: int, scales: tuple[str, ...] = (), *, gated: bool = False) -> Shapes:
+    shapes: Shapes = {"cls_token": (1, 1, WIDTH), "pos_embed": (1, positions, WIDTH)}
+    shapes |= {"patch_embed.proj.weight": (WIDTH, 3, patch, patch), "patch_embed.proj.bias": (WIDTH,)}
+    for layer in range(DEPTH):
+        shapes |= block(f"blocks.{layer}", scales, gated=gated)
+    return shapes | norm("norm")
+
+
+def deit3() -> Shapes:
+    return backbone(16, 4, ("gamma_1", "gamma_2")) | linear("head", 7, WIDTH)
+
+
+def dino() -> Shapes:
+    """The teacher of a full checkpoint: a backbone and the head that pre-training needs."""
+    head = linear("head.mlp.0", 32, WIDTH) | linear("head.mlp.2", 16, 32)
+    head |= {"head.last_layer.weight_g": (24, 1), "head.last_layer.weight_v": (24, 16)}
+    return {f"backbone.{name}": shape for name, shape in backbone(16, 5).items()} | head
+
+
+def dinov2(*, registers: int = 0, gated: bool = False) -> Shapes:
+    shapes = backbone(14, 5, ("ls1.gamma", "ls2.gamma"), gated=gated) | {"mask_token": (1, WIDTH)}
+    return shapes | ({"register_tokens": (1, registers, WIDTH)} if registers else {})
+
+
+def mae() -> Shapes:
+    """The encoder and the decoder that reconstructs pixels."""
+    shapes = backbone(16, 5) | {"mask_token": (1, 1, 32), "decoder_pos_embed": (1, 5, 32)}
+    shapes |= linear("decoder_embed", 32, WIDTH) | block("decoder_blocks.0", width=32)
+    return shapes | norm("decoder_norm", 32) | linear("decoder_pred", 16 * 16 * 3, 32)
+
+
+FILES: dict[str, tuple[str, Shapes]] = {
+    "DeiT-III": ("facebook-deit3", deit3()),
+    "DINO, the teacher of a checkpoint": ("facebook-dino", dino()),
+    "DINOv2": ("facebook-dinov2", dinov2()),
+    "DINOv2 with registers": ("facebook-dinov2", dinov2(registers=4)),
+    "DINOv2-g (SwiGLU)": ("facebook-dinov2", dinov2(gated=True)),
+    "MAE with its decoder": ("facebook-mae", mae()),
+}
+"""Name → the layout it is found to be in, and its tensors."""
+
+
+def tensors_of(shapes: Shapes) -> dict[str, Tensor]:
+    """Small random numbers everywhere, norms around 1."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {}
+    for name, shape in shapes.items():
+        spread = 0.5 if len(shape) < 2 else 1.7 / max(torch.Size(shape[1:]).numel(), 1) ** 0.5
+        tensors[name] = (torch.rand(shape, generator=generator) * 2 - 1) * spread
+        if "norm" in name and name.endswith("weight"):
+            tensors[name] += 1
+    return tensors
+
+
+def checkpoint(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """As DINO saves: student and teacher, the arguments, and how far it got."""
+    student = {f"module.{name}": tensor + 1 for name, tensor in tensors.items()}
+    return {"student": student, "teacher": tensors, "args": Namespace(arch="vit_tiny", lr=0.1), "epoch": 3}
+
+
+def layout_of(tensors: dict[str, Tensor]) -> Layout:
+    layout = find_layout(tensors)
+    assert layout is not None
+    return layout
+
+
+def prove_file(name: str) -> Row:
+    """The file into our model, beside timm's model as timm's own reader of such files fills it."""
+    tensors = tensors_of(FILES[name][1])
+    layout = layout_of(tensors)
+    config = layout.config(unwrapped(layout, tensors))
+    assert config is not None
+    return prove(layout, name, config, tensors)
+
+
+def rows() -> Iterator[Row]:
+    """One for each file."""
+    for name in FILES:
+        yield prove_file(name)

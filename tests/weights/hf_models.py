@@ -1,0 +1,212 @@
+"""Models of transformers at random weights, what each answers, and the proof that ours answers the same.
+
+What `test_huggingface` asserts and `python -m tests.weights.layouts` prints.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.weights.proof import Row
+from vit.config import ModelConfig
+from vit.hub import LoadedModel, load_model
+from vit.weights.convert import difference, is_round_trip_exact
+from vit.weights.huggingface import read_folder, to_huggingface
+from vit.weights.layouts import find_layout
+
+SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+MLP = SIZES | {"intermediate_size": 100}
+DECODER = {"decoder_hidden_size": 48, "decoder_num_attention_heads": 4, "decoder_num_hidden_layers": 1}
+TEXT = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+B16 = {"num_hidden_layers": 2}
+"""The library's default sizes (B/16, or B/14 of DINOv2), cut to two blocks."""
+
+
+def logits(output: Any) -> Tensor:
+    return output.logits
+
+
+def pooled(output: Any) -> Tensor:
+    return output.pooler_output
+
+
+def first_token(output: Any) -> Tensor:
+    return output.last_hidden_state[:, 0]
+
+
+def embedding(output: Any) -> Tensor:
+    return output.image_embeds
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class of transformers, its configuration, and which of its outputs our `forward` gives."""
+
+    library_class: str
+    config_class: str
+    settings: dict[str, Any]
+    answer: Callable[[Any], Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the class's constructor."""
+    ours: dict[str, Any] = field(default_factory=dict)
+    """What our configuration must say, besides the sizes."""
+    how: str = "whole"
+    dropped: int = 0
+    """How many tensors are left out by name; -1: some."""
+
+
+REGISTERS = "Dinov2WithRegisters"
+NO_POOLER = {"add_pooling_layer": False}
+TOWER = {"vision_config": MLP, "text_config": TEXT}
+CASES: dict[str, Case] = {
+    "ViTForImageClassification": Case(
+        "ViTForImageClassification", "ViTConfig", MLP | {"num_labels": 7}, logits, ours={"norm_eps": 1e-12}
+    ),
+    "ViTForImageClassification, 48×32": Case(
+        "ViTForImageClassification", "ViTConfig", MLP | {"image_size": [48, 32], "num_labels": 7}, logits
+    ),
+    "ViTModel": Case("ViTModel", "ViTConfig", MLP, pooled, ours={"representation_width": 48}),
+    "ViTModel without pooler": Case(
+        "ViTModel", "ViTConfig", MLP | {"qkv_bias": False}, first_token, NO_POOLER, ours={"qkv_bias": False}
+    ),
+    "DeiTModel": Case("DeiTModel", "DeiTConfig", MLP, pooled, ours={"distillation_head": False}),
+    "DeiTForImageClassification": Case(
+        "DeiTForImageClassification", "DeiTConfig", MLP | {"num_labels": 7}, logits, ours={"distillation_head": False}
+    ),
+    "DeiTForImageClassificationWithTeacher": Case(
+        "DeiTForImageClassificationWithTeacher",
+        "DeiTConfig",
+        MLP | {"num_labels": 7},
+        logits,
+        ours={"distillation_token": True, "distillation_head": True},
+    ),
+    "ViTMAEModel": Case("ViTMAEModel", "ViTMAEConfig", MLP | {"mask_ratio": 0.0}, first_token),
+    "ViTMAEForPreTraining": Case(
+        "ViTMAEForPreTraining", "ViTMAEConfig", MLP | DECODER | {"mask_ratio": 0.0}, first_token, dropped=-1
+    ),
+    "Dinov2Model": Case("Dinov2Model", "Dinov2Config", SIZES | {"layerscale_value": 0.5}, pooled, dropped=1),
+    "Dinov2ForImageClassification, SwiGLU": Case(
+        "Dinov2ForImageClassification",
+        "Dinov2Config",
+        SIZES | {"use_swiglu_ffn": True, "num_labels": 7},
+        logits,
+        ours={"feedforward": "swiglu", "pooling": "cls_gap"},
+        dropped=1,
+    ),
+    "Dinov2WithRegistersModel": Case(f"{REGISTERS}Model", f"{REGISTERS}Config", SIZES, pooled, dropped=1),
+    "Dinov2WithRegistersForImageClassification": Case(
+        f"{REGISTERS}ForImageClassification",
+        f"{REGISTERS}Config",
+        SIZES | {"num_labels": 7, "num_register_tokens": 3},
+        logits,
+        ours={"num_registers": 3, "positions_on_prefix": True},
+        dropped=1,
+    ),
+    "CLIPVisionModel": Case("CLIPVisionModel", "CLIPVisionConfig", MLP, pooled, ours={"feedforward": "quick_gelu"}),
+    "CLIPVisionModelWithProjection": Case(
+        "CLIPVisionModelWithProjection",
+        "CLIPVisionConfig",
+        MLP | {"projection_dim": 20, "hidden_act": "gelu"},
+        embedding,
+        ours={"head_bias": False, "num_classes": 20, "feedforward": "gelu"},
+    ),
+    "CLIPModel": Case(
+        "CLIPModel", "CLIPConfig", TOWER | {"projection_dim": 20}, pooled, ours={"head_bias": False}, dropped=-1
+    ),
+    "SiglipVisionModel": Case(
+        "SiglipVisionModel", "SiglipVisionConfig", MLP, pooled, ours={"pooling": "map", "feedforward": "gelu_tanh"}
+    ),
+    "SiglipModel": Case("SiglipModel", "SiglipConfig", TOWER, pooled, dropped=-1),
+}
+LARGE: dict[str, Case] = {
+    "ViT-B/16 as its class's defaults": Case(
+        "ViTForImageClassification", "ViTConfig", B16 | {"num_labels": 1000}, logits, how="2 blocks"
+    ),
+    "CLIP ViT-B/32 as its class's defaults": Case(
+        "CLIPVisionModelWithProjection", "CLIPVisionConfig", B16, embedding, how="2 blocks"
+    ),
+    "DINOv2-g's SwiGLU": Case(
+        "Dinov2Model",
+        "Dinov2Config",
+        B16 | {"hidden_size": 1536, "num_attention_heads": 24, "use_swiglu_ffn": True, "patch_size": 14},
+        pooled,
+        how="2 blocks",
+        dropped=1,
+    ),
+}
+
+
+def library_model(case: Case) -> nn.Module:
+    """The case's model, every parameter random."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, case.config_class)(**case.settings)
+    model: nn.Module = getattr(transformers, case.library_class)(config, **case.options).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            spread = 0.1 if parameter.dim() < 2 else 0.5 / parameter[0].numel() ** 0.5
+            parameter.add_(torch.randn_like(parameter) * spread)
+    return model
+
+
+@torch.no_grad()
+def library_answer(case: Case, model: nn.Module, images: Tensor) -> Tensor:
+    """What our `forward` must give."""
+    if "MAE" in case.library_class:
+        encoder: Any = getattr(model, "vit", model)
+        noise = torch.arange(float(encoder.embeddings.patch_embeddings.num_patches))
+        return case.answer(encoder(images, noise=noise.expand(len(images), -1)))
+    if case.library_class in ("CLIPModel", "SiglipModel"):
+        model = model.get_image_features  # type: ignore[assignment]
+    return case.answer(model(pixel_values=images))
+
+
+def saved(case: Case, folder: Path) -> nn.Module:
+    """The case's model, in the folder too."""
+    model = library_model(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder)
+    return model
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, relative to the largest magnitude."""
+    assert ours.shape == theirs.shape
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+@torch.no_grad()
+def prove_folder(case: Case, folder: Path) -> tuple[Row, LoadedModel, float]:
+    """Their folder into our model beside theirs, and back into their own class: the row, ours, and that difference."""
+    theirs = saved(case, folder)
+    loaded = load_model(ModelConfig(pretrained=str(folder)))
+    ours, report = loaded.model.eval(), loaded.report
+    assert report is not None
+    images = torch.randn(2, 3, *ours.config.image_size, generator=torch.Generator().manual_seed(1))
+    largest = relative(ours(images), library_answer(case, theirs, images))
+    source = read_folder(folder)
+    exact = is_round_trip_exact(source.layout, source.tensors, source.config)
+    back = to_huggingface(source.config, ours.state_dict())[1]
+    layout = find_layout(back)
+    assert layout is not None
+    there_and_back = difference(ours, layout, back)
+    kept = report.num_source - len(report.dropped)
+    row = Row(source.layout.name, case.library_class, case.how, kept, report.num_source, largest, exact)
+    return row, loaded, there_and_back
+
+
+def rows() -> Iterator[Row]:
+    """One for each case."""
+    for case in (*CASES.values(), *LARGE.values()):
+        with TemporaryDirectory() as folder:
+            yield prove_folder(case, Path(folder))[0]

@@ -1,0 +1,69 @@
+"""Facebook's original files: read as timm reads them, wrappers and all; what is left out is left out by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.weights.facebook_files import FILES, WIDTH, backbone, checkpoint, deit3, linear, prove_file, tensors_of
+from vit.config import ModelConfig
+from vit.hub import create_model, load_model
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_as_timm_reads_them_and_back_to_the_bit(name: str) -> None:
+    row = prove_file(name)
+    assert row.layout == FILES[name][0]
+    assert row.difference is not None
+    assert row.difference <= 1e-5
+    assert row.exact
+
+
+def test_a_checkpoint_gives_its_teacher_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+    tensors = tensors_of(FILES["DINO, the teacher of a checkpoint"][1])
+    torch.save(checkpoint(tensors), tmp_path / "checkpoint.pth")
+    loaded = load_model(ModelConfig(pretrained=str(tmp_path / "checkpoint.pth")))
+    assert torch.equal(loaded.model.state_dict()["class_token"], tensors["backbone.cls_token"])
+    assert loaded.report is not None
+    assert len(loaded.report.dropped) == 6
+    assert "6 left out (DINO's projection head, for pre-training)" in loaded.report.summary()
+    assert loaded.model(torch.zeros(1, 3, 32, 32)).shape == (1, WIDTH)
+
+
+def test_registers_and_mask_token_of_dinov2(tmp_path: Path) -> None:
+    tensors = tensors_of(FILES["DINOv2 with registers"][1])
+    torch.save(tensors, tmp_path / "dinov2.pth")
+    loaded = load_model(ModelConfig(pretrained=str(tmp_path / "dinov2.pth")))
+    assert loaded.report is not None
+    assert loaded.report.dropped == {"mask_token": "stands for masked patches in pre-training"}
+    config = loaded.model.config
+    assert (config.num_registers, config.positions_on_prefix, config.num_classes) == (4, True, 0)  # type: ignore[union-attr]
+    assert loaded.model.forward_features(torch.zeros(1, 3, 28, 28)).shape == (1, 1 + 4 + 4, WIDTH)  # type: ignore[operator]
+
+
+@torch.no_grad()
+def test_deit_in_its_wrapper_has_timms_names(tmp_path: Path) -> None:
+    """`{'model': …}`, with the distillation token and its head."""
+    tensors = tensors_of(
+        backbone(16, 6) | {"dist_token": (1, 1, WIDTH)} | linear("head", 7, WIDTH) | linear("head_dist", 7, WIDTH)
+    )
+    torch.save({"model": tensors}, tmp_path / "deit.pth")
+    options = {"image_size": 32, "depth": 2, "pretrained": str(tmp_path / "deit.pth"), "num_classes": 7}
+    model = create_model("deit_tiny_distilled_patch16_224", **options).eval()
+    assert torch.equal(model.state_dict()["distillation_head.weight"], tensors["head_dist.weight"])
+    assert torch.equal(model.state_dict()["positions.prefix"], tensors["pos_embed"][:, :2])
+
+
+def test_another_width_must_be_named(tmp_path: Path) -> None:
+    narrow = {name: tuple(size // 2 if size >= WIDTH else size for size in shape) for name, shape in deit3().items()}
+    torch.save(tensors_of(narrow), tmp_path / "narrow.pth")
+    with pytest.raises(ValueError, match=r"model\.name: it is missing: .*narrow\.pth does not tell the architecture"):
+        create_model(pretrained=str(tmp_path / "narrow.pth"))
+
+
+def test_a_left_over_tensor_is_an_error(tmp_path: Path) -> None:
+    torch.save(tensors_of(deit3()) | {"decoder.stranger": torch.zeros(1)}, tmp_path / "more.pth")
+    with pytest.raises(ValueError, match=r"decoder\.stranger"):
+        create_model(pretrained=str(tmp_path / "more.pth"))
