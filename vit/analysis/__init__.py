@@ -1,0 +1,1 @@
+"""Looking inside a model: attention, positions, representations. It knows nothing of training."""

@@ -1,0 +1,240 @@
+"""What one call of an attention module computed: queries, keys and values as they met, for each library's class.
+
+A reader knows one class: which of its layers gave the vectors, what was done to them (normalised, rotated), how they
+were masked and scaled, and what follows the weighted averages. Classes are known by their names, so that no library is
+imported for it. Whether a reader is right is for `capture` to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj", "query", "key", "value")
+"""Layers inside attention modules whose outputs are kept from the pass, so that nothing is projected twice."""
+
+Rows = Tensor | slice
+Finish = Callable[[Tensor, Rows], Tensor]
+"""What the module does after attending: `b h r v -> b r c`, of some of the queries."""
+
+
+class Heads(NamedTuple):
+    """`b h n d, b g m d, b g m v`, just before they meet."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    bias: Tensor | None
+    scale: float
+    finish: Finish
+    input: Tensor
+    """b n c"""
+    batch_first: bool = True
+    """Whether the module's output is b n c, as `finish` has it, or n b c."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A module, what it was called with, and what its projections gave."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    projected: Mapping[str, Tensor]
+
+    def argument(self, place: int, name: str) -> Any:
+        """By place or by name; None where it was not given."""
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
+
+    def project(self, name: str, tokens: Tensor) -> Tensor:
+        """A projection's output from the pass or, where the module went around its layer, made now."""
+        kept = self.projected.get(name)
+        return getattr(self.module, name)(tokens) if kept is None else kept
+
+
+Reader = Callable[[Call], Heads | None]
+"""None: the call was no self-attention."""
+
+
+# ------------------------------------------------------------------ masks
+
+
+def mask_and_bias(given: Tensor | None, *, allowed: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Another library's mask as ours: boolean (True means `allowed`), or real and added to the scores, lowest: not."""
+    if given is None:
+        return None, None
+    if given.dtype == torch.bool:
+        return (given if allowed else ~given), None
+    mask = given > torch.finfo(given.dtype).min / 2
+    return mask, given.masked_fill(~mask, 0.0)
+
+
+def _split(tokens: Tensor, num_heads: int) -> Tensor:
+    return rearrange(tokens, "b n (h d) -> b h n d", h=num_heads)
+
+
+def _merge(attended: Tensor) -> Tensor:
+    return rearrange(attended, "b h r v -> b r (h v)")
+
+
+# ------------------------------------------------------------------ this package
+
+
+def _of_ours(call: Call) -> Heads:
+    """`SelfAttention`, which is only ever called with its options by name."""
+    module, (tokens,) = call.module, call.args
+    if call.kwargs.get("cache") is not None:
+        raise ValueError("capture: a key cache is not valid: capture a whole sequence at once")
+    query, key, value = rearrange(call.project("qkv", tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    query, key = module.query_norm(query), module.key_norm(key)
+    rotate = call.kwargs.get("rotate")
+    if rotate is not None:
+        query, key = rotate(query), rotate(key)
+    mask, bias = call.kwargs.get("mask"), call.kwargs.get("bias")
+
+    def finish(attended: Tensor, _: Rows) -> Tensor:
+        return module.output(_merge(attended))
+
+    return Heads(query, key, value, mask, bias, query.shape[-1] ** -0.5, finish, tokens)
+
+
+# ------------------------------------------------------------------ timm
+
+
+def _timm_finish(module: Any, tokens: Tensor, attended: Tensor, rows: Rows) -> Tensor:
+    merged = module.norm(_merge(attended)) if isinstance(getattr(module, "norm", None), nn.Module) else _merge(attended)
+    if getattr(module, "gate", None) is not None:
+        merged = merged * module.gate(tokens[:, rows]).sigmoid()
+    return module.proj(merged)
+
+
+def _of_timm(call: Call) -> Heads:
+    module, tokens = call.module, call.args[0]
+    query, key, value = rearrange(call.project("qkv", tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    mask, bias = mask_and_bias(call.argument(1, "attn_mask"), allowed=True)
+    finish = partial(_timm_finish, module, tokens)
+    return Heads(module.q_norm(query), module.k_norm(key), value, mask, bias, module.scale, finish, tokens)
+
+
+def _of_timm_rotary(call: Call) -> Heads:
+    """`EvaAttention` and `AttentionRope`: one projection or three, perhaps fewer key heads, prefix not rotated."""
+    module, tokens = call.module, call.args[0]
+    if module.qkv is None:
+        groups = getattr(module, "num_kv_heads", module.num_heads)
+        query = _split(call.project("q_proj", tokens), module.num_heads)
+        key, value = (_split(call.project(name, tokens), groups) for name in ("k_proj", "v_proj"))
+    else:
+        whole = _with_apart_bias(call, tokens)
+        query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    query, key = module.q_norm(query), module.k_norm(key)
+    rotation = call.argument(1, "rope")
+    if rotation is not None:
+        query, key = (_rotated(module, vectors, rotation).type_as(value) for vectors in (query, key))
+    mask, bias = mask_and_bias(call.argument(2, "attn_mask"), allowed=True)
+    return Heads(query, key, value, mask, bias, module.scale, partial(_timm_finish, module, tokens), tokens)
+
+
+def _with_apart_bias(call: Call, tokens: Tensor) -> Tensor:
+    """EVA keeps the biases apart (the keys have none) and adds them in place or on the way; so they are added anew."""
+    module = call.module
+    if getattr(module, "q_bias", None) is None:
+        return call.project("qkv", tokens)
+    return F.linear(tokens, module.qkv.weight, torch.cat((module.q_bias, module.k_bias, module.v_bias)))
+
+
+def _rotated(module: Any, vectors: Tensor, rotation: Tensor) -> Tensor:
+    from timm.layers import apply_rot_embed_cat
+
+    prefix, patches = vectors[:, :, : module.num_prefix_tokens], vectors[:, :, module.num_prefix_tokens :]
+    rotated = apply_rot_embed_cat(patches, rotation, half=getattr(module, "rotate_half", False))
+    return torch.cat((prefix, rotated), dim=2)  # b h n d
+
+
+# ------------------------------------------------------------------ torch: torchvision, open_clip
+
+
+def _of_torch(call: Call) -> Heads | None:
+    module = call.module
+    query_tokens, key_tokens = call.argument(0, "query"), call.argument(1, "key")
+    if query_tokens is not key_tokens or query_tokens is not call.argument(2, "value"):
+        return None
+    if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
+        raise ValueError("capture: nn.MultiheadAttention with widths, keys or zeros of its own is not supported")
+    tokens = query_tokens if module.batch_first else query_tokens.transpose(0, 1)  # b n c
+    whole = F.linear(tokens, module.in_proj_weight, module.in_proj_bias)
+    query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    given = call.argument(5, "attn_mask")
+    if given is not None and given.dim() == 3:
+        given = rearrange(given, "(b h) n m -> b h n m", h=module.num_heads)
+    mask, bias = mask_and_bias(given, allowed=False)
+    padding = call.argument(3, "key_padding_mask")
+    if padding is not None:
+        of_keys, _ = mask_and_bias(padding, allowed=False)
+        assert of_keys is not None
+        mask = of_keys[:, None, None] if mask is None else mask & of_keys[:, None, None]
+
+    def finish(attended: Tensor, _: Rows) -> Tensor:
+        return module.out_proj(_merge(attended))
+
+    return Heads(query, key, value, mask, bias, module.head_dim**-0.5, finish, tokens, module.batch_first)
+
+
+# ------------------------------------------------------------------ Hugging Face
+
+
+def _of_hf(call: Call) -> Heads:
+    """transformers 5 (`q_proj` …, the output's projection inside) and 4 (`query` …, it follows outside)."""
+    module, tokens = call.module, call.argument(0, "hidden_states")
+    names = ("q_proj", "k_proj", "v_proj") if hasattr(module, "q_proj") else ("query", "key", "value")
+    heads = getattr(module, "num_heads", None) or module.num_attention_heads
+    query, key, value = (_split(call.project(name, tokens), heads) for name in names)
+    mask, bias = mask_and_bias(call.argument(1, "attention_mask"), allowed=True)
+    output = getattr(module, "out_proj", None) or getattr(module, "o_proj", None) or nn.Identity()
+    scale = getattr(module, "scale", None) or getattr(module, "scaling", None) or query.shape[-1] ** -0.5
+
+    def finish(attended: Tensor, _: Rows) -> Tensor:
+        return output(_merge(attended))
+
+    return Heads(query, key, value, mask, bias, scale, finish, tokens)
+
+
+_IN_TRANSFORMERS = {
+    "vit": ("ViTAttention", "ViTSelfAttention"),
+    "deit": ("DeiTAttention", "DeiTSelfAttention"),
+    "dinov2": ("Dinov2Attention", "Dinov2SelfAttention"),
+    "dinov2_with_registers": ("Dinov2WithRegistersAttention", "Dinov2WithRegistersSelfAttention"),
+    "clip": ("CLIPAttention",),
+    "siglip": ("SiglipAttention",),
+}
+
+READERS: dict[str, Reader] = {
+    "vit.attention.multihead.SelfAttention": _of_ours,
+    "timm.layers.attention.Attention": _of_timm,
+    "timm.models.vision_transformer.Attention": _of_timm,
+    "timm.layers.attention.AttentionRope": _of_timm_rotary,
+    "timm.models.eva.EvaAttention": _of_timm_rotary,
+    "torch.nn.modules.activation.MultiheadAttention": _of_torch,
+    **{
+        f"transformers.models.{room}.modeling_{room}.{name}": _of_hf
+        for room, names in _IN_TRANSFORMERS.items()
+        for name in names
+    },
+}
+"""By the class's full name. transformers 4 has around each `…SelfAttention` a `…Attention` without projections."""
+
+
+def reader_of(module: nn.Module) -> Reader | None:
+    """The reader of a module's class, or of the nearest class that it inherits from."""
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(module).__mro__)
+    reader = next((READERS[name] for name in names if name in READERS), None)
+    if reader is _of_hf and not (hasattr(module, "q_proj") or hasattr(module, "query")):
+        return None
+    return reader
