@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.training.tiny import tiny
 from vit.evaluation.cost import count_parameters
-from vit.experiments import bench
+from vit.experiments import bench, usual_loop
 from vit.training.setup import Session, prepare
 
 AUGMENTED = {
@@ -104,7 +104,7 @@ def test_counts_that_time_nothing_are_refused(name: str, value: int) -> None:
 )
 def test_timms_model_has_the_configured_parts(model: dict[str, Any], tmp_path: Path) -> None:
     session = prepare(tiny(model=model), tmp_path)
-    theirs = bench._timm_model(session)
+    theirs = usual_loop.timm_model(session)
     registers = 16 * model.get("num_registers", 0)  # timm gives a register a position too
     assert count_parameters(theirs) - count_parameters(session.bare_model) == registers
     assert theirs(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
@@ -112,13 +112,13 @@ def test_timms_model_has_the_configured_parts(model: dict[str, Any], tmp_path: P
 
 def test_a_missing_part_does_not_slip_through() -> None:
     with pytest.raises(ValueError, match="has 20 parameters, not 30"):
-        bench._check_same_size(nn.Linear(5, 5), nn.Linear(3, 5))
+        usual_loop.check_same_size(nn.Linear(5, 5), nn.Linear(3, 5))
 
 
 def test_an_image_is_what_the_model_takes(tmp_path: Path) -> None:
     """Augmentation off: PIL's side sees the pixels that evaluation sees."""
     session = prepare(tiny(), tmp_path)
-    images, labels = next(iter(bench._usual_loader(session, 0)))
+    images, labels = next(iter(usual_loop.usual_loader(session, 0)))
     assert images.shape == (16, 3, 8, 8)
     assert labels.shape == (16,)
     split = session.task.train_split
