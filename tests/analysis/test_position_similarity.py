@@ -1,0 +1,168 @@
+"""Similarity of positions: closed forms of every kind, and the tables of other libraries."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from vit.analysis.position_similarity import PositionTable, position_similarity, position_tables, similarity_of
+from vit.config import ViTConfig
+from vit.figures.position_similarity import position_similarity as draw
+from vit.layers.positions import resize_grid, sincos_2d
+from vit.models import VisionTransformer
+
+SMALL = {"image_size": (24, 40), "patch_size": (8, 8), "width": 24, "depth": 1, "num_heads": 2, "num_classes": 3}
+
+
+def table(vectors, grid, kind="learned_1d") -> PositionTable:
+    return PositionTable(vectors=vectors, grid=grid, kind=kind)
+
+
+def test_a_table_by_hand():
+    vectors = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]])
+    found = similarity_of(table(vectors, (1, 3)))
+    half = math.sqrt(0.5)
+    expected = torch.tensor([[1, half, 0], [half, 1, half], [0, half, 1]], dtype=torch.float64)
+    torch.testing.assert_close(found.similarity[0, :, 0], expected)
+    assert found.distance_correlation == pytest.approx(-1)
+    assert (found.row_share, found.column_share) == (0, pytest.approx(1))
+
+
+def test_vectors_that_know_their_column_only_are_all_column():
+    columns = torch.randn(5, 7)
+    found = similarity_of(table(columns.repeat(3, 1), (3, 5)))
+    assert found.column_share == pytest.approx(1)
+    assert found.row_share == pytest.approx(0, abs=1e-12)
+
+
+def test_sincos_similarity_is_block_toeplitz_and_its_vectors_are_equally_long():
+    gh, gw, width = 4, 6, 64
+    vectors = sincos_2d((gh, gw), width)[0]
+    torch.testing.assert_close(vectors.square().sum(dim=1), torch.full((gh * gw,), width / 2))
+    found = similarity_of(table(vectors, (gh, gw), "sincos_2d"))
+    by_offset: dict[tuple[int, int], float] = {}
+    for r in range(gh):
+        for c in range(gw):
+            for y in range(gh):
+                for x in range(gw):
+                    value = float(found.similarity[r, c, y, x])
+                    assert value == pytest.approx(by_offset.setdefault((y - r, x - c), value), abs=1e-6)
+    rates = 10_000.0 ** -torch.linspace(0, 1, width // 4, dtype=torch.float64)
+    assert by_offset[2, 3] == pytest.approx(float(((2 * rates).cos() + (3 * rates).cos()).mean() / 2), abs=1e-6)
+    assert found.row_share + found.column_share == pytest.approx(1, abs=1e-6)
+
+
+def test_the_kernel_of_rope_is_the_mean_score_over_random_queries():
+    torch.manual_seed(0)
+    model = VisionTransformer(ViTConfig(**{**SMALL, "width": 32}, positions="rope"))
+    found = position_similarity(model)["rope"].similarity
+    rotate = model.positions.rotation((3, 5), None, torch.device("cpu"))
+    queries = nn.functional.normalize(torch.randn(40_000, 16), dim=1)
+    turned = rotate(torch.cat((torch.zeros(40_000, 1, 1, 16), queries[:, None, None].expand(-1, -1, 15, -1)), dim=2))
+    scores = torch.einsum("bhnd,bhmd->nm", turned[:, :, 1:], turned[:, :, 1:]) / len(queries)
+    torch.testing.assert_close(found.flatten(0, 1).flatten(1).float(), scores, atol=0.01, rtol=0)
+
+
+def test_axes_of_equal_length_are_row_and_column_and_nothing_else():
+    model = VisionTransformer(ViTConfig(**SMALL, positions="learned_2d"))
+    with torch.no_grad():
+        for axis in (model.positions.rows, model.positions.columns):
+            axis.copy_(nn.functional.normalize(torch.randn_like(axis), dim=1))
+    found = position_similarity(model)["learned_2d"]
+    assert found.row_share + found.column_share == pytest.approx(1)
+    assert found.grid == (3, 5)
+
+
+def test_a_larger_grid_is_the_one_that_the_model_computes_with():
+    model = VisionTransformer(ViTConfig(**SMALL, positions="learned_1d"))
+    nn.init.normal_(model.positions.grid)
+    vectors = position_tables(model, (6, 4))["learned_1d"].vectors
+    torch.testing.assert_close(vectors, resize_grid(model.positions.grid.detach(), (3, 5), (6, 4))[0])
+
+
+@pytest.mark.parametrize("kind", ["relative", "none"])
+def test_kinds_without_vectors_are_refused(kind):
+    with pytest.raises(ValueError, match="no (vectors to compare|position vectors)"):
+        position_similarity(VisionTransformer(ViTConfig(**SMALL, positions=kind)))
+
+
+def test_equal_positions_have_no_correlation_and_no_shares():
+    found = similarity_of(table(torch.ones(6, 4), (2, 3)))
+    assert all(math.isnan(v) for v in (found.distance_correlation, found.row_share, found.column_share))
+
+
+def timm_model(name: str, **options):
+    import timm
+
+    return timm.create_model(name, depth=1, **options)
+
+
+def hugging(kind: str):
+    import transformers
+
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    settings = getattr(transformers, f"{kind}Config")(**sizes, image_size=32, patch_size=8)
+    return getattr(transformers, f"{kind}Model")(settings)
+
+
+def torchvision_model():
+    from torchvision.models import VisionTransformer as Theirs
+
+    return Theirs(image_size=32, patch_size=8, num_layers=1, num_heads=2, hidden_dim=24, mlp_dim=8, num_classes=3)
+
+
+OTHERS = {
+    "timm": (lambda: timm_model("vit_tiny_patch16_224"), "learned", (14, 14), lambda m: m.pos_embed[0, 1:]),
+    "timm registers": (
+        lambda: timm_model("vit_small_patch14_reg4_dinov2", img_size=(28, 42)),
+        "learned",
+        (2, 3),
+        lambda m: m.pos_embed[0],
+    ),
+    "timm rope": (lambda: timm_model("vit_small_patch16_rope_224"), "rope", (14, 14), None),
+    "timm mixed rope": (lambda: timm_model("vit_small_patch16_rope_mixed_224"), "rope", (14, 14), None),
+    "torchvision": (torchvision_model, "learned", (4, 4), lambda m: m.encoder.pos_embedding[0, 1:]),
+    "vit": (lambda: hugging("ViT"), "learned", (4, 4), lambda m: m.embeddings.position_embeddings[0, 1:]),
+    "clip": (lambda: hugging("CLIPVision"), "learned", (4, 4), lambda m: m.embeddings.position_embedding.weight[1:]),
+    "siglip": (lambda: hugging("SiglipVision"), "learned", (4, 4), lambda m: m.embeddings.position_embedding.weight),
+    "dinov3": (lambda: hugging("DINOv3ViT"), "rope", (4, 4), None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_tables_of_other_libraries(name):
+    build, kind, grid, rows = OTHERS[name]
+    model = build()
+    found = position_tables(model)[kind]
+    assert found.grid == grid
+    assert len(found.vectors) == grid[0] * grid[1]
+    if rows is not None:
+        torch.testing.assert_close(found.vectors, rows(model).detach())
+    else:
+        diagonal = torch.arange(grid[0])
+        similarity = similarity_of(found).similarity
+        torch.testing.assert_close(similarity[diagonal, diagonal, diagonal, diagonal], torch.ones(grid[0]).double())
+    assert position_tables(model, (3, 5))[kind].vectors.shape[0] == 15
+
+
+def test_timms_rotary_kernel_depends_on_the_offset_alone():
+    found = similarity_of(position_tables(timm_model("vit_small_patch16_rope_224"), (4, 5))["rope"]).similarity
+    torch.testing.assert_close(found[0, 0, :3, :4], found[1, 1, 1:, 1:], atol=1e-6, rtol=0)
+
+
+def test_large_grids_are_shown_by_some_of_their_tiles():
+    found = similarity_of(table(sincos_2d((20, 9), 16)[0], (20, 9)))
+    rows, columns, tiles = found.tiles(most=5)
+    assert rows == [0, 5, 10, 14, 19]
+    assert columns == [0, 2, 4, 6, 8]
+    torch.testing.assert_close(tiles[3, 1], found.similarity[14, 2])
+    axes = draw(tiles, rows, columns).axes[0]
+    assert [label.get_text() for label in axis_labels(axes)] == ["1", "6", "11", "15", "20"]
+    shown = axes.images[0].get_array()
+    assert shown.mask.sum() > 0
+    assert shown[0, 0] == pytest.approx(float(tiles[0, 0, 0, 0]))
+
+
+def axis_labels(axes):
+    return axes.yaxis.get_ticklabels()

@@ -1,0 +1,56 @@
+"""Similarity of position vectors, one tile a patch (ViT, figure 7, centre)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from vit.figures.style import empty_figure, style
+
+_GAP = 0.12
+"""Between tiles, as a part of a tile."""
+
+
+def position_similarity(
+    tiles: ArrayLike, rows: Sequence[int], columns: Sequence[int], title: str = "", label: str = "cosine similarity"
+) -> Figure:
+    """`tiles[i, j]` (gh, gw) is the similarity of the patch in `rows[i]`, `columns[j]` to all patches."""
+    values = np.asarray(tiles, dtype=np.float64)
+    assert values.shape[:2] == (len(rows), len(columns)), f"tiles {values.shape} for {len(rows)}×{len(columns)} places"
+    height, width = values.shape[2:]
+    gap = max(1, round(_GAP * max(height, width)))
+    with style():
+        figure = empty_figure(5.6, max(2.2, 4.9 * _span(len(rows), height, gap) / _span(len(columns), width, gap)))
+        axes = figure.subplots()
+        picture = axes.imshow(_mosaic(values, gap), cmap="viridis", vmax=1, interpolation="nearest")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_xticks(_centres(len(columns), width, gap), [str(column + 1) for column in columns])
+        axes.set_yticks(_centres(len(rows), height, gap), [str(row + 1) for row in rows])
+        axes.set(xlabel="patch column", ylabel="patch row", title=title)
+        bar = figure.colorbar(picture, ax=axes, shrink=0.8, aspect=25, label=label)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _span(count: int, side: int, gap: int) -> int:
+    return count * side + (count - 1) * gap
+
+
+def _centres(count: int, side: int, gap: int) -> np.ndarray:
+    return np.arange(count) * (side + gap) + (side - 1) / 2
+
+
+def _mosaic(tiles: np.ndarray, gap: int) -> np.ndarray:
+    """All tiles in one array with NaN between them, which is not drawn."""
+    rows, columns, height, width = tiles.shape
+    whole = np.full((_span(rows, height, gap), _span(columns, width, gap)), np.nan)
+    for i in range(rows):
+        for j in range(columns):
+            top, left = i * (height + gap), j * (width + gap)
+            whole[top : top + height, left : left + width] = tiles[i, j]
+    return whole
