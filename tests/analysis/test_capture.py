@@ -1,0 +1,159 @@
+"""Capture proves itself, misses nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from vit import create_model
+from vit.analysis.capture import AttentionLayer, capture, capturing
+from vit.experiments.capture_proof import architectures, prove
+
+
+def ours(**options: object) -> nn.Module:
+    torch.manual_seed(0)
+    settings = {"num_classes": 5, "image_size": 32, "patch_size": 8, "width": 24, "depth": 3, "num_heads": 2}
+    return create_model("vit_tiny_patch16_224", **(settings | options))
+
+
+def captured(model: nn.Module, images: Tensor) -> list[AttentionLayer]:
+    layers: list[AttentionLayer] = []
+    with torch.no_grad():
+        capture(model, images, layers.append)
+    return layers
+
+
+def hooks_on(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) for module in model.modules())
+
+
+IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def test_every_layer_in_order_with_its_map_and_nothing_left_behind() -> None:
+    model = ours(qk_norm=True, num_registers=2)
+    layers = captured(model, IMAGES)
+    assert [layer.name for layer in layers] == [f"blocks.{place}.attention" for place in range(3)]
+    assert [layer.index for layer in layers] == [0, 1, 2]
+    assert layers[0].query.shape == (3, 2, 19, 12)
+    attended = layers[1].weights() @ layers[1].value
+    output = model.blocks[1].attention.output(rearrange(attended, "b h n d -> b n (h d)"))
+    torch.testing.assert_close(output, layers[1].output)
+    torch.testing.assert_close(layers[1].finish(attended[:, :, 2:4], slice(2, 4)), layers[1].output[:, 2:4])
+    assert hooks_on(model) == 0
+
+
+def test_the_models_answer_and_mode_are_untouched() -> None:
+    model = ours().train()
+    with torch.no_grad():
+        answer = capture(model, IMAGES, lambda _: None)
+        assert model.training
+        torch.testing.assert_close(answer, model.eval()(IMAGES), rtol=0, atol=0)
+
+
+def test_gradients_flow_through_what_was_captured() -> None:
+    layers: list[AttentionLayer] = []
+    capture(ours(), IMAGES, layers.append)[:, 0].sum().backward(inputs=[layers[0].output], retain_graph=True)
+    assert layers[0].output.grad is not None
+    assert layers[0].query.requires_grad
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_sabotaged_layer_is_named(layer: int) -> None:
+    model = ours()
+    attention = model.blocks[layer].attention
+    original = attention.forward
+    attention.forward = lambda tokens, **options: original(tokens, **options) * 1.001
+    with pytest.raises(ValueError, match=rf"blocks\.{layer}\.attention is not valid: the output rebuilt .* differs by"):
+        captured(model, IMAGES)
+    assert hooks_on(model) == 0
+
+
+def test_a_wrong_scale_is_seen_in_one_query_of_one_image() -> None:
+    model = ours()
+    original = model.blocks[0].attention.forward
+
+    def sabotaged(tokens: Tensor, **options: object) -> Tensor:
+        output = original(tokens, **options)
+        output[1, 7] = original(1.1 * tokens, **options)[1, 7]
+        return output
+
+    model.blocks[0].attention.forward = sabotaged
+    with pytest.raises(ValueError, match=r"blocks\.0\.attention"):
+        captured(model, IMAGES)
+
+
+def test_hooks_come_off_when_the_consumer_or_the_model_fails() -> None:
+    model = ours()
+
+    def fail(layer: AttentionLayer) -> None:
+        raise RuntimeError(layer.name)
+
+    with pytest.raises(RuntimeError, match=r"blocks\.0"):
+        captured_by(model, fail)
+    assert hooks_on(model) == 0
+    with pytest.raises(ValueError, match="must divide"):
+        captured(model, torch.zeros(1, 3, 30, 30))
+    assert hooks_on(model) == 0
+
+
+def captured_by(model: nn.Module, consume: Callable[[AttentionLayer], None]) -> None:
+    with torch.no_grad():
+        capture(model, IMAGES, consume)
+
+
+def test_it_never_returns_nothing() -> None:
+    with pytest.raises(ValueError, match=r"no attention of a class that can be read.*looked for timm\."):
+        captured(nn.Conv2d(3, 4, 3), IMAGES)
+    with pytest.raises(ValueError, match="no self-attention was computed"), capturing(ours(), lambda _: None):
+        pass
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_masks_of_torchs_own_module(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(12, 3, batch_first=batch_first)
+    tokens = torch.randn(5, 5, 12)
+    padding = torch.arange(5) >= torch.tensor([5, 4, 3, 2, 5])[:, None]
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    layers: list[AttentionLayer] = []
+    with torch.no_grad(), capturing(module.eval(), layers.append):
+        module(tokens, tokens, tokens, key_padding_mask=padding, attn_mask=later)
+        module(tokens, tokens, tokens, attn_mask=torch.randn(15, 5, 5))
+    weights = layers[0].weights()
+    assert (weights[1, :, :, 4] == 0).all()
+    assert (weights[:, :, 0, 1:] == 0).all()
+    assert layers[1].bias is not None
+
+
+def test_attention_between_two_sequences_is_left_out() -> None:
+    module = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    with pytest.raises(ValueError, match="no self-attention was computed"), capturing(module, lambda _: None):
+        module(torch.randn(1, 2, 12), torch.randn(1, 5, 12), torch.randn(1, 5, 12))
+
+
+def test_half_precision_is_proved_with_its_own_tolerance() -> None:
+    layers = captured(ours().bfloat16(), IMAGES.bfloat16())
+    assert 1e-4 < max(layer.difference for layer in layers) < 5e-2
+
+
+def test_many_tokens_are_proved_on_some_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.analysis.capture.PROVEN", 400)
+    model = ours()
+    assert len(captured(model, IMAGES)) == 3
+    original = model.blocks[2].attention.forward
+    model.blocks[2].attention.forward = lambda tokens, **options: original(tokens, **options).flip(1)
+    with pytest.raises(ValueError, match=r"blocks\.2"):
+        captured(model, IMAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", architectures())
+def test_architectures_of_four_libraries(name: str) -> None:
+    row = prove(name, architectures()[name])
+    assert row["layers"] == 2
+    assert row["largest_difference"] < 1e-5

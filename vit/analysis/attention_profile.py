@@ -1,0 +1,153 @@
+"""What every head of every layer does on average: distance, entropy, mass on the class token and on itself.
+
+One pass over the images. Statistics are streamed, so no map of all weights exists at any time; of the images nothing is
+kept but sums, so thousands cost what one costs, and several processes add theirs. A head's value for an image is the
+mean over the patches as queries; class and register tokens ask nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange, reduce
+from torch import Tensor, nn
+
+from vit.analysis.capture import AttentionLayer, capture
+from vit.analysis.tokens import TokenLayout, token_layout
+from vit.attention.statistics import attention_statistics
+from vit.config import check
+from vit.evaluation.evaluate import Gather, one_process
+
+QUANTITIES = {
+    "distance": "expected distance to the patches attended to, pixels, the weights on them made to sum to 1",
+    "distance_without_self": "the same without the patch that asks",
+    "raw_distance": "sum of weight × distance over the patches, pixels; weights on other tokens count as distance 0",
+    "entropy": "of the weights on all tokens, nats",
+    "class_mass": "weight on the class token",
+    "prefix_mass": "weight on all tokens that are no patches: class, distillation, registers",
+    "self_mass": "weight of a patch on itself: the map's diagonal",
+}
+"""Each a mean over the patches as queries, then over images."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionProfile:
+    """Means over images with their intervals, layers × heads each (l h)."""
+
+    layout: TokenLayout
+    layers: tuple[str, ...]
+    """Names of the attention modules, in the order of the pass."""
+    num_images: int
+    sums: Tensor
+    """Of the images' values, q l h in float64, in the order of `QUANTITIES`."""
+    squares: Tensor
+    """Of their squares."""
+
+    def mean(self, name: str) -> Tensor:
+        """One of `QUANTITIES`, l h."""
+        return self.sums[_place(name)] / self.num_images
+
+    def margin(self, name: str) -> Tensor:
+        """Half of the 95 % interval of the mean over images (Student's t), l h; NaN for a single image."""
+        from scipy.special import stdtrit
+
+        n, mean = self.num_images, self.mean(name)
+        if n < 2:
+            return torch.full_like(mean, math.nan)
+        variance = (self.squares[_place(name)] - n * mean.square()).clamp(min=0.0) / (n - 1)
+        return (variance / n).sqrt() * float(stdtrit(n - 1, 0.975))
+
+
+def attention_profile(
+    model: nn.Module, images: Tensor | Iterable[Tensor], *, gather: Gather = one_process
+) -> AttentionProfile:
+    """The profile over normalised images `b 3 H W`, or over batches of them, all of one size.
+
+    `gather` joins what processes have along the first axis, each process giving its share of the images. ValueError
+    where there are no images and for what `capture` and `token_layout` refuse.
+    """
+    batches = [images] if isinstance(images, Tensor) else images
+    sums = _Sums()
+    for batch in batches:
+        sums.add(model, batch)
+    if sums.layout is None:
+        raise ValueError("images: none is not valid: a profile needs at least one")
+    totals = torch.stack((sums.total, sums.squares))  # 2 q l h
+    counts = torch.tensor([sums.count], device=totals.device)
+    total, squares = gather(totals[None]).sum(dim=0).cpu()
+    return AttentionProfile(
+        layout=sums.layout,
+        layers=tuple(sums.names),
+        num_images=int(gather(counts).sum()),
+        sums=total,
+        squares=squares,
+    )
+
+
+class _Sums:
+    """What is kept of the images so far."""
+
+    def __init__(self) -> None:
+        self.layout: TokenLayout | None = None
+        self.names: list[str] = []
+        self.count = 0
+        self.total = self.squares = torch.zeros(())
+
+    def add(self, model: nn.Module, images: Tensor) -> None:
+        rows: list[Tensor] = []
+        self.names = []
+
+        def consume(layer: AttentionLayer) -> None:
+            layout = self._layout_of(model, images, layer)
+            rows.append(profile_of_layer(layer, layout))
+            self.names.append(layer.name)
+
+        with torch.no_grad():
+            capture(model, images, consume)
+        values = rearrange(rows, "l q b h -> b q l h").double()
+        self.total = self.total.to(values.device) + values.sum(dim=0)
+        self.squares = self.squares.to(values.device) + values.square().sum(dim=0)
+        self.count += len(images)
+
+    def _layout_of(self, model: nn.Module, images: Tensor, layer: AttentionLayer) -> TokenLayout:
+        height, width = images.shape[-2:]
+        if self.layout is None:
+            self.layout = token_layout(model, (height, width), layer.query.shape[2])
+        rule = f"all must be of the first one's size, {self.layout.image_size}"
+        check(self.layout.image_size == (height, width), "images", (height, width), rule)
+        return self.layout
+
+
+def profile_of_layer(layer: AttentionLayer, layout: TokenLayout) -> Tensor:
+    """Every quantity for every image and head, q b h."""
+    device = layer.query.device
+    statistics = attention_statistics(
+        layer.query,
+        layer.key,
+        coordinates=layout.coordinates(device),
+        key_groups=layout.groups(device),
+        mask=layer.mask,
+        bias=layer.bias,
+        scale=layer.scale,
+    )
+    assert statistics.distance is not None
+    assert statistics.self_mass is not None
+    found = {
+        "distance": statistics.renormalised_distance(),
+        "distance_without_self": statistics.renormalised_distance(without_self=True),
+        "raw_distance": statistics.distance,
+        "entropy": statistics.entropy,
+        "class_mass": statistics.mass["class"],
+        "prefix_mass": statistics.mass["prefix"],
+        "self_mass": statistics.self_mass,
+    }
+    patches = [found[name][:, :, layout.num_prefix :] for name in QUANTITIES]
+    return reduce(patches, "q b h n -> q b h", "mean")
+
+
+def _place(name: str) -> int:
+    assert name in QUANTITIES, name
+    return list(QUANTITIES).index(name)

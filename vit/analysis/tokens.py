@@ -1,0 +1,71 @@
+"""Which tokens of a model are patches, and where in the image those are: what attention alone does not know.
+
+The patches are the last tokens of the sequence, row by row; before them stand class, distillation and register tokens,
+which have no place. Holds for our models and for those of timm, torchvision and transformers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from vit.analysis.parts import Grid, patch_grid
+
+CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
+"""What the libraries call the parameter of a class token; it is the first of the sequence."""
+MOST_PREFIX = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLayout:
+    """The tokens of one image size. Sizes are (height, width)."""
+
+    image_size: tuple[int, int]
+    """Pixels."""
+    grid: Grid
+    """Patches."""
+    num_prefix: int
+    """Tokens before the patches."""
+    has_class_token: bool
+
+    @property
+    def patch_size(self) -> tuple[float, float]:
+        """Pixels."""
+        return self.image_size[0] / self.grid[0], self.image_size[1] / self.grid[1]
+
+    @property
+    def num_patches(self) -> int:
+        return math.prod(self.grid)
+
+    def coordinates(self, device: torch.device | None = None) -> Tensor:
+        """Pixels (row, column) of every token's centre, N 2; NaN for a token without a place."""
+        rows, columns = (
+            (torch.arange(count, device=device, dtype=torch.float32) + 0.5) * step
+            for count, step in zip(self.grid, self.patch_size, strict=True)
+        )
+        centres = rearrange(torch.stack(torch.meshgrid(rows, columns, indexing="ij")), "k gh gw -> (gh gw) k")
+        return torch.cat((centres.new_full((self.num_prefix, 2), float("nan")), centres))  # N 2
+
+    def groups(self, device: torch.device | None = None) -> dict[str, Tensor]:
+        """The keys that are no patches, and the class token, N each."""
+        places = torch.arange(self.num_prefix + self.num_patches, device=device)
+        return {"prefix": places < self.num_prefix, "class": places < int(self.has_class_token)}
+
+
+def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int) -> TokenLayout:
+    """How a sequence of `num_tokens` lies over an image. ValueError where it does not fit the model's patches."""
+    grid = patch_grid(model, image_size)
+    num_prefix = num_tokens - math.prod(grid)
+    said = getattr(model, "num_prefix_tokens", num_prefix)
+    if not 0 <= num_prefix <= MOST_PREFIX or said != num_prefix:
+        raise ValueError(
+            f"tokens: {num_tokens} is not valid: patches of {grid[0]}×{grid[1]} leave {num_prefix} other tokens, "
+            f"and {type(model).__name__} has {said}; its patches are not a plain grid of the image"
+        )
+    names = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
+    has_class_token = num_prefix > 0 and not names.isdisjoint(CLASS_TOKENS)
+    return TokenLayout(image_size=image_size, grid=grid, num_prefix=num_prefix, has_class_token=has_class_token)

@@ -1,0 +1,98 @@
+"""One number of every attention head: as dots above their layers, or sorted within each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
+
+_DEPTHS = "viridis"
+_PER_LAYER, _PER_HEAD = 0.2, 0.16
+"""Inches of width."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadValues:
+    """What is drawn in one panel."""
+
+    values: ArrayLike
+    """Layers × heads."""
+    label: str
+    """Of the axis, with its unit."""
+    margin: ArrayLike | None = None
+    """Half of each value's interval; NaN: none."""
+    reference: float | None = None
+    reference_label: str = ""
+    """What the reference line stands for."""
+    top: float | None = None
+    """End of the axis, where the value has a natural one."""
+
+
+def heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
+    """A dot for each head above its layer (ViT, figure 7 right), the layer's mean as a line; panels side by side."""
+    depth = np.asarray(panels[0].values).shape[0]
+    width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
+    with style():
+        figure = empty_figure(width * len(panels), 3.3)
+        for axes, panel, title in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, titles, strict=True):
+            _draw_dots(axes, panel)
+            axes.set_title(title)
+            _finish(axes, panel)
+    return figure
+
+
+def _draw_dots(axes: Axes, panel: HeadValues) -> None:
+    values = np.asarray(panel.values, dtype=np.float64)  # l h
+    depth, num_heads = values.shape
+    shifts = np.linspace(-0.28, 0.28, num_heads) if num_heads > 1 else np.zeros(1)
+    places = np.arange(1, depth + 1)[:, None] + shifts  # l h
+    if panel.margin is not None:
+        margin = np.nan_to_num(np.asarray(panel.margin, dtype=np.float64))
+        axes.vlines(places.ravel(), (values - margin).ravel(), (values + margin).ravel(), color=BLUE, alpha=0.4, lw=0.8)
+    size = 16 if depth * num_heads <= 200 else 8
+    axes.scatter(places.ravel(), values.ravel(), s=size, color=BLUE, alpha=0.8, linewidths=0, label="a head", zorder=3)
+    axes.plot(places.mean(axis=1), values.mean(axis=1), color=ORANGE, lw=1.2, label="mean of the layer", zorder=2)
+    axes.set_xlim(0.4, depth + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("layer")
+
+
+def sorted_heads(panel: HeadValues) -> Figure:
+    """A line for each layer through its heads, sorted by their value (Raghu et al. 2021, figure 3)."""
+    values = np.sort(np.asarray(panel.values, dtype=np.float64), axis=1)  # l h
+    depth, num_heads = values.shape
+    scale = Normalize(1, max(depth, 2))
+    with style():
+        figure = empty_figure(max(4.8, 2.2 + _PER_HEAD * num_heads), 3.3)
+        axes = figure.subplots()
+        for layer, heads in enumerate(values, start=1):
+            color = colormaps[_DEPTHS](scale(layer))
+            axes.plot(np.arange(1, num_heads + 1), heads, color=color, lw=1.1, marker="o", markersize=3)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10]))
+        axes.set_xlabel("head of its layer, sorted")
+        _finish(axes, panel)
+        bar = figure.colorbar(ScalarMappable(scale, _DEPTHS), ax=axes, label="layer", aspect=24)
+        bar.locator = MaxNLocator(nbins=8, integer=True)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _finish(axes: Axes, panel: HeadValues) -> None:
+    if panel.reference is not None:
+        axes.axhline(panel.reference, color=GREY, lw=1.0, ls=(0, (5, 3)), label=panel.reference_label)
+    highest = max(axes.get_ylim()[1], 1.06 * (panel.reference or 0.0))
+    axes.set_ylim(0, panel.top if panel.top is not None else highest)
+    axes.set_ylabel(panel.label)
+    if axes.get_legend_handles_labels()[1]:
+        columns = 3 if axes.figure.get_figwidth() > 4 else 1  # type: ignore[union-attr]
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=1.6)
