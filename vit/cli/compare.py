@@ -44,6 +44,9 @@ def compare(words: list[str]) -> None:
         select=known.select,
         random_weights=known.random_weights,
         corruptions=known.corruptions,
+        speed=known.speed,
+        speed_batch_size=known.speed_batch_size,
+        real_labels=known.real_labels,
         device=known.device,
         precision=known.precision,
         resampling=Resampling(known.resamples, known.seed),
@@ -112,6 +115,9 @@ def _parser() -> Parser:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/comparison"), help="default: %(default)s")
     parser.add_argument("--random_weights", action="store_true", help="build the libraries' models without weights")
     parser.add_argument("--corruptions", action="store_true", help="also on images made worse, 76 times as many")
+    parser.add_argument("--speed", action="store_true", help="also images a second, in turns, and peak memory")
+    parser.add_argument("--speed_batch_size", type=int, default=16, help="images at once (default: %(default)s)")
+    parser.add_argument("--real_labels", type=Path, metavar="FILE", help="ReaL's real.json, for ImageNet's validation")
     parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of our runs")
     parser.add_argument("--resamples", type=int, default=10_000, help="of the bootstrap (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap and of random weights")

@@ -8,13 +8,18 @@ from dataclasses import fields
 from math import isfinite
 from typing import Any
 
+_MOST_NAMED = 40
+
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """`did you mean 'x'?` for the choice that looks most like `name` in any case, or the list of all of them."""
+    """`did you mean 'x'?` for the choice that looks most like `name` in any case, or the list of the choices."""
     names = sorted(choices)
     by_lower = {choice.lower(): choice for choice in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"did you mean {by_lower[close[0]]!r}?" if close else f"choose from {', '.join(names)}"
+    if close:
+        return f"did you mean {by_lower[close[0]]!r}?"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"choose from {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def check(condition: bool, field_name: str, value: object, rule: str) -> None:

@@ -64,5 +64,5 @@ def test_of_a_model_that_learned_nothing_only_its_size_counts() -> None:
     size = Preprocessing(image_size=(288, 288), crop_fraction=0.5)
     lines = warnings(["a", "b"], [PLAIN, Provenance(RANDOM, (), "none", "none", size)])
     assert len(lines) == 2
-    assert lines[0].startswith("b has RANDOM WEIGHTS")
+    assert lines[0].startswith("Never trained: b.")
     assert lines[1].startswith("Different image sizes")

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from vit.config import DataConfig
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader
+from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.comparison.contestants import Contestant
 from vit.evaluation.evaluate import predict
 from vit.evaluation.predictions import Predictions
@@ -50,6 +51,8 @@ class Answered:
     """`run`, `stored` or `asked`."""
     unrestricted_top1: float | None = None
     """Part of the images where the label is first among all classes of a head that has more than the data."""
+    answers_of_1000: NDArray[np.int64] | None = None
+    """(n,) the classes that ImageNet's head finds likeliest; None for any other head."""
 
 
 def answer(contestant: Contestant, columns: Sequence[int], question: Question) -> Answered:
@@ -155,10 +158,11 @@ def predict_for(contestant: Contestant, question: Question, *, quiet: bool = Fal
 def _restricted(found: Predictions, columns: Sequence[int], question: Question, source: str) -> Answered:
     places: NDArray[np.int64] = np.asarray(columns, dtype=np.int64)
     restricted = replace(found, logits=found.logits[:, places], class_names=question.split.source.class_names)
-    unrestricted = None
-    if found.logits.shape[1] > len(places):
-        unrestricted = float((found.logits.argmax(axis=1) == places[found.labels]).mean())
-    return Answered(restricted, source, unrestricted)
+    if found.logits.shape[1] == len(question.split.source.class_names) != NUM_CLASSES:
+        return Answered(restricted, source)
+    answers = found.logits.argmax(axis=1)
+    unrestricted = float((answers == places[found.labels]).mean())
+    return Answered(restricted, source, unrestricted, answers)
 
 
 def on_common_images(answered: Sequence[Answered]) -> list[Predictions]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,16 @@ class Contestant:
         return self.provenance.preprocessing
 
 
+def is_of_library(source: str) -> bool:
+    """Whether a MODEL is another library's, by its prefix."""
+    return source.partition(":")[0] in LIBRARIES
+
+
 def check_sources(sources: Sequence[str]) -> None:
     """ValueError for a word that is neither a place with checkpoints nor a library's name."""
     for source in sources:
-        library = source.partition(":")[0]
         rule = "it is neither a folder with checkpoints nor timm:NAME, torchvision:NAME or hf:NAME"
-        check(library in LIBRARIES or holds_checkpoints(Path(source)), "model", source, rule)
+        check(is_of_library(source) or holds_checkpoints(Path(source)), "model", source, rule)
 
 
 def load_contestants(sources: Sequence[str], *, select: str, random_head: Head | None) -> list[Contestant]:
@@ -60,25 +65,22 @@ def load_contestants(sources: Sequence[str], *, select: str, random_head: Head |
     check_sources(sources)
     names = short_names(sources)
     return [
-        _from_library(name, source, random_head)
-        if source.partition(":")[0] in LIBRARIES
-        else _from_run(name, source, select)
+        _from_library(name, source, random_head) if is_of_library(source) else _from_run(name, source, select)
         for name, source in zip(names, sources, strict=True)
     ]
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
     """The last part of each path, with as many parts before it as it takes to differ; of equal ones, numbered."""
-    paths = [Path(source) if source.partition(":")[0] in LIBRARIES else Path(source).resolve() for source in sources]
-    names = [path.name for path in paths]
+    paths = [Path(source) if is_of_library(source) else Path(source).resolve() for source in sources]
+    names = {path: path.name for path in paths}
     for depth in range(2, 5):
-        names = [
-            "/".join(path.parts[-depth:]) if names.count(name) > 1 else name
-            for name, path in zip(names, paths, strict=True)
-        ]
+        taken = Counter(names.values())
+        names = {path: "/".join(path.parts[-depth:]) if taken[name] > 1 else name for path, name in names.items()}
+    chosen = [names[path] for path in paths]
     return [
-        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
-        for place, name in enumerate(names)
+        f"{name} ({chosen[: place + 1].count(name)})" if chosen.count(name) > 1 else name
+        for place, name in enumerate(chosen)
     ]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vit.config import check
+from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
 from vit.evaluation.comparison.contestants import Contestant
-
-IMAGENET = 1000
 
 
 def random_head_size(class_names: Sequence[str]) -> int:
     """Classes of a head of random weights: ImageNet's thousand where the data's are among them, else the data's."""
-    return len(class_names) if imagenet_columns(class_names) is None else IMAGENET
+    return len(class_names) if imagenet_columns(class_names) is None else NUM_CLASSES
 
 
 def head_columns(contestant: Contestant, class_names: Sequence[str]) -> list[int]:
@@ -24,7 +23,7 @@ def head_columns(contestant: Contestant, class_names: Sequence[str]) -> list[int
     if contestant.class_names == list(class_names) or _is_made_for(contestant, class_names):
         return list(range(len(class_names)))
     rule = f"its {contestant.num_classes} classes are not the data's {len(class_names)}, nor ImageNet's thousand"
-    check(contestant.run is None and contestant.num_classes == IMAGENET, "model", contestant.source, rule)
+    check(contestant.run is None and contestant.num_classes == NUM_CLASSES, "model", contestant.source, rule)
     columns = imagenet_columns(class_names)
     if columns is None:
         rule = (
@@ -33,13 +32,6 @@ def head_columns(contestant: Contestant, class_names: Sequence[str]) -> list[int
         )
         raise ValueError(f"model: {contestant.source!r} is not valid here: {rule}")
     return list(columns)
-
-
-def imagenet_columns(class_names: Sequence[str]) -> list[int] | None:
-    from timm.data import ImageNetInfo
-
-    numbers = {wnid: number for number, wnid in enumerate(ImageNetInfo("imagenet-1k").label_names())}
-    return [numbers[name] for name in class_names] if set(class_names) <= set(numbers) else None
 
 
 def _is_made_for(contestant: Contestant, class_names: Sequence[str]) -> bool:

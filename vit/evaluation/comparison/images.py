@@ -13,8 +13,7 @@ from vit.data.images import NAMES
 from vit.evaluation.checkpoint import Request
 from vit.evaluation.classifier_checkpoint import for_other_data
 from vit.evaluation.comparison.compare import CompareRequest
-from vit.evaluation.comparison.contestants import check_sources
-from vit.evaluation.comparison.libraries import LIBRARIES
+from vit.evaluation.comparison.contestants import check_sources, is_of_library
 from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.settings import check_overrides, override, run_config_from
 
@@ -75,7 +74,7 @@ def baseline_request(request: Request, baseline: str) -> CompareRequest:
     )
     size = request.image_size
     check(size is None, "--image_size", size, "with --baseline each model is judged at its own size")
-    is_model = baseline.partition(":")[0] in LIBRARIES or Path(baseline).exists()
+    is_model = is_of_library(baseline) or Path(baseline).exists()
     models = [str(request.checkpoint), baseline if is_model else f"timm:{baseline}"]
     check_sources(models)
     trained = _classifier(request.checkpoint, request.select)

@@ -6,19 +6,19 @@ whose preprocessing cannot be expressed here is refused, for it would be judged 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vit.config import Preprocessing, check, nearest
 from vit.evaluation.comparison.provenance import RANDOM, Provenance, from_tag
+from vit.weights.hf_preprocessing import preprocessing_of
+from vit.weights.sources import torchvision_preprocessing
+from vit.weights.timm_models import timm_preprocessing
 
 LIBRARIES = ("timm", "torchvision", "hf")
-_FILTERS = ("bilinear", "bicubic", "nearest")
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,6 @@ def load_library_model(source: str, random_head: Head | None = None) -> LibraryM
             raise ValueError(f"model: {source!r} is not valid: {rule}") from error
 
 
-def _checked(preprocessing: dict[str, Any], source: str) -> Preprocessing:
-    filter = preprocessing["interpolation"]
-    check(filter in _FILTERS, "model", source, f"its images are resized by {filter!r}, which is not supported here")
-    return Preprocessing(**preprocessing)
-
-
 def _provenance(
     library: str, said: tuple[tuple[str, ...], str, str], preprocessing: Preprocessing, *, is_random: bool
 ) -> Provenance:
@@ -82,19 +76,7 @@ def _from_timm(name: str, random_head: Head | None) -> LibraryModel:
     options = {} if random_head is None else {"num_classes": random_head.num_classes}
     model = timm.create_model(name, pretrained=random_head is None, **options)
     check(model.num_classes > 0, "model", f"timm:{name}", "it has no head; its features alone classify nothing")
-    settings = resolve_model_data_config(model)
-    mode = settings["crop_mode"]
-    check(mode == "center", "model", f"timm:{name}", f"its images are cut by {mode!r}, which is not supported here")
-    preprocessing = _checked(
-        {
-            "image_size": tuple(settings["input_size"][1:]),
-            "crop_fraction": settings["crop_pct"],
-            "interpolation": settings["interpolation"],
-            "mean": tuple(settings["mean"]),
-            "std": tuple(settings["std"]),
-        },
-        f"timm:{name}",
-    )
+    preprocessing = timm_preprocessing(resolve_model_data_config(model), f"timm:{name}")
     said = from_tag(architecture, model.pretrained_cfg.get("tag") or "")
     provenance = _provenance("timm", said, preprocessing, is_random=random_head is not None)
     return LibraryModel(model, provenance, [], model.num_classes)
@@ -115,7 +97,7 @@ def _from_torchvision(name: str, random_head: Head | None) -> LibraryModel:
     if wanted and wanted not in choices:
         raise ValueError(f"model: torchvision's {architecture} has no weights {wanted!r}; {nearest(wanted, choices)}")
     entry = choices[wanted] if wanted else models.get_model_weights(architecture).DEFAULT
-    preprocessing = _torchvision_preprocessing(entry.transforms(), f"torchvision:{name}")
+    preprocessing = torchvision_preprocessing(entry.transforms())
     names = list(entry.meta["categories"])
     if random_head is None:
         model = models.get_model(architecture, weights=entry)
@@ -126,25 +108,6 @@ def _from_torchvision(name: str, random_head: Head | None) -> LibraryModel:
     said = (data, f"torchvision {entry.name}", "none said")
     provenance = _provenance("torchvision", said, preprocessing, is_random=random_head is not None)
     return LibraryModel(model, provenance, names, len(names) if random_head is None else random_head.num_classes)
-
-
-def _torchvision_preprocessing(transform: Any, source: str) -> Preprocessing:
-    (crop,), (resize,) = transform.crop_size, transform.resize_size
-    settings = {
-        "image_size": (crop, crop),
-        "crop_fraction": crop_fraction(crop, resize),
-        "interpolation": transform.interpolation.value,
-        "mean": tuple(transform.mean),
-        "std": tuple(transform.std),
-        "antialias": transform.antialias is not False,
-    }
-    return _checked(settings, source)
-
-
-def crop_fraction(crop: int, resize: int) -> float:
-    """The fraction whose floor(crop / fraction) is `resize`, to the pixel."""
-    fraction = crop / resize
-    return fraction if math.floor(crop / fraction) == resize else math.nextafter(fraction, 0)
 
 
 # ------------------------------------------------------------------ Hugging Face
@@ -162,22 +125,16 @@ class _Logits(nn.Module):
         return logits
 
 
-_SQUASHED = (
-    "{source} was made for images squashed to a square; here, as for every other model, the shorter side is resized "
-    "and the centre cut out, which differs unless the images are square."
-)
-
-
 def _from_hf(name: str, random_head: Head | None) -> LibraryModel:
     """A name on the hub, or a folder with `config.json`, `preprocessor_config.json` and the weights."""
     try:
-        from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
+        from transformers import AutoConfig, AutoModelForImageClassification, BaseImageProcessor
     except ImportError as error:
         raise ValueError("model: hf: needs the package transformers; pip install 'vit[text]'") from error
 
     config = AutoConfig.from_pretrained(name)
-    processor = AutoImageProcessor.from_pretrained(name).to_dict()
-    preprocessing = _hf_preprocessing(processor, f"hf:{name}")
+    settings, _ = BaseImageProcessor.get_image_processor_dict(name)
+    preprocessing = preprocessing_of(settings, f"hf:{name}")
     if random_head is None:
         model = AutoModelForImageClassification.from_pretrained(name)
     else:
@@ -187,28 +144,4 @@ def _from_hf(name: str, random_head: Head | None) -> LibraryModel:
     named = [] if random_head is not None or labels[0] == "LABEL_0" else labels
     said = (("not said",), f"Hugging Face {Path(name).name}", "none said")
     provenance = _provenance("hf", said, preprocessing, is_random=random_head is not None)
-    if not processor.get("do_center_crop"):
-        provenance = replace(provenance, caveat=_SQUASHED.format(source=f"hf:{name}"))
     return LibraryModel(_Logits(model), provenance, named, model.config.num_labels)
-
-
-def _hf_preprocessing(settings: dict[str, Any], source: str) -> Preprocessing:
-    """A processor's settings; one without a centre crop squashes the image (`_SQUASHED`)."""
-    size = settings.get("size") or {}
-    crop = settings.get("crop_size") if settings.get("do_center_crop") else None
-    shorter = int(size.get("shortest_edge") or size.get("height") or 0)
-    check(shorter > 0, "model", source, f"its images are resized to {size}, which is not supported here")
-    side = int(crop["height"]) if crop else shorter
-    scale = settings.get("rescale_factor", 1 / 255)
-    check(abs(scale * 255 - 1) < 1e-6, "model", source, f"its pixels are scaled by {scale}, which is not supported")
-    filters = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-    return _checked(
-        {
-            "image_size": (side, side),
-            "crop_fraction": crop_fraction(side, shorter),
-            "interpolation": filters.get(settings.get("resample", 2), str(settings.get("resample"))),
-            "mean": tuple(settings["image_mean"]),
-            "std": tuple(settings["image_std"]),
-        },
-        source,
-    )

@@ -51,8 +51,6 @@ class Provenance:
     distillation: str
     """`none`, or who the teacher was."""
     preprocessing: Preprocessing
-    caveat: str = ""
-    """A sentence, where something of it could not be honoured."""
 
     @property
     def is_random(self) -> bool:
@@ -76,7 +74,8 @@ def describe(preprocessing: Preprocessing) -> str:
     filter = preprocessing.interpolation + ("" if preprocessing.antialias else " without antialiasing")
     numbers = ("/".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
     mean, std = numbers
-    return f"centre {preprocessing.crop_fraction:.3g}, {filter}, mean {mean}, std {std}"
+    cut = "squashed" if preprocessing.squash else f"centre {preprocessing.crop_fraction:.3g}"
+    return f"{cut}, {filter}, mean {mean}, std {std}"
 
 
 def from_tag(architecture: str, tag: str) -> tuple[tuple[str, ...], str, str]:
@@ -107,7 +106,7 @@ def from_run(config: ClassificationRun) -> tuple[tuple[str, ...], str, str]:
 
 def warnings(names: Sequence[str], models: Sequence[Provenance]) -> list[str]:
     """One sentence for each confounder that differs between the models; none: like for like, as far as is known."""
-    found = [_random(names, models), *(model.caveat for model in models)]
+    found = [_random(names, models)]
     for sentence, read in _RULES:
         values = [read(model) for model in models]
         trained = [value for value, model in zip(values, models, strict=True) if sentence.always or not model.is_random]
@@ -122,8 +121,7 @@ def _random(names: Sequence[str], models: Sequence[Provenance]) -> str:
     never = [name for name, model in zip(names, models, strict=True) if model.is_random]
     if not never:
         return ""
-    subject = f"{', '.join(never)} {'has' if len(never) == 1 else 'have'}"
-    return f"{subject} {RANDOM}: nothing was learned, and the accuracies say nothing about the architectures."
+    return f"Never trained: {', '.join(never)}. Their accuracies say nothing about the architectures."
 
 
 @dataclass(frozen=True)

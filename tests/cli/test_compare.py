@@ -1,0 +1,48 @@
+"""`vit compare`: its words, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vit.cli import main
+from vit.cli.compare import split_settings
+
+
+def test_settings_are_told_from_models_wherever_they_stand() -> None:
+    words = ["--data.workers", "0", "a", "--data", "digits", "b", "--data.root=x", "--images", "9"]
+    assert split_settings(words) == (
+        ["--data.workers", "0", "--data.root=x"],
+        ["a", "--data", "digits", "b", "--images", "9"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: MODEL"),
+        (["timm:test_vit", "--data", "digits"], "give at least two models to compare"),
+        (["timm:test_vit", "timm:test_resnet"], "--data: it is needed, for no model is a run of ours"),
+        (
+            ["timm:test_vit", "x", "--data", "digits"],
+            "model: 'x' is not valid: it is neither a folder with checkpoints",
+        ),
+        (
+            ["timm:a", "timm:b", "--data", "digit"],
+            "--data: 'digit' is not valid: it is neither a folder nor one of dig",
+        ),
+        (["timm:a", "timm:b", "--data", "digits", "--data.mean", "[0,0,0]"], "--data.mean: it has no effect here"),
+        (["timm:a", "timm:b", "--data", "digits", "--resamples", "99"], "--resamples: 99 is not valid: it must be at"),
+        (["timm:a", "timm:b", "--data", "digits", "--random_weights"], "model: timm has no model 'a'"),
+        (
+            ["timm:test_vit", "timm:test_resnet", "--data", "digits", "--device", "tpu"],
+            "device: 'tpu' is not valid: choose from auto, cpu, cuda, mps",
+        ),
+    ],
+)
+def test_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["compare", *words, "--output_dir", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+    assert list(tmp_path.iterdir()) == []
