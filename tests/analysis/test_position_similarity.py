@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.analysis.models import hugging, timm_model, torchvision_model
 from vit.analysis.position_similarity import PositionTable, position_similarity, position_tables, similarity_of
 from vit.config import ViTConfig
 from vit.figures.position_similarity import position_similarity as draw
@@ -83,33 +84,13 @@ def test_a_larger_grid_is_the_one_that_the_model_computes_with():
 
 @pytest.mark.parametrize("kind", ["relative", "none"])
 def test_kinds_without_vectors_are_refused(kind):
-    with pytest.raises(ValueError, match="no (vectors to compare|position vectors)"):
+    with pytest.raises(ValueError, match=r"no (vectors to compare|position vectors)"):
         position_similarity(VisionTransformer(ViTConfig(**SMALL, positions=kind)))
 
 
 def test_equal_positions_have_no_correlation_and_no_shares():
     found = similarity_of(table(torch.ones(6, 4), (2, 3)))
     assert all(math.isnan(v) for v in (found.distance_correlation, found.row_share, found.column_share))
-
-
-def timm_model(name: str, **options):
-    import timm
-
-    return timm.create_model(name, depth=1, **options)
-
-
-def hugging(kind: str):
-    import transformers
-
-    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    settings = getattr(transformers, f"{kind}Config")(**sizes, image_size=32, patch_size=8)
-    return getattr(transformers, f"{kind}Model")(settings)
-
-
-def torchvision_model():
-    from torchvision.models import VisionTransformer as Theirs
-
-    return Theirs(image_size=32, patch_size=8, num_layers=1, num_heads=2, hidden_dim=24, mlp_dim=8, num_classes=3)
 
 
 OTHERS = {

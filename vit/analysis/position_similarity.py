@@ -7,6 +7,7 @@ of a query with itself, rotated to two places, over all directions of the query.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +135,7 @@ def _own(model: Any, positions: Positions, grid: Grid | None) -> list[PositionTa
 
 def _of_others(model: Any, grid: Grid | None) -> list[PositionTable]:
     tables = []
-    for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
+    for name, parameter in model.named_parameters():
         if name.endswith(LEARNED) and parameter.dim() in (2, 3) and "text" not in name:
             tables.append(_learned(model, parameter, grid))
             break
@@ -146,7 +147,7 @@ def _of_others(model: Any, grid: Grid | None) -> list[PositionTable]:
 
 
 def _learned(model: Any, parameter: Tensor, grid: Grid | None) -> PositionTable:
-    """The last rows of a table, `(prefix + n) c` or with a 1 in front; `1 c gh gw` has no prefix."""
+    """The last rows of a table, `(prefix + n) c`, perhaps with a 1 in front."""
     old = patch_grid(model)
     rows = parameter if parameter.dim() == 2 else parameter[0]
     count = old[0] * old[1]
@@ -161,13 +162,16 @@ def _rotary(model: Any, module: Any, grid: Grid) -> PositionTable:
     """timm's `get_embed` gives sines beside cosines, of every layer and head where they differ; transformers' module
     both for an image of the size.
     """
+    module = deepcopy(module).eval()  # timm's is told of another grid for good
     if hasattr(module, "get_embed"):
+        if hasattr(module, "update_feat_shape"):
+            module.update_feat_shape(list(grid))
         table = module.get_embed(list(grid))
         vectors = rearrange(table[(None,) * (4 - table.dim())], "l h n d -> n (l h d)")
     else:
         step = model.config.patch_size
         pixels = torch.zeros(1, 3, grid[0] * step, grid[1] * step, device=next(model.parameters()).device)
-        vectors = torch.cat(module.eval()(pixels), dim=-1)
+        vectors = torch.cat(module(pixels), dim=-1)
     return PositionTable(vectors=vectors, grid=grid, kind="rope")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from vit.figures.mosaic import centres, mosaic, span
 from vit.figures.style import empty_figure, style
 
 _GAP = 0.12
@@ -23,34 +24,15 @@ def position_similarity(
     height, width = values.shape[2:]
     gap = max(1, round(_GAP * max(height, width)))
     with style():
-        figure = empty_figure(5.6, max(2.2, 4.9 * _span(len(rows), height, gap) / _span(len(columns), width, gap)))
+        figure = empty_figure(5.6, max(2.2, 4.9 * span(len(rows), height, gap) / span(len(columns), width, gap)))
         axes = figure.subplots()
-        picture = axes.imshow(_mosaic(values, gap), cmap="viridis", vmax=1, interpolation="nearest")
+        picture = axes.imshow(mosaic(values, gap), cmap="viridis", vmax=1, interpolation="nearest")
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-        axes.set_xticks(_centres(len(columns), width, gap), [str(column + 1) for column in columns])
-        axes.set_yticks(_centres(len(rows), height, gap), [str(row + 1) for row in rows])
+        axes.set_xticks(centres(len(columns), width, gap), [str(column + 1) for column in columns])
+        axes.set_yticks(centres(len(rows), height, gap), [str(row + 1) for row in rows])
         axes.set(xlabel="patch column", ylabel="patch row", title=title)
         bar = figure.colorbar(picture, ax=axes, shrink=0.8, aspect=25, label=label)
         bar.outline.set_visible(False)
     return figure
-
-
-def _span(count: int, side: int, gap: int) -> int:
-    return count * side + (count - 1) * gap
-
-
-def _centres(count: int, side: int, gap: int) -> np.ndarray:
-    return np.arange(count) * (side + gap) + (side - 1) / 2
-
-
-def _mosaic(tiles: np.ndarray, gap: int) -> np.ndarray:
-    """All tiles in one array with NaN between them, which is not drawn."""
-    rows, columns, height, width = tiles.shape
-    whole = np.full((_span(rows, height, gap), _span(columns, width, gap)), np.nan)
-    for i in range(rows):
-        for j in range(columns):
-            top, left = i * (height + gap), j * (width + gap)
-            whole[top : top + height, left : left + width] = tiles[i, j]
-    return whole

@@ -1,0 +1,82 @@
+"""Heads taken out: what they gave is gone, and nothing else; the weights come back."""
+
+import pytest
+import torch
+
+from tests.analysis.models import hugging, own, timm_model, torchvision_model
+from vit.analysis.head_ablation import HeadAblation, ablate_heads, attention_outputs, without_head
+from vit.config import ResNetConfig
+from vit.figures.head_ablation import head_ablation as draw
+from vit.models import ResNet
+
+
+def test_a_head_whose_values_are_zero_loses_nothing_more():
+    model, images = own(depth=1), torch.randn(3, 3, 16, 24)
+    attention = model.blocks[0].attention
+    torch.nn.init.normal_(model.head.weight)
+    with torch.no_grad():
+        with without_head(attention.output, 1, 2):
+            without = model(images)
+        attention.qkv.weight[-8:] = 0  # the values of the second of two heads of width 8
+        attention.qkv.bias[-8:] = 0
+        torch.testing.assert_close(model(images), without)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: timm_model("vit_tiny_patch16_224", img_size=32),
+        torchvision_model,
+        lambda: hugging("ViT", "ForImageClassification"),
+        lambda: hugging("CLIPVision"),
+    ],
+)
+def test_every_library_has_its_projection(build):
+    ((projection, num_heads),) = attention_outputs(build()).values()
+    assert projection.in_features % num_heads == 0
+
+
+def test_each_head_is_judged_alone_and_the_weights_come_back():
+    model = own()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen: list[list[float]] = []
+
+    def judge() -> float:
+        norms = [
+            block.attention.output.weight.detach()[:, half]
+            for block in model.blocks
+            for half in (slice(8), slice(8, 16))
+        ]
+        seen.append([float(part.abs().sum() > 0) for part in norms])
+        return sum(seen[-1]) / 4 - 0.1 * (seen[-1][2] == 0)
+
+    told: list[tuple[int, int]] = []
+    found = ablate_heads(model, judge, progress=lambda *count: told.append(count))
+    assert seen == [[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
+    torch.testing.assert_close(found.lost, torch.tensor([[0.25, 0.25], [0.35, 0.25]]).double())
+    assert told[-1] == (4, 4)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_the_weights_come_back_when_the_judge_fails():
+    model = own()
+    before = model.blocks[0].attention.output.weight.detach().clone()
+    calls = iter([0.5])
+    with pytest.raises(StopIteration):
+        ablate_heads(model, lambda: next(calls))
+    torch.testing.assert_close(model.blocks[0].attention.output.weight.detach(), before, rtol=0, atol=0)
+
+
+def test_ranks_that_agree_and_that_do_not():
+    found = HeadAblation(whole=1.0, ablated=torch.tensor([[0.9, 0.5], [0.8, 1.0]]).double(), layers=["a", "b"])
+    distance = torch.tensor([[2.0, 400.0], [3.0, 1.0]])
+    assert found.rank_correlation(distance) == pytest.approx(1)
+    numbers = found.numbers(distance=distance, entropy=torch.ones(2, 2))
+    assert numbers["rank_correlation"]["entropy"] != numbers["rank_correlation"]["entropy"], "NaN: it is constant"
+    axes = draw(found.lost, {"distance": distance, "entropy": -distance}).axes
+    assert axes[1].collections[0].get_offsets()[1].tolist() == pytest.approx([400, 50])
+
+
+def test_a_model_without_attention_is_refused():
+    with pytest.raises(ValueError, match="no attention that can be read"):
+        ablate_heads(ResNet(ResNetConfig(depth=18)), lambda: 0.0)

@@ -1,0 +1,50 @@
+"""A probe by layer reads what the layer holds."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.analysis.models import own
+from vit.analysis.layer_probe import probe_layers, read_layers
+from vit.config import DataConfig, Preprocessing, ResNetConfig
+from vit.data.images import open_training
+from vit.data.loading import EvalLoader
+from vit.figures.layer_probe import layer_probe as draw
+from vit.models import ResNet
+
+
+def test_readings_are_the_class_token_and_the_mean_patch():
+    model, images = own(num_registers=1), torch.randn(2, 3, 16, 24)
+    with torch.no_grad():
+        found = read_layers(model, images)
+        last = model.forward_features(images)
+    assert list(found) == [(f"blocks.{n}", reading) for n in (0, 1) for reading in ("class", "patches")]
+    torch.testing.assert_close(model.norm(found["blocks.1", "class"]), last[:, 0])
+
+
+def test_a_map_is_averaged():
+    resnet, images = ResNet(ResNetConfig(depth=18, stem="cifar")).eval(), torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            read_layers(resnet, images)["layer4.1", "patches"], resnet.pool(resnet.forward_features(images))
+        )
+
+
+def test_a_layer_that_destroys_the_image_shows(monkeypatch):
+    config = DataConfig(name="digits", fraction=0.25, eval_batch_size=64)
+    train, val = open_training(config)
+    shape = Preprocessing(image_size=(8, 8))
+    loaders = [EvalLoader(split, shape, config) for split in (train, val)]
+    model = own(image_size=(8, 8), patch_size=(4, 4), depth=2, pooling="gap", class_token=False)
+    nn.init.zeros_(model.blocks[1].norm1.weight)
+    monkeypatch.setattr(model.blocks[1], "forward", lambda x, *_: torch.ones_like(x))
+    monkeypatch.setattr("vit.evaluation.transfer.STRENGTHS", (0.1,))
+    told: list[str] = []
+    found = probe_layers(model, *loaders, device=torch.device("cpu"), progress=told.append)
+    (accuracy,) = found.accuracy.values()
+    assert list(found.accuracy) == ["patches"]
+    assert accuracy[0] > 0.5
+    assert accuracy[1] < 0.2
+    assert told == ["blocks.0 (patches)", "blocks.1 (patches)"]
+    assert found.num_train == pytest.approx(len(train.indices))
+    assert len(draw(found.accuracy).axes[0].lines) == 1

@@ -1,0 +1,64 @@
+"""Attention of text models: rows, masks, parity with the models' own alignment, statistics by hand."""
+
+import math
+
+import pytest
+import torch
+
+from vit.analysis.text_attention import encoder_attention, statistics_of, translator_attention
+from vit.config import BertConfig, TranslatorConfig
+from vit.models.text_encoder import TextEncoder
+from vit.models.translator import build_translator
+
+SOURCE, TARGET = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 4))
+SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 3]), torch.tensor([2, 4])
+
+
+def translator(name: str):
+    torch.manual_seed(0)
+    sizes = {"width": 16, "depth": 2, "decoder_depth": 2} if name == "transformer" else {"width": 16, "depth": 1}
+    options = {"num_heads": 2} if name == "transformer" else {}
+    config = TranslatorConfig(name=name, **sizes, **options)
+    return build_translator(config, source_vocabulary=20, target_vocabulary=20).eval()
+
+
+def test_a_transformer_has_three_kinds():
+    model = translator("transformer")
+    found = translator_attention(model, SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
+    assert {kind: tuple(maps.shape) for kind, maps in found.maps.items()} == {
+        "cross": (2, 2, 2, 4, 5),
+        "encoder": (2, 2, 2, 5, 5),
+        "decoder": (2, 2, 2, 4, 4),
+    }
+    for maps in found.maps.values():
+        torch.testing.assert_close(maps.sum(dim=-1), torch.ones_like(maps[..., 0]))
+    assert float(found.maps["decoder"].triu(1).abs().max()) == 0, "nothing of the future"
+    assert float(found.maps["cross"][:, 1, :, :, 3:].abs().max()) == 0, "nothing of padding"
+    expected = model.alignment(SOURCE, SOURCE_LENGTHS, TARGET)
+    torch.testing.assert_close(found.maps["cross"][-1].mean(dim=1), expected)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_bahdanaus_alignment_is_the_models_and_a_model_without_one_is_refused():
+    model = translator("bahdanau")
+    found = translator_attention(model, SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
+    torch.testing.assert_close(found.maps["alignment"][0, :, 0], model.alignment(SOURCE, SOURCE_LENGTHS, TARGET))
+    assert set(found.numbers()["alignment"]) == {"entropy", "first_mass", "last_mass"}
+    with pytest.raises(ValueError, match="it has no alignment"):
+        translator_attention(translator("rnn"), SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
+
+
+def test_an_encoder():
+    config = BertConfig(vocabulary_size=20, width=16, depth=2, num_heads=2, hidden_width=8, max_length=8)
+    found = encoder_attention(TextEncoder(config), SOURCE, SOURCE_LENGTHS)
+    assert tuple(found.maps["encoder"].shape) == (2, 2, 2, 5, 5)
+    assert float(found.maps["encoder"][:, 1, :, :, 3:].abs().max()) == 0
+
+
+def test_statistics_by_hand():
+    uniform = torch.zeros(1, 1, 1, 4, 4)
+    uniform[..., :3] = 1 / 3  # three real tokens
+    found = statistics_of(uniform, torch.tensor([3]), torch.tensor([3]), kind="encoder")
+    expected = {"entropy": math.log(3), "first_mass": 1 / 3, "last_mass": 1 / 3, "self_mass": 1 / 3}
+    expected["distance"] = (3 + 2 + 3) / 3 / 3  # from the places 0, 1, 2: 0+1+2, 1+0+1, 2+1+0
+    assert {name: float(values) for name, values in found.items()} == pytest.approx(expected)

@@ -1,0 +1,114 @@
+"""What if a head said nothing: heads taken out one by one (Michel et al. 2019; Voita et al. 2019).
+
+A head is taken out by zeroing the columns of the output projection that read it; the projection's bias stays. What is
+judged, and on which images, is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vit.analysis.attention_calls import reader_of
+
+OUTPUTS = ("output", "proj", "out_proj", "o_proj")
+"""What the libraries call the projection that follows the heads."""
+CONVENTIONS = {
+    "ablated": "accuracy with one head's columns of the output projection zeroed, the bias kept, nothing retrained",
+    "lost": "accuracy of the whole model minus that",
+    "rank_correlation": "Spearman, over all heads of all layers, of lost accuracy and the quantity",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadAblation:
+    """`ablated` l h: accuracy without that head; `whole`: with all of them."""
+
+    whole: float
+    ablated: Tensor
+    layers: list[str]
+
+    @property
+    def lost(self) -> Tensor:
+        return self.whole - self.ablated
+
+    def rank_correlation(self, quantity: Tensor) -> float:
+        """Spearman's, of lost accuracy and a quantity `l h`; NaN where one of them is constant."""
+        from scipy.stats import rankdata
+
+        pair = torch.stack([torch.from_numpy(rankdata(values.flatten().cpu())) for values in (self.lost, quantity)])
+        if float(pair.std(dim=1).min()) == 0:
+            return float("nan")
+        return float(torch.corrcoef(pair)[0, 1])
+
+    def numbers(self, **quantities: Tensor) -> dict[str, Any]:
+        """`quantities` by name, `l h` each: distance, entropy."""
+        return {
+            "whole": self.whole,
+            "ablated": self.ablated.tolist(),
+            "lost": self.lost.tolist(),
+            "layers": self.layers,
+            **{name: values.tolist() for name, values in quantities.items()},
+            "rank_correlation": {name: self.rank_correlation(values) for name, values in quantities.items()},
+            "conventions": CONVENTIONS,
+        }
+
+
+def ablate_heads(
+    model: nn.Module, judge: Callable[[], float], *, progress: Callable[[int, int], None] | None = None
+) -> HeadAblation:
+    """`judge()` (accuracy) with all heads and without each; the weights are afterwards what they were.
+
+    `progress` is told how many of how many heads are judged. ValueError for attention without a projection of its own.
+    """
+    attentions = attention_outputs(model)
+    counts = {num_heads for _, num_heads in attentions.values()}
+    if len(counts) != 1:
+        raise ValueError(f"model: layers with {sorted(counts)} heads are not valid: all must have as many")
+    (num_heads,) = counts
+    whole = judge()
+    ablated = torch.zeros(len(attentions), num_heads, dtype=torch.float64)
+    for layer, (projection, _) in enumerate(attentions.values()):
+        for head in range(num_heads):
+            with without_head(projection, head, num_heads):
+                ablated[layer, head] = judge()
+            if progress is not None:
+                progress(layer * num_heads + head + 1, ablated.numel())
+    return HeadAblation(whole=whole, ablated=ablated, layers=list(attentions))
+
+
+def attention_outputs(model: nn.Module) -> dict[str, tuple[nn.Linear, int]]:
+    """Output projection and number of heads of every self-attention, by its name. ValueError where there is none."""
+    found = {}
+    for name, module in model.named_modules():
+        if reader_of(module) is None:
+            continue
+        projection = next((part for attribute in OUTPUTS if (part := getattr(module, attribute, None))), None)
+        if not isinstance(projection, nn.Linear):
+            kind = type(module).__name__
+            raise ValueError(f"model: {name} ({kind}) is not valid: it has no output projection ({', '.join(OUTPUTS)})")
+        num_heads: Any = getattr(module, "num_heads", None) or module.num_attention_heads
+        found[name] = (projection, int(num_heads))
+    if not found:
+        raise ValueError(f"model: {type(model).__name__} is not valid: it has no attention that can be read")
+    return found
+
+
+@contextmanager
+def without_head(projection: nn.Linear, head: int, num_heads: int) -> Iterator[None]:
+    """The columns that read a head are zero inside, and afterwards what they were."""
+    width = projection.in_features // num_heads
+    columns = slice(head * width, (head + 1) * width)
+    kept = projection.weight.detach()[:, columns].clone()
+    try:
+        with torch.no_grad():
+            projection.weight[:, columns] = 0
+        yield
+    finally:
+        with torch.no_grad():
+            projection.weight[:, columns] = kept

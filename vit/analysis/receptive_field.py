@@ -1,0 +1,118 @@
+"""How far a layer's central token sees: the effective receptive field (Luo et al. 2016; Raghu et al. 2021, figure 6).
+
+The gradient of what a block gives at the centre by the pixels, its size averaged over images. Of ViTs and ResNets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vit.analysis.parts import find_blocks, patch_grid, watching
+from vit.evaluation.evaluate import evaluating
+
+CONVENTIONS = {
+    "field": "root of the mean over images of the squared gradient, summed over the colours of a pixel, of the block's "
+    "output at the centre (after the residual connections), taken in a random direction of ±1 over the channels: in "
+    "expectation the squared length of the Jacobian's column",
+    "centre": "the patch in row gh // 2 and column gw // 2, counted from 0; a map's alike",
+    "mean_distance": "pixels, of the field as weights, from the centre's middle",
+    "half_area": "the smallest part of the image that holds half of the field",
+    "uniform_mean_distance": "the same of a field that is equal everywhere, whose half_area is 0.5",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReceptiveField:
+    """`fields` l H W, float64; row and column of the centre in pixels."""
+
+    fields: Tensor
+    layers: list[str]
+    centres: Tensor
+    """l 2"""
+    num_images: int
+
+    def mean_distance(self) -> Tensor:
+        """l, pixels."""
+        return _mean_distance(self.fields, self.centres)
+
+    def half_area(self) -> Tensor:
+        """l, between 0 and 1."""
+        ordered = self.fields.flatten(1).sort(dim=1, descending=True).values
+        held = ordered.cumsum(dim=1) / ordered.sum(dim=1, keepdim=True)
+        return ((held < 0.5).sum(dim=1) + 1).double() / ordered.shape[1]
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "layers": self.layers,
+            "mean_distance": self.mean_distance().tolist(),
+            "half_area": self.half_area().tolist(),
+            "uniform_mean_distance": _mean_distance(torch.ones_like(self.fields), self.centres).tolist(),
+            "centres": self.centres.tolist(),
+            "num_images": self.num_images,
+            "conventions": CONVENTIONS,
+        }
+
+
+def effective_receptive_field(model: nn.Module, batches: Iterable[Tensor], *, seed: int = 0) -> ReceptiveField:
+    """The field of every block, from normalised images `b 3 H W` all of one size; `seed` draws the directions.
+
+    One forward and one backward pass a block and batch. ValueError: no images, or a model without known blocks.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    squares: Tensor | float = 0.0
+    centres: list[tuple[float, float]] = []
+    num_images = 0
+    for images in batches:
+        found, centres = _squared_gradients(model, images, generator)
+        squares, num_images = squares + found, num_images + len(images)
+    if not isinstance(squares, Tensor):
+        raise ValueError("batches: [] is not valid: it needs images")
+    return ReceptiveField(
+        fields=(squares / num_images).sqrt(),
+        layers=list(find_blocks(model)),
+        centres=torch.tensor(centres, dtype=torch.float64),
+        num_images=num_images,
+    )
+
+
+def _squared_gradients(
+    model: nn.Module, images: Tensor, generator: torch.Generator
+) -> tuple[Tensor, list[tuple[float, float]]]:
+    """Summed over images and colours, l H W, and the centres."""
+    outputs: dict[str, Tensor] = {}
+    images = images.detach().clone().requires_grad_()
+    blocks = find_blocks(model)
+    with torch.enable_grad(), evaluating(model), watching(blocks, outputs.__setitem__):
+        model(images)
+    squares, centres = [], []
+    size = (images.shape[2], images.shape[3])
+    for output in (outputs[name] for name in blocks):
+        vectors, centre = _at_centre(model, output, size)
+        signs = torch.randint(0, 2, vectors.shape, generator=generator).to(vectors) * 2 - 1
+        (gradient,) = torch.autograd.grad((vectors * signs).sum(), images, retain_graph=True)
+        squares.append(gradient.double().square().sum(dim=(0, 1)).cpu())
+        centres.append(centre)
+    return torch.stack(squares), centres
+
+
+def _at_centre(model: nn.Module, output: Tensor, size: tuple[int, int]) -> tuple[Tensor, tuple[float, float]]:
+    """The vectors `b c` at the centre of tokens `b n c` or a map `b c h w`, and where that is in pixels."""
+    grid = (output.shape[2], output.shape[3]) if output.dim() == 4 else patch_grid(model, size)
+    row, column = grid[0] // 2, grid[1] // 2
+    place = ((row + 0.5) * size[0] / grid[0], (column + 0.5) * size[1] / grid[1])
+    if output.dim() == 4:
+        return output[:, :, row, column], place
+    return output[:, output.shape[1] - math.prod(grid) + row * grid[1] + column], place
+
+
+def _mean_distance(fields: Tensor, centres: Tensor) -> Tensor:
+    rows, columns = (torch.arange(side, dtype=torch.float64) + 0.5 for side in fields.shape[1:])
+    down, right = rows - centres[:, :1], columns - centres[:, 1:]  # l H, l W
+    distances = (down.square()[:, :, None] + right.square()[:, None]).sqrt()
+    return (fields * distances).sum(dim=(1, 2)) / fields.sum(dim=(1, 2))

@@ -1,0 +1,27 @@
+"""Accuracy of a linear probe by depth (Raghu et al. 2021, figure 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, empty_figure, style
+
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE)
+
+
+def layer_probe(accuracy: Mapping[str, Sequence[float]], title: str = "") -> Figure:
+    """One line for what each probe reads, one point a block."""
+    assert len(accuracy) <= len(_COLORS), f"{len(accuracy)} lines, {len(_COLORS)} colours"
+    with style():
+        figure = empty_figure(4.6, 2.9)
+        axes = figure.subplots()
+        for (name, values), color in zip(accuracy.items(), _COLORS, strict=False):
+            axes.plot(range(1, len(values) + 1), values, color=color, marker="o", markersize=4, label=name)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set(xlabel="block", ylabel="accuracy of a linear probe", title=title)
+        axes.legend()
+    return figure

@@ -1,0 +1,46 @@
+"""Effective receptive fields by depth (Raghu et al. 2021, figure 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from vit.figures.style import BLUE, GREY, empty_figure, style
+
+_MOST_FIELDS = 12
+_COLUMNS = 6
+
+
+def receptive_field(
+    fields: ArrayLike, mean_distance: Sequence[float], uniform: float, title: str = "", unit: str = "pixels"
+) -> Figure:
+    """Fields (l, H, W), at most twelve evenly chosen, each to its own greatest value and on a logarithmic scale of
+    three decades; beside them the mean distance by block, with that of a field equal everywhere.
+    """
+    values = np.asarray(fields, dtype=np.float64)
+    chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MOST_FIELDS)).round().astype(int))
+    columns = min(_COLUMNS, len(chosen))
+    rows = -(-len(chosen) // columns)
+    with style():
+        figure = empty_figure(8.2, 1.05 * rows * values.shape[1] / values.shape[2] + 2.6)
+        maps, curve = figure.subfigures(2, 1, height_ratios=(rows * 1.05 + 0.4, 2.0))
+        maps.suptitle(title, fontsize=10, x=0.02, ha="left")
+        grid = maps.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for axes, place in zip(grid.flat, chosen, strict=False):
+            share = values[place] / values[place].max()
+            axes.imshow(np.log10(np.maximum(share, 1e-3)), cmap="viridis", vmin=-3, vmax=0, interpolation="nearest")
+            axes.set_title(f"block {place + 1}", fontsize=8, loc="center", pad=2)
+        axes = curve.subplots()
+        axes.plot(range(1, len(values) + 1), mean_distance, color=BLUE, marker="o", markersize=4)
+        axes.axhline(uniform, color=GREY, linestyle="--", linewidth=1)
+        axes.text(1, uniform, "equal everywhere", color=GREY, fontsize=8, va="bottom")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.set_ylim(bottom=0, top=1.15 * max(uniform, *mean_distance))
+        axes.set(xlabel="block", ylabel=f"mean distance ({unit})")
+    return figure

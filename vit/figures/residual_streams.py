@@ -1,0 +1,45 @@
+"""What blocks carry on against what they add, and how alike tokens grow (Raghu et al. 2021, figures 8 and 9)."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from vit.figures.style import BLUE, ORANGE, empty_figure, style
+
+
+def residual_streams(
+    patch_ratio: ArrayLike, class_ratio: ArrayLike, class_to_patches: ArrayLike, between_patches: ArrayLike
+) -> Figure:
+    """Ratios (l, 2) of skip to branch, attention and feed-forward, in one panel each; cosines (l,) in the third.
+
+    What is NaN throughout (a model without a class token) is left out.
+    """
+    ratios = {"patches": np.asarray(patch_ratio, dtype=float), "class token": np.asarray(class_ratio, dtype=float)}
+    cosines = {
+        "two patches": np.asarray(between_patches, dtype=float),
+        "class token, patches": np.asarray(class_to_patches, dtype=float),
+    }
+    with style():
+        figure = empty_figure(8.2, 2.7)
+        first, second, third = figure.subplots(1, 3)
+        for place, (axes, branch) in enumerate(((first, "attention"), (second, "feed-forward"))):
+            _lines(axes, {name: values[:, place] for name, values in ratios.items()})
+            axes.set(title=branch, yscale="log", ylabel="length of skip / branch" if place == 0 else "")
+        _lines(third, cosines)
+        third.set(title="after the block", ylabel="mean cosine")
+        first.legend()
+        third.legend()
+    return figure
+
+
+def _lines(axes: Axes, curves: dict[str, np.ndarray]) -> None:
+    for (name, values), color in zip(curves.items(), (BLUE, ORANGE), strict=True):
+        if not np.isnan(values).all():
+            places = range(1, len(values) + 1)
+            axes.plot(places, values, color=color, marker="o", markersize=3, label=name)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.set_xlabel("block")
