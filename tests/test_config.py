@@ -56,6 +56,13 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.distillation_token", ViTConfig, {"distillation_token": True, "pooling": "gap"}),
     ("model.class_token", ViTConfig, {"class_token": False, "pooling": "cls_gap"}),
     ("model.final_norm", ViTConfig, {"final_norm": "pooled", "pooling": "cls_gap"}),
+    ("model.pretrained_grid", ModelConfig, {"pretrained_grid": (4, 4)}),
+    ("model.positions_on_registers", ViTConfig, {"positions_on_registers": True}),
+    (
+        "model.positions_on_registers",
+        ViTConfig,
+        {"positions_on_registers": True, "num_registers": 1, "positions": "rope"},
+    ),
     ("model.distillation_head", ViTConfig, {"distillation_head": False}),
     ("model.representation_width", ViTConfig, {"representation_width": 0}),
     ("model.representation_width", ViTConfig, {"representation_width": 8, "distillation_token": True}),

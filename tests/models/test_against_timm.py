@@ -47,6 +47,8 @@ CASES = {
     ),
     "map": ({"pooling": "map", "class_token": False}, {"global_pool": "map", "class_token": False}),
     "registers": ({"num_registers": 4, "positions_on_prefix": False}, {"reg_tokens": 4, "no_embed_class": True}),
+    "positions_on_registers": ({"num_registers": 4, "positions_on_registers": True}, {"reg_tokens": 4}),
+    "no_final_norm": ({"final_norm": "none"}, {"final_norm": False}),
     "qk_norm": ({"qk_norm": True}, {"qk_norm": True}),
     "no_qkv_bias": ({"qkv_bias": False}, {"qkv_bias": False}),
     "layer_scale": ({"layer_scale": 0.1}, {"init_values": 0.1}),

@@ -32,6 +32,7 @@ CHANGES = {
     "pre_norm": True,
     "final_norm": "pooled",
     "positions_on_prefix": False,
+    "positions_on_registers": True,
     "representation_width": 7,
     "head_bias": False,
     "layer_scale": 0.5,
@@ -45,6 +46,7 @@ NEEDS = {
     "class_token": {"pooling": "gap"},
     "final_norm": {"pooling": "gap"},
     "distillation_head": {"distillation_token": True},
+    "positions_on_registers": {"num_registers": 2},
 }
 
 

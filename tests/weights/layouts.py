@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.weights import timm_family
+from tests.weights import clip_towers, facebook_files, hf_models, timm_family
 from tests.weights.proof import Row, compare_names, filled, prove
 from tests.weights.test_npz import CASES, prove_npz
 from vit.config import ViTConfig
@@ -126,7 +126,7 @@ def write(path: Path) -> None:
             rows.append(found)
         else:
             refused[found.split("it has ")[1]] += 1
-    for rows_of in (torchvision_rows, npz_rows):
+    for rows_of in (torchvision_rows, npz_rows, hf_models.rows, facebook_files.rows, clip_towers.rows):
         for row in rows_of():
             print(row, flush=True)
             rows.append(row)
@@ -136,19 +136,21 @@ def write(path: Path) -> None:
     )
     what = "\n".join(f"| {reason} | {count} |" for reason, count in refused.most_common())
     said = "\n".join(f"| {case} | `{line}` |" for case, line in lines.items())
+    families = ", ".join(f"`{family}*`" for family in timm_family.FAMILIES)
     path.write_text(
-        f"{_HEAD}\n{table(rows)}\n\n## Refused of timm's `{'`, `'.join(f'{f}*' for f in timm_family.FAMILIES)}`\n\n"
-        f"| what it has | models |\n|---|---|\n{what}\n\n## What a wrong file says\n\n| case | line |\n|---|---|\n{said}\n"
+        f"{_HEAD}\n{table(rows)}\n\n## Refused of timm's {families}\n\n"
+        f"| what it has | models |\n|---|---|\n{what}\n\n"
+        f"## What a wrong file says\n\n| case | line |\n|---|---|\n{said}\n"
     )
 
 
 _HEAD = """\
 # Layouts of weights
 
-Measured by `python -m tests.weights.layouts docs/weights.md`: each model beside the source library's own, random weights
-everywhere, random images, float32 on one processor core. The difference is the largest of the logits', relative to
-their largest magnitude. "Whole" models (or ones of two blocks, where memory does not hold more) were built and run;
-the rest was compared by names and shapes on the meta device.
+Measured by `python -m tests.weights.layouts docs/weights.md`: each model beside the source library's own, with random
+weights everywhere, on random images, in float32 on one processor core. The difference is the largest of the logits',
+relative to their largest magnitude. "Whole" models (or ones of two blocks, where memory does not hold more) were built
+and run; the others were compared by names and shapes on the meta device.
 
 Google's `.npz` files are read beside timm's own reader. Their networks compute GELU by its tanh approximation, which is
 what a file without a name gives; timm runs the same weights with the exact GELU, and so do the names shared with timm.

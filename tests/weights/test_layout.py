@@ -37,7 +37,7 @@ def theirs() -> dict[str, torch.Tensor]:
     return {
         "module.ln/weight": torch.tensor([1.0, 2.0]),
         "head": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
-        **{f"{layer}.{part}": numbered(4, 2, 2) + 100 * layer for layer in (0, 11) for part in "qkv"},
+        **{f"{layer}.{part}": numbered(4, 2, 2) + 100 * (layer > 0) for layer in (0, 11) for part in "qkv"},
         "ab0": torch.tensor([1.0, 2.0, 3.0, 4.0]),
         "module.table": torch.tensor([[1.0], [2.0], [3.0]]),
         "mask": torch.zeros(3),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model
 from vit.models import Classifier
-from vit.weights.files import read_tensors
 from vit.weights.loader import load_weights
 
 TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
@@ -157,73 +155,3 @@ def test_nothing_is_loaded_when_something_is_wrong(timm_file: Callable[[str], tu
     with pytest.raises(ValueError, match="stranger"):
         load_weights(model, tensors, "file")
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
-
-
-# ------------------------------------------------------------------ files
-
-
-class Code:
-    """What a hostile pickle looks like."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (print, ("this ran",))
-
-
-TENSORS = {"a": torch.arange(3.0)}
-WRAPPED: dict[str, Any] = {
-    "plain.pth": TENSORS,
-    "wrapped.pt": {"state_dict": TENSORS, "epoch": 3},
-    "model.bin": {"model": TENSORS},
-}
-
-
-@pytest.mark.parametrize(("name", "content"), WRAPPED.items(), ids=list(WRAPPED))
-def test_torch_files_of_plain_tensors_are_read(name: str, content: Any, tmp_path: Path) -> None:
-    torch.save(content, tmp_path / name)
-    assert_tensors(read_tensors(tmp_path / name))
-
-
-def test_safetensors_are_read(tmp_path: Path) -> None:
-    save_file(TENSORS, tmp_path / "a.safetensors")
-    assert_tensors(read_tensors(tmp_path / "a.safetensors"))
-
-
-def assert_tensors(found: dict[str, Tensor]) -> None:
-    assert found.keys() == TENSORS.keys()
-    assert torch.equal(found["a"], TENSORS["a"])
-
-
-@pytest.mark.parametrize("how", ["torch", "pickle"])
-def test_a_pickle_with_code_in_it_is_refused(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "weights.pth"
-    if how == "torch":
-        torch.save({"a": Code()}, path)
-    else:
-        path.write_bytes(pickle.dumps({"a": Code()}, protocol=2))
-    with pytest.raises(ValueError, match=r"weights\.pth holds more than tensors"):
-        read_tensors(path)
-    assert "this ran" not in capsys.readouterr().out
-
-
-def test_files_that_are_not_weights_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no file .*absent\.safetensors"):
-        read_tensors(tmp_path / "absent.safetensors")
-    with pytest.raises(ValueError, match=r"absent\.pth"):
-        read_tensors(tmp_path / "absent.pth")
-    with pytest.raises(ValueError, match=r"weights\.txt' is not a \.safetensors"):
-        read_tensors(tmp_path / "weights.txt")
-    save_file(TENSORS, tmp_path / "cut.safetensors")
-    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "cut.safetensors").read_bytes()[:-2])
-    with pytest.raises(ValueError, match=r"cut\.safetensors is damaged"):
-        read_tensors(tmp_path / "cut.safetensors")
-    torch.save(TENSORS, tmp_path / "cut.pth")
-    (tmp_path / "cut.pth").write_bytes((tmp_path / "cut.pth").read_bytes()[:-40])
-    with pytest.raises(ValueError, match=r"cut\.pth"):
-        read_tensors(tmp_path / "cut.pth")
-    for content in (b"", b"<html>not found</html>"):
-        (tmp_path / "text.pth").write_bytes(content)
-        with pytest.raises(ValueError, match=r"text\.pth is not a readable torch file"):
-            read_tensors(tmp_path / "text.pth")
-    torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match=r"list\.pth does not hold a dictionary of tensors"):
-        read_tensors(tmp_path / "list.pth")

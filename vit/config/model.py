@@ -10,6 +10,7 @@ from vit.config.rules import check, check_finite, check_positive, check_rate
 Pooling = Literal["cls", "gap", "map", "cls_gap"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
+FinalNorm = Literal["tokens", "pooled", "none"]
 Stem = Literal["patch", "resnet"]
 Backend = Literal["auto", "reference", "matmul", "sdpa"]
 
@@ -39,10 +40,12 @@ class ViTConfig:
     qkv_bias: bool = True
     pre_norm: bool = False
     """A LayerNorm before the first block (CLIP)."""
-    final_norm: Literal["tokens", "pooled"] = "tokens"
-    """LayerNorm on all tokens before pooling, or on the pooled vector (timm's `fc_norm`)."""
+    final_norm: FinalNorm = "tokens"
+    """LayerNorm on all tokens before pooling, on the pooled vector (timm's `fc_norm`), or none."""
     positions_on_prefix: bool = True
     """Whether the class and distillation tokens have a learned position (ViT) or not (DeiT-III)."""
+    positions_on_registers: bool = False
+    """Whether the registers have one too (SoViT-150m with registers)."""
     representation_width: int | None = None
     """A layer of this width with tanh between pooling and head (ViT's `pre_logits`, BERT's pooler); None: none."""
     head_bias: bool = True
@@ -101,6 +104,14 @@ class ViTConfig:
             self.representation_width,
             "the heads of two tokens read the tokens themselves; set model.distillation_head to false",
         )
+        learned = self.positions in ("learned_1d", "learned_2d")
+        placed_before = self.positions_on_prefix or not self.class_token
+        check(
+            not self.positions_on_registers or (learned and self.num_registers > 0 and placed_before),
+            "model.positions_on_registers",
+            True,
+            "it needs model.num_registers, learned model.positions, and model.positions_on_prefix with a class token",
+        )
         both = self.pooling == "cls_gap" and self.final_norm == "pooled"
         check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
         if self.positions in ("sincos_2d", "learned_2d", "rope"):
@@ -141,6 +152,12 @@ class ViTConfig:
     @property
     def num_prefix_tokens(self) -> int:
         return int(self.class_token) + int(self.distillation_token) + self.num_registers
+
+    @property
+    def num_placed_tokens(self) -> int:
+        """Prefix tokens that have a learned position, if positions are learned; they come first."""
+        placed = int(self.class_token) + int(self.distillation_token) if self.positions_on_prefix else 0
+        return placed + (self.num_registers if self.positions_on_registers else 0)
 
 
 def check_heads(width: int, num_heads: int) -> None:
@@ -216,8 +233,9 @@ class ModelConfig:
     qk_norm: bool | None = None
     qkv_bias: bool | None = None
     pre_norm: bool | None = None
-    final_norm: Literal["tokens", "pooled"] | None = None
+    final_norm: FinalNorm | None = None
     positions_on_prefix: bool | None = None
+    positions_on_registers: bool | None = None
     representation_width: int | None = None
     head_bias: bool | None = None
     layer_scale: float | None = None

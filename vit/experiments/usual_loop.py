@@ -124,6 +124,7 @@ _TIMM_OPTIONS = {
 
 _NO_COUNTERPART = (
     *("distillation_token", "positions", "feedforward", "stem", "representation_width", "head_bias"),
+    "positions_on_registers",
     *("dropout_rate", "attention_dropout_rate", "patch_dropout_rate"),
 )
 
@@ -139,6 +140,7 @@ def timm_model(session: Session) -> nn.Module:
         check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
     model: nn.Module = TimmVisionTransformer(
         global_pool=_timm_pooling(config),
+        final_norm=config.final_norm != "none",
         fc_norm=config.final_norm == "pooled",
         no_embed_class=not config.positions_on_prefix,
         **{theirs: getattr(config, ours) for ours, theirs in _TIMM_OPTIONS.items()},

@@ -200,7 +200,7 @@ class RelativeBias(Positions):
 def build_positions(config: ViTConfig) -> Positions:
     """The kind that the configuration names."""
     grid, num_prefix = config.grid_size, config.num_prefix_tokens
-    placed = int(config.class_token) + int(config.distillation_token) if config.positions_on_prefix else 0
+    placed = config.num_placed_tokens
     match config.positions:
         case "learned_1d":
             return LearnedGrid(grid, config.width, placed)

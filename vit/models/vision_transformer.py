@@ -70,10 +70,9 @@ class VisionTransformer(Model):
             Block(config, _depth_rate(config, index), FIRST_BLOCK_STREAM + STREAMS * index)
             for index in range(config.depth)
         )
-        on_tokens = config.final_norm == "tokens"
-        self.norm = nn.LayerNorm(width, config.norm_eps) if on_tokens else nn.Identity()
+        self.norm = nn.LayerNorm(width, config.norm_eps) if config.final_norm == "tokens" else nn.Identity()
         self.attention_pool = AttentionPool(config) if config.pooling == "map" else None
-        self.pool_norm = nn.Identity() if on_tokens else nn.LayerNorm(width, config.norm_eps)
+        self.pool_norm = nn.LayerNorm(width, config.norm_eps) if config.final_norm == "pooled" else nn.Identity()
         self.representation = None
         if config.representation_width is not None:
             self.representation = nn.Linear(config.pooled_width, config.representation_width)
@@ -139,11 +138,15 @@ class VisionTransformer(Model):
         return self.pool_norm(tokens[:, 0])
 
     def _with_prefix(self, patches: Tensor) -> Tensor:
-        placed: list[Tensor] = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        if placed and self.positions.prefix is not None:
-            placed = [torch.cat(placed, dim=1) + self.positions.prefix]
-        prefix = [*placed, *([] if self.register_tokens is None else [self.register_tokens])]
-        return torch.cat([*(token.expand(patches.shape[0], -1, -1) for token in prefix), patches], dim=1)
+        tokens = (self.class_token, self.distillation_token, self.register_tokens)
+        present: list[Tensor] = [token for token in tokens if token is not None]
+        if not present:
+            return patches
+        prefix, placed = torch.cat(present, dim=1), self.positions.prefix
+        if placed is not None:
+            first = placed.shape[1]
+            prefix = torch.cat((prefix[:, :first] + placed, prefix[:, first:]), dim=1)
+        return torch.cat((prefix.expand(patches.shape[0], -1, -1), patches), dim=1)
 
     def _run(
         self,

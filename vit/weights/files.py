@@ -42,8 +42,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"model.pretrained: {path} holds more than tensors (a pickle may run code); refused"
         ) from error
     except (SafetensorError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        if "TorchScript" in str(error):
-            raise ValueError(f"model.pretrained: {path} is a TorchScript program, not tensors; refused") from error
         raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
     raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
 
@@ -62,10 +60,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError(f"model.pretrained: {path} holds one array without a name, not an .npz archive")
-        with archive:
+        with path.open("rb") as stream:  # numpy leaves a file open that it cannot read
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError(f"model.pretrained: {path} holds one array without a name, not an .npz archive")
             arrays = {name: archive[name] for name in archive.files}
     except ValueError as error:
         if "pickle" in str(error).lower():  # numpy's words for an array of Python objects, and for a pickle
@@ -86,6 +84,10 @@ def _check_torch_file(path: Path) -> None:
         start = stream.read(2)
     if start != b"PK" and start[:1] != pickle.PROTO:  # a zip archive, or a pickle as torch wrote them before 1.6
         raise ValueError(f"model.pretrained: {path} is not a readable torch file")
+    if start == b"PK":
+        with zipfile.ZipFile(path) as archive:
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):  # as OpenAI's own CLIP files
+                raise ValueError(f"model.pretrained: {path} is a TorchScript program, not tensors; refused")
 
 
 def _only_tensors(path: Path, content: object) -> dict[str, Tensor]:

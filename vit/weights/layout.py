@@ -76,15 +76,9 @@ def split(ours: tuple[str, ...], theirs: str, *, when: Callable[[ViTConfig], boo
 
 def positions(theirs: str, pattern: str = "") -> tuple[Rule, Rule]:
     """One table of theirs: the prefix tokens' learned positions, where there are such, and the grid's."""
-    joined = Rule(
-        ("positions.prefix", "positions.grid"), (theirs,), pattern, 1, num_placed, lambda c: num_placed(c) > 0
-    )
-    return joined, Rule(("positions.grid",), (theirs,), pattern, when=lambda c: num_placed(c) == 0)
-
-
-def num_placed(config: ViTConfig) -> int:
-    """Prefix tokens that have a learned position of their own."""
-    return int(config.class_token) + int(config.distillation_token) if config.positions_on_prefix else 0
+    both = ("positions.prefix", "positions.grid")
+    joined = Rule(both, (theirs,), pattern, 1, lambda c: c.num_placed_tokens, lambda c: c.num_placed_tokens > 0)
+    return joined, Rule(("positions.grid",), (theirs,), pattern, when=lambda c: c.num_placed_tokens == 0)
 
 
 @dataclass(frozen=True)

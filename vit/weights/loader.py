@@ -130,7 +130,7 @@ def _learned_grid(source: dict[str, Tensor], config: ViTConfig, grid: Grid | Non
     rows = source["positions.grid"].shape[1] + placed
     if grid is not None:
         return check_grid(rows, placed, grid, name)
-    tokens = int(config.class_token) + int(config.distillation_token)
+    tokens = config.num_placed_tokens or int(config.class_token) + int(config.distillation_token)
     return read_grid(rows, placed=placed, tokens=tokens, wanted=config.grid_size, name=name)
 
 

@@ -51,7 +51,8 @@ class Source:
     @property
     def classes(self) -> int:
         """How many the head has; 0: there is none."""
-        return next((len(self.tensors[name]) for name in HEADS if name in self.tensors), 0)
+        tensors = self.tensors if self.layout is None else unwrapped(self.layout, self.tensors)
+        return next((len(tensors[name]) for name in HEADS if name in tensors), 0)
 
     @property
     def hint(self) -> str:
@@ -80,8 +81,15 @@ def open_file(path: Path) -> Source:
     tensors = read_tensors(path)
     refuse_unsupported(tensors, str(path))
     layout = find_layout(tensors)
-    config = None if layout is None else layout.config(unwrapped(layout, tensors))
-    return Source(str(path), tensors, config, layout=layout)
+    return Source(str(path), tensors, None if layout is None else _told(layout, tensors), layout=layout)
+
+
+def _told(layout: Layout, tensors: dict[str, Tensor]) -> ViTConfig | None:
+    """The architecture; None also where a tensor that would tell it is not there, which the loader then names."""
+    try:
+        return layout.config(unwrapped(layout, tensors))
+    except KeyError:
+        return None
 
 
 def is_timm_folder(path: Path) -> bool:

@@ -80,7 +80,6 @@ def config_of(model: Any, name: str) -> ViTConfig:
     for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
         _refuse(type(part).__name__, name)
     _check_parts(model, block, name)
-    pooled_norm = not isinstance(model.fc_norm, nn.Identity)
     return ViTConfig(
         **_sizes(model, block, name),
         **_feedforward(block, model.embed_dim, name),
@@ -92,8 +91,9 @@ def config_of(model: Any, name: str) -> ViTConfig:
         qk_norm=not isinstance(block.attn.q_norm, nn.Identity),
         qkv_bias=block.attn.qkv.bias is not None,
         pre_norm=not isinstance(model.norm_pre, nn.Identity),
-        final_norm="pooled" if pooled_norm else "tokens",
+        final_norm=_final_norm(model),
         positions_on_prefix=not model.no_embed_class,
+        positions_on_registers=not model.no_embed_class and None not in (model.reg_token, model.pos_embed),
         layer_scale=getattr(block.ls1, "init_values", None),
         norm_eps=block.norm1.eps,
         init="normal",
@@ -133,6 +133,12 @@ def _feedforward(block: Any, width: int, name: str) -> dict[str, Any]:
     raise unsupported(name, f"the feed-forward layer {kind} with {activation}")
 
 
+def _final_norm(model: Any) -> Any:
+    if not isinstance(model.fc_norm, nn.Identity):
+        return "pooled"
+    return "none" if isinstance(model.norm, nn.Identity) else "tokens"
+
+
 def _pooling(model: Any, name: str) -> Any:
     if model.global_pool not in POOLINGS:
         raise unsupported(name, f"the pooling {model.global_pool!r}")
@@ -146,16 +152,12 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
     missing = {
         "norms of several kinds": not all(isinstance(norm, nn.LayerNorm) for norm in norms),
         "norms of several epsilons": len({norm.eps for norm in norms if hasattr(norm, "eps")}) != 1,
-        "no norm after the blocks": isinstance(model.norm, identity) and isinstance(model.fc_norm, identity),
         "norms inside attention or feed-forward": not isinstance(block.attn.norm, identity)
         or not isinstance(block.mlp.norm, identity),
         "no bias in the attention's output": block.attn.proj.bias is None,
         "a gate in its attention": getattr(block.attn, "gate", None) is not None,
         "a pooling that reads its prefix tokens": model.pool_include_prefix and model.global_pool != "token",
         "a norm in its patch embedding": not isinstance(model.patch_embed.norm, identity),
-        "learned positions on its registers": model.pos_embed is not None
-        and model.reg_token is not None
-        and not model.no_embed_class,
     }
     for what, found in missing.items():
         if found:
@@ -197,7 +199,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
         options |= {"mlp_layer": partial(GluMlp, gate_last=False), "act_layer": nn.SiLU}
         ratio = 2 * hidden / config.width
     else:
-        options["act_layer"] = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "quick_gelu": "quickgelu"}[config.feedforward]
+        options["act_layer"] = config.feedforward
         ratio = config.mlp_ratio
     kind = VisionTransformerDistilled if config.distillation_token else VisionTransformer
     if kind is VisionTransformerDistilled:
@@ -215,8 +217,9 @@ def build_timm(config: ViTConfig) -> TimmViT:
         qk_norm=config.qk_norm,
         init_values=config.layer_scale,
         pos_embed="none" if config.positions == "none" else "learn",
-        no_embed_class=not config.positions_on_prefix or not config.class_token,
+        no_embed_class=config.num_placed_tokens == 0,
         pre_norm=config.pre_norm,
+        final_norm=config.final_norm != "none",
         fc_norm=config.final_norm == "pooled",
         norm_layer=partial(nn.LayerNorm, eps=config.norm_eps),
         **options,
@@ -231,6 +234,9 @@ def _check_expressible(config: ViTConfig) -> None:
         "representation_width": config.representation_width is None,
         "head_bias": config.head_bias,
         "distillation_head": config.distillation_head,
+        "num_registers": not (config.distillation_token and config.num_registers),
+        "positions_on_prefix": config.positions_on_prefix or not config.distillation_token,
+        "positions_on_registers": config.num_placed_tokens in (0, config.num_prefix_tokens),
     }
     for field, met in taken.items():
         if not met:

@@ -18,8 +18,8 @@ HEADS = {768: 12, 1024: 16, 1280: 16}
 """Width → heads of torchvision's models."""
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")
 PLAIN = (
-    *("pooling", "class_token", "distillation_token", "num_registers", "positions", "positions_on_prefix", "stem"),
-    *("feedforward", "qk_norm", "qkv_bias", "pre_norm", "final_norm", "head_bias", "layer_scale"),
+    *("pooling", "class_token", "distillation_token", "num_registers", "positions", "positions_on_prefix"),
+    *("feedforward", "qk_norm", "qkv_bias", "pre_norm", "final_norm", "head_bias", "layer_scale", "stem"),
 )
 """Fields of `ViTConfig` that are at their defaults in every model of torchvision's."""
 _LAYER = "encoder.layers.encoder_layer_{layer}"

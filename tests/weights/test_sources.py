@@ -1,0 +1,155 @@
+"""Where weights come from: what a timm folder or name tells, grids that are said, heads that are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from timm.models import save_for_hf
+from torch import nn
+
+from tests.weights.proof import filled
+from tests.weights.test_npz import SMALL, google_arrays
+from vit.config import ModelConfig, ViTConfig
+from vit.hub import create_model, load_model
+from vit.weights.sources import open_source
+from vit.weights.timm_models import build_timm, timm_preprocessing
+
+PLAIN = ViTConfig(image_size=(64, 64), width=48, depth=2, num_heads=4, num_classes=7)
+OURS: dict[str, Any] = {"image_size": 64, "patch_size": 16, "width": 48, "depth": 2, "num_heads": 4}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model of timm's, 4×4 patches and a class token."""
+    path = tmp_path_factory.mktemp("file") / "small.safetensors"
+    with torch.device("meta"):
+        model = build_timm(PLAIN)
+    save_file(filled(model).state_dict(), path)
+    return path
+
+
+def test_a_folder_of_timms_tells_everything(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    name = "vit_tiny_patch16_224"
+    model = timm.create_model(name, img_size=64, depth=2, num_classes=3).eval()
+    args = {"img_size": 64, "depth": 2}
+    save_for_hf(model, tmp_path, model_config={"num_classes": 3}, model_args=args, safe_serialization=True)
+    loaded = load_model(ModelConfig(pretrained=str(tmp_path)))
+    assert (loaded.model.config.image_size, loaded.model.config.num_classes) == ((64, 64), 3)
+    assert loaded.preprocessing is not None
+    assert loaded.preprocessing.crop_fraction == 0.9
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model.eval()(images), model(images), rtol=1e-5, atol=1e-5)
+
+
+def test_a_name_that_only_timm_has() -> None:
+    with torch.device("meta"):
+        model = create_model("vit_wee_patch16_reg1_gap_256", num_classes=3, depth=2)
+    assert (model.config.num_registers, model.config.final_norm, model.config.depth) == (1, "pooled", 2)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=r"'vit_relpos_base_patch16_224' is not supported: it has relative"):
+        create_model("vit_relpos_base_patch16_224")
+
+
+def test_a_grid_that_fits_two_readings_must_be_said(file: Path) -> None:
+    wide = OURS | {"image_size": (32, 128)}
+    with pytest.raises(ValueError, match=r"positions of 17 tokens, which fit 2×8 .* and 4×4 .*model\.pretrained_grid"):
+        create_model("vit", pretrained=str(file), **wide)
+    asked = ModelConfig(name="vit", pretrained=str(file), pretrained_grid=(4, 4), **wide)
+    report = load_model(asked).report
+    assert report is not None
+    assert report.resized == {"positions.grid": "4×4 → 2×8"}
+    asked = ModelConfig(name="vit", pretrained=str(file), pretrained_grid=(2, 8), **wide)
+    report = load_model(asked).report
+    assert report is not None
+    assert report.resized == {}
+    with pytest.raises(ValueError, match=r"model\.pretrained_grid: \[3, 5\] is not valid: .* has positions for 16"):
+        create_model("vit", pretrained=str(file), pretrained_grid=(3, 5), **wide)
+    with pytest.raises(ValueError, match=r"model\.pretrained_grid: \(4, 4\) is not valid: it has no effect without"):
+        create_model("vit", pretrained_grid=(4, 4))
+
+
+def test_positions_on_a_prefix_that_the_model_has_not_are_named(file: Path) -> None:
+    with pytest.raises(ValueError, match=r"17 patches, neither .* it would fit 4×4 patches and 1 of prefix tokens"):
+        create_model("vit", pretrained=str(file), positions_on_prefix=False, **OURS)
+
+
+def test_a_file_that_tells_too_little_needs_a_name(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.name: it is missing: .*the layout timm, where the number of heads"):
+        create_model(pretrained=str(file))
+    save_file({"weights": torch.zeros(2)}, tmp_path / "strange.safetensors")
+    with pytest.raises(ValueError, match=r"model\.name: it is missing: .* in no known layout"):
+        create_model(pretrained=str(tmp_path / "strange.safetensors"))
+
+
+def test_a_wrapped_files_head_is_counted(tmp_path: Path) -> None:
+    arrays = {f"opt/target/{name}": array for name, array in google_arrays(SMALL).items()}
+    np.savez(tmp_path / "wrapped.npz", **arrays)  # type: ignore[arg-type]
+    assert open_source(str(tmp_path / "wrapped.npz")).classes == 5
+    cut = {name: array for name, array in arrays.items() if "encoderblock" not in name}
+    np.savez(tmp_path / "cut.npz", **cut)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"cut\.npz does not have blocks\.0\."):
+        create_model("vit", pretrained=str(tmp_path / "cut.npz"), image_size=32, patch_size=8, width=24, depth=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("blocks.0.attn.relative_position_bias_table", "relative position biases"),
+        ("rel_pos.relative_position_bias_table", "relative position biases"),
+        ("blocks.3.attn.rel_pos_h", "relative position biases"),
+        ("patch_embed.backbone.conv1.weight", "convolutional stem"),
+        ("blocks.1.attns.0.norm.weight", "several branches"),
+        ("blocks.1.attn.lambda_q1", "differential attention"),
+        ("blocks.1.attn.q_bias", "EVA's blocks"),
+        ("blocks.1.attn.norm.weight", "norms inside attention"),
+        ("blocks.1.in_proj.weight", "in parallel"),
+        ("Transformer/encoderblock/LayerNorm_0/scale", "stacked in one array"),
+    ],
+)
+def test_a_tensor_of_what_is_not_supported_is_named(name: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"patch_embed.proj.weight": torch.zeros(1), name: torch.zeros(2)}, path)
+    with pytest.raises(ValueError, match=rf"other\.safetensors is not supported: it has .*{expected}.*\({name}\)"):
+        create_model("vit", pretrained=str(path), **OURS)
+
+
+def test_squashed_images_are_said_and_other_cuts_refused() -> None:
+    settings = {
+        "input_size": (3, 8, 8),
+        "crop_pct": 0.9,
+        "interpolation": "bicubic",
+        "mean": (0.5,) * 3,
+        "std": (1,) * 3,
+    }
+    assert not timm_preprocessing(settings, "name").squash
+    assert timm_preprocessing(settings | {"crop_mode": "squash"}, "name").squash
+    for changes in ({"crop_mode": "border"}, {"interpolation": "lanczos"}):
+        with pytest.raises(ValueError, match=r"'name' is not supported: its images are cut by"):
+            timm_preprocessing(settings | changes, "name")
+
+
+def test_a_siglip_of_timms_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def small(name: str, **_: Any) -> nn.Module:
+        torch.manual_seed(0)
+        return create(name, depth=1, img_size=64, num_classes=0)
+
+    monkeypatch.setattr(timm, "create_model", small)
+    loaded = load_model(ModelConfig(pretrained="timm:vit_base_patch16_siglip_224.v2_webli"))
+    assert loaded.model.config.pooling == "map"  # type: ignore[union-attr]
+    assert loaded.model.config.num_classes == 0
+    assert loaded.preprocessing is not None
+    assert loaded.report is not None
+    assert "split" in loaded.report.summary()
+    with torch.no_grad():
+        images = torch.randn(1, 3, 64, 64)
+        expected = small("vit_base_patch16_siglip_224").eval()(images)
+        torch.testing.assert_close(loaded.model.eval()(images), expected, rtol=1e-4, atol=1e-4)
