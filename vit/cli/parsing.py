@@ -37,7 +37,12 @@ def check_folder(option: str, folder: Path | None) -> None:
             return
 
 
+def is_main_process() -> bool:
+    """One of however many there are."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def say(result: str) -> None:
     """Once, however many processes have it."""
-    if os.environ.get("RANK", "0") == "0":
+    if is_main_process():
         print(result)

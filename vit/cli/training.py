@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vit.cli.parsing import Parser, check_folder, run_parser, say
+from vit.cli.parsing import Parser, check_folder, is_main_process, run_parser, say
 
 
 def train(words: list[str]) -> None:
@@ -22,6 +22,10 @@ def train(words: list[str]) -> None:
     from vit.training import loop
 
     summary = loop.train(resolved.config, run, resume=known.resume, origins=resolved.origins)
+    if is_main_process():
+        from vit.analysis.run import draw_run
+
+        draw_run(run)
     say(f"{run}: {_result(summary)}, {summary['seconds']:.0f} s of training; see {run}/README.md")
 
 
