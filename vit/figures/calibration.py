@@ -14,6 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
 
 NUM_BINS = 15
+_LONGEST_NAME = 28
 
 
 class Curve(NamedTuple):
@@ -55,7 +56,8 @@ def calibration(panels: Sequence[Panel]) -> Figure:
             _draw(axes, panel.before, ORANGE, "as it is")
             if panel.after is not None:
                 _draw(axes, panel.after, BLUE, "with temperature")
-            axes.set(title=_wrapped(panel.name), xlim=(0, 1), ylim=(0, 1.02))
+            axes.set(xlim=(0, 1), ylim=(0, 1.02))
+            axes.set_title(_short(panel.name), fontsize=8)
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         figure.supxlabel("confidence", fontsize=9)
@@ -72,5 +74,5 @@ def _draw(axes: Axes, curve: Curve, color: str, label: str) -> None:
     )
 
 
-def _wrapped(name: str) -> str:
-    return name if len(name) <= 30 else f"{name[:29]}…"
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,8 +12,13 @@ from matplotlib.figure import Figure
 from vit.figures.style import GREY, empty_figure, style
 
 COLUMNS = 8
-_WIDTH = 1.15
-_LINE_LENGTH = 19
+_SIDE = 1.0
+_GAP = 0.15
+_HEADING = 0.3
+_TITLE = 0.17
+_LINE = 0.105
+"""Inches: a picture's side, between pictures, and of a line of each kind of words."""
+_LINE_LENGTH = 20
 
 
 class Picture(NamedTuple):
@@ -27,43 +31,43 @@ class Picture(NamedTuple):
 
 def contact_sheet(groups: Mapping[str, Sequence[Picture]], nothing: str) -> Figure:
     """One heading a group, its pictures below it in rows of eight; a group without pictures says `nothing`."""
-    rows = [row for heading, pictures in groups.items() for row in _rows(heading, pictures)]
-    lines = max([picture.caption.count("\n") + 1 for group in groups.values() for picture in group], default=1)
-    height = _WIDTH + 0.42 + 0.12 * lines
-    heights = [height if pictures else 0.6 for _, pictures in rows]
+    height = sum(_HEADING + sum(map(_row_height, _rows(pictures))) for pictures in groups.values())
+    width = COLUMNS * (_SIDE + _GAP)
     with style():
-        figure = empty_figure(COLUMNS * _WIDTH, sum(heights))
-        grid = figure.subplots(len(rows), COLUMNS, squeeze=False, gridspec_kw={"height_ratios": heights})
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for line, (heading, pictures) in zip(grid, rows, strict=True):
-            words = line[0].annotate(
-                heading if pictures or not heading else f"{heading}: {nothing}",
-                (0, 1),
-                (0, 16),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                fontsize=9.5,
-                fontweight="bold",
-                annotation_clip=False,
-            )
-            words.set_in_layout(False)  # a long heading would widen its column
-            for axes, picture in zip(line, pictures, strict=False):
-                _draw(axes, picture)
+        figure = empty_figure(width, height)
+        top = height
+        for heading, pictures in groups.items():
+            words = heading if pictures else f"{heading}: {nothing}"
+            figure.text(0.05 / width, (top - 0.1) / height, words, fontsize=9, fontweight="bold", va="top")
+            top -= _HEADING
+            for row in _rows(pictures):
+                for column, picture in enumerate(row):
+                    left, bottom = _GAP / 2 + column * (_SIDE + _GAP), top - _TITLE - _SIDE
+                    place = (left / width, bottom / height, _SIDE / width, _SIDE / height)
+                    _draw(figure.add_axes(place), picture)
+                top -= _row_height(row)
     return figure
 
 
-def _rows(heading: str, pictures: Sequence[Picture]) -> list[tuple[str, Sequence[Picture]]]:
-    starts = range(0, max(len(pictures), 1), COLUMNS)
-    return [(heading if start == 0 else "", pictures[start : start + COLUMNS]) for start in starts]
+def _rows(pictures: Sequence[Picture]) -> list[Sequence[Picture]]:
+    return [pictures[start : start + COLUMNS] for start in range(0, len(pictures), COLUMNS)]
+
+
+def _row_height(row: Sequence[Picture]) -> float:
+    lines = max(picture.caption.count("\n") + 1 for picture in row)
+    return _TITLE + _SIDE + _LINE * (lines + 0.5)
 
 
 def _draw(axes: Axes, picture: Picture) -> None:
-    axes.imshow(picture.pixels, interpolation="nearest" if max(picture.pixels.shape[:2]) < 40 else "antialiased")
+    small = max(picture.pixels.shape[:2]) < 40
+    axes.imshow(picture.pixels, interpolation="nearest" if small else "antialiased")
+    axes.set_axis_off()
     axes.set_title(_short(picture.title), fontsize=7, loc="center", pad=2)
     caption = "\n".join(map(_short, picture.caption.split("\n")))
-    axes.text(0.5, -0.05, caption, transform=axes.transAxes, ha="center", va="top", fontsize=5.8, color=GREY)
+    size = {"fontsize": 6, "linespacing": 1.1, "color": GREY}
+    offset = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "top"}
+    axes.annotate(caption, (0.5, 0), (0, -2), **offset, **size)  # type: ignore[arg-type]
 
 
 def _short(line: str) -> str:
-    return textwrap.shorten(line, _LINE_LENGTH, placeholder="…") if " " in line else line[:_LINE_LENGTH]
+    return line if len(line) <= _LINE_LENGTH else f"{line[: _LINE_LENGTH - 1]}…"

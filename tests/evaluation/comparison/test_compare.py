@@ -142,9 +142,9 @@ def test_answers_of_vit_eval_count_too(asking: Asking, asked: list[str], runs: l
 def test_the_librarys_model_beside_ours(asking: Asking, runs: list[str]) -> None:
     result = compare(asking([runs[0], "timm:test_vit"], random_weights=True)).result
     name = result["models"][1]["name"]
-    assert name == "timm:test_vit (RANDOM WEIGHTS)"
+    assert name == "test_vit · RANDOM"
     assert result["warnings"][0].startswith(f"Never trained: {name}.")
-    assert any(line.startswith("Different image sizes (vit: 8×8; timm:test_vit") for line in result["warnings"])
+    assert any(line.startswith("Different image sizes (vit: 8×8; test_vit") for line in result["warnings"])
     assert result["models"][1]["params"] > 0
     again = compare(asking([runs[0], "timm:test_vit"], random_weights=True)).result
     assert again["models"][1]["identity"] == result["models"][1]["identity"]

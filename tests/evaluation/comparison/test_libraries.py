@@ -114,4 +114,9 @@ def test_a_head_of_other_classes_is_refused(head: Contestant, said: str) -> None
 def test_names_are_short_and_differ() -> None:
     assert short_names(["runs/vit", "runs/resnet"]) == ["vit", "resnet"]
     assert short_names(["a/vit", "b/vit", "c/other"]) == ["a/vit", "b/vit", "other"]
-    assert short_names(["timm:x", "timm:x"]) == ["timm:x (1)", "timm:x (2)"]
+    assert short_names(["timm:x", "timm:x"]) == ["x (1)", "x (2)"]
+    assert short_names(["timm:resnet18", "torchvision:resnet18", "hf:a/b"]) == [
+        "timm/resnet18",
+        "torchvision/resnet18",
+        "b",
+    ]

@@ -25,6 +25,7 @@ from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader
 from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.comparison.contestants import Contestant
+from vit.evaluation.comparison.heads import spoken_names
 from vit.evaluation.evaluate import predict
 from vit.evaluation.predictions import Predictions
 from vit.runs import write_json
@@ -63,7 +64,7 @@ def answer(contestant: Contestant, columns: Sequence[int], question: Question) -
     of_run = _of_run(contestant, question)
     if of_run is not None:
         return _restricted(of_run, columns, question, "run")
-    place = question.folder / f"{file_name(contestant.name)}_{question.name}.npz"
+    place = question.folder / f"{file_stem(contestant)}_{question.name}.npz"
     identity = identity_of(contestant, question)
     stored = _load_if_same(place, identity)
     if stored is not None:
@@ -75,9 +76,10 @@ def answer(contestant: Contestant, columns: Sequence[int], question: Question) -
     return _restricted(asked, columns, question, "asked")
 
 
-def file_name(name: str) -> str:
-    """A model's name as a file may be called."""
-    return re.sub(r"[^\w.-]+", "_", name).strip("_")
+def file_stem(contestant: Contestant) -> str:
+    """What begins the names of a model's files, whatever it is compared with: its source's last part, its weights."""
+    words = re.sub(r"[^\w.-]+", "_", contestant.source.rstrip("/").rpartition("/")[2])
+    return f"{words}_{contestant.identity}"
 
 
 def identity_of(contestant: Contestant, question: Question) -> dict[str, Any]:
@@ -157,8 +159,9 @@ def predict_for(contestant: Contestant, question: Question, *, quiet: bool = Fal
 
 def _restricted(found: Predictions, columns: Sequence[int], question: Question, source: str) -> Answered:
     places: NDArray[np.int64] = np.asarray(columns, dtype=np.int64)
-    restricted = replace(found, logits=found.logits[:, places], class_names=question.split.source.class_names)
-    if found.logits.shape[1] == len(question.split.source.class_names) != NUM_CLASSES:
+    names = question.split.source.class_names
+    restricted = replace(found, logits=found.logits[:, places], class_names=spoken_names(names))
+    if found.logits.shape[1] == len(names) != NUM_CLASSES:
         return Answered(restricted, source)
     answers = found.logits.argmax(axis=1)
     unrestricted = float((answers == places[found.labels]).mean())

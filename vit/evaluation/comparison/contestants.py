@@ -71,17 +71,22 @@ def load_contestants(sources: Sequence[str], *, select: str, random_head: Head |
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
-    """The last part of each path, with as many parts before it as it takes to differ; of equal ones, numbered."""
-    paths = [Path(source) if is_of_library(source) else Path(source).resolve() for source in sources]
-    names = {path: path.name for path in paths}
+    """The last part of each name, with as many parts before it as it takes to differ; of equal ones, numbered."""
+    parts = [_parts(source) for source in sources]
+    names = {each: each[-1] for each in parts}
     for depth in range(2, 5):
         taken = Counter(names.values())
-        names = {path: "/".join(path.parts[-depth:]) if taken[name] > 1 else name for path, name in names.items()}
-    chosen = [names[path] for path in paths]
+        names = {each: "/".join(each[-depth:]) if taken[name] > 1 else name for each, name in names.items()}
+    chosen = [names[each] for each in parts]
     return [
         f"{name} ({chosen[: place + 1].count(name)})" if chosen.count(name) > 1 else name
         for place, name in enumerate(chosen)
     ]
+
+
+def _parts(source: str) -> tuple[str, ...]:
+    library, _, name = source.partition(":")
+    return (library, *Path(name).parts) if is_of_library(source) else Path(source).resolve().parts
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -96,7 +101,7 @@ def weights_digest(model: nn.Module) -> str:
 def _from_library(name: str, source: str, random_head: Head | None) -> Contestant:
     found = load_library_model(source, random_head)
     return Contestant(
-        name=f"{name} ({RANDOM})" if random_head else name,
+        name=f"{name} · {RANDOM}" if random_head else name,
         source=source,
         model=found.model.eval(),
         provenance=found.provenance,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vit.config import check
-from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
+from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns, wnids
 from vit.evaluation.comparison.contestants import Contestant
 
 
@@ -32,6 +32,16 @@ def head_columns(contestant: Contestant, class_names: Sequence[str]) -> list[int
         )
         raise ValueError(f"model: {contestant.source!r} is not valid here: {rule}")
     return list(columns)
+
+
+def spoken_names(class_names: Sequence[str]) -> list[str]:
+    """Names for a reader: what a wnid means before it, `tarantula (n01774750)`; other names as they are."""
+    if imagenet_columns(class_names) is None or not set(class_names) <= set(wnids()):
+        return list(class_names)
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    return [f"{info.label_name_to_description(name).split(',')[0]} ({name})" for name in class_names]
 
 
 def _is_made_for(contestant: Contestant, class_names: Sequence[str]) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from vit.config import ClassificationRun, Preprocessing
 
-RANDOM = "RANDOM WEIGHTS"
-"""How a model that was never trained is marked wherever it is named."""
+RANDOM = "RANDOM"
+"""How the weights of a model that was never trained are named, wherever it is named."""
 
 _DATA = {
     "in1k": "ImageNet-1k",

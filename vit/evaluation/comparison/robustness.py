@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from vit.data.images import Split
-from vit.evaluation.comparison.answers import Question, file_name, identity_of, predict_for
+from vit.evaluation.comparison.answers import Question, file_stem, identity_of, predict_for
 from vit.evaluation.comparison.contestants import Contestant
 from vit.evaluation.corruptions import CONVENTIONS, KINDS, STRENGTHS
 from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
@@ -52,7 +52,7 @@ def _key(kind: str, strength: int) -> str:
 
 def _accuracies(contestant: Contestant, columns: Sequence[int], question: Question, seed: int) -> dict[str, float]:
     """Top-1 by kind/strength, and on clean images of the same size."""
-    place = question.folder / f"{file_name(contestant.name)}_corruptions.json"
+    place = question.folder / f"{file_stem(contestant)}_corruptions.json"
     identity = identity_of(contestant, question) | {"seed": seed, "columns": list(columns)}
     found = _stored(place, identity)
     tasks = [(KINDS[0], 0), *((kind, strength) for kind in KINDS for strength in STRENGTHS)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
+from string import ascii_uppercase
 from typing import Any
 
 _MOST_CLASSES = 10
+_SHORT = 12
 Row = list[str]
 
 
@@ -19,17 +21,29 @@ class Table:
     note: str = ""
 
 
+def labels_of(result: dict[str, Any]) -> dict[str, str]:
+    """Model → what it is called where there is little room: its name, or a letter where a name is long."""
+    names = [model["name"] for model in result["models"]]
+    short = max(map(len, names)) <= _SHORT
+    return dict(zip(names, names if short else ascii_uppercase, strict=False))
+
+
+def titles_of(result: dict[str, Any]) -> dict[str, str]:
+    """Model → its label and its name."""
+    return {name: name if name == label else f"{label}: {name}" for name, label in labels_of(result).items()}
+
+
 def all_tables(result: dict[str, Any]) -> list[Table]:
     """Those that have rows, in the order of reading."""
     tables = [
-        models_table(result["models"]),
-        pairs_table(result["pairs"]),
-        confounders_table(result["models"]),
+        models_table(result),
+        pairs_table(result),
+        confounders_table(result),
         agreement_table(result),
         *classes_tables(result),
     ]
     if "corruptions" in result:
-        tables.append(corruptions_table(result["corruptions"]))
+        tables.append(corruptions_table(result))
     return tables
 
 
@@ -91,11 +105,12 @@ def _signed(value: float, digits: int) -> str:
 # ------------------------------------------------------------------ tables
 
 
-def models_table(models: Sequence[dict[str, Any]]) -> Table:
+def models_table(result: dict[str, Any]) -> Table:
+    models = result["models"]
     rows = [[title, *map(read, models)] for title, read in _MEASURES if any(read(model) != "–" for model in models)]
     reasons = sorted({_calibrated(model, "reason") for model in models} - {None})
     note = f"Without a temperature: {'; '.join(reasons)}." if reasons else ""
-    return Table("Models", ["", *(model["name"] for model in models)], rows, note)
+    return Table("Models", ["", *titles_of(result).values()], rows, note)
 
 
 def _calibrated(model: dict[str, Any], key: str) -> Any:
@@ -148,11 +163,12 @@ _MEASURES: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
 )
 
 
-def pairs_table(pairs: Sequence[dict[str, Any]]) -> Table:
+def pairs_table(result: dict[str, Any]) -> Table:
+    labels = labels_of(result)
     header = ["first − second", "top-1, points", "only first | second right", "p (McNemar)", "p (Holm)", "NLL", "Brier"]
     rows = [
         [
-            f"{pair['first']} − {pair['second']}",
+            f"{labels[pair['first']]} − {labels[pair['second']]}",
             _points(pair, "top1"),
             f"{pair['only_first']} | {pair['only_second']}",
             p_value(pair["p"]),
@@ -160,19 +176,19 @@ def pairs_table(pairs: Sequence[dict[str, Any]]) -> Table:
             _gap(pair, "nll"),
             _gap(pair, "brier"),
         ]
-        for pair in pairs
+        for pair in result["pairs"]
     ]
     return Table("Differences", header, rows, "Of NLL and Brier less is better. In brackets: 95 % intervals.")
 
 
-def confounders_table(models: Sequence[dict[str, Any]]) -> Table:
-    facts = [model["provenance"] for model in models]
+def confounders_table(result: dict[str, Any]) -> Table:
+    facts = [model["provenance"] for model in result["models"]]
     rows = [[fact, *(of_model[fact] for of_model in facts)] for fact in facts[0]]
-    return Table("What else sets them apart", ["", *(model["name"] for model in models)], rows)
+    return Table("What else sets them apart", ["", *titles_of(result).values()], rows)
 
 
 def agreement_table(result: dict[str, Any]) -> Table:
-    names = [model["name"] for model in result["models"]]
+    names = list(labels_of(result).values())
     kinds = ("same_answer", "kappa", "error_consistency")
     rows = [
         [f"{names[a]} and {names[b]}", *(_cell(result["agreement"][kind][a][b]) for kind in kinds)]
@@ -182,13 +198,16 @@ def agreement_table(result: dict[str, Any]) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:.3f}"
+    return "not defined" if value is None else f"{value:.3f}".replace("-", "−")
 
 
 def classes_tables(result: dict[str, Any]) -> list[Table]:
-    """For each pair the classes that differ most."""
-    tables = []
+    """For the first model and each other one the classes that differ most."""
+    tables, labels = [], labels_of(result)
     for pair, rows in zip(result["pairs"], result["classes"], strict=True):
+        if pair["first"] != result["models"][0]["name"]:
+            continue
+        first, second = labels[pair["first"]], labels[pair["second"]]
         differing = [row for row in rows if row["difference"]]
         chosen = sorted(differing, key=lambda row: -abs(row["difference"]))[:_MOST_CLASSES]
         cells = [
@@ -204,19 +223,19 @@ def classes_tables(result: dict[str, Any]) -> list[Table]:
         ]
         if cells:
             note = f"The {len(cells)} largest of {len(differing)} classes that differ, of {len(rows)}."
-            header = ["class", "images", pair["first"], pair["second"], "difference, points"]
-            tables.append(Table(f"Classes: {pair['first']} − {pair['second']}", header, cells, note))
+            header = ["class", "images", first, second, "difference, points"]
+            tables.append(Table(f"Classes: {first} − {second}", header, cells, note))
     return tables
 
 
-def corruptions_table(corruptions: dict[str, Any]) -> Table:
-    models = corruptions["accuracy"]
+def corruptions_table(result: dict[str, Any]) -> Table:
+    models, titles = result["corruptions"]["accuracy"], titles_of(result)
     kinds = list(next(iter(models.values())))
     rows = [
         [kind.replace("_", " "), *(percent(sum(found[kind]) / len(found[kind])) for found in models.values())]
         for kind in kinds
     ]
-    return Table("Corruptions", ["top-1, mean over strengths", *models], rows)
+    return Table("Corruptions", ["top-1, mean over strengths", *(titles[name] for name in models)], rows)
 
 
 def summary(result: dict[str, Any]) -> str:
