@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from vit.cli import bench, compare, inference, training, weights
+from vit.cli import analyze, bench, compare, doctor, export, inference, training, weights
 
 _USAGE = """\
 vit COMMAND …
@@ -22,7 +22,10 @@ vit COMMAND …
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
   compare   recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
+  analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output DIR] [--random_weights]
   convert   weights for others:       vit convert SOURCE --to timm|torchvision|hf|npz [--output FILE] [--verify]
+  export    one file for others:      vit export MODEL --format onnx|torch --output FILE
+  doctor    what mistakes cost:       vit doctor MODEL [--data NAME|FOLDER] [--images 256]
   bench     measure speed:            vit bench train|attention|layers …
 
 `vit COMMAND --help` says more."""
@@ -74,6 +77,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "plan": training.plan,
     "diff": training.diff,
     "compare": compare.compare,
+    "analyze": analyze.analyze,
     "convert": weights.convert,
+    "export": export.export,
+    "doctor": doctor.doctor,
     "bench": bench.measure,
 }

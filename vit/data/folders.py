@@ -98,6 +98,12 @@ def open_test_folder(config: DataConfig) -> FolderSource:
     return _collect(root, folder, classes)
 
 
+def open_unlabelled(folder: Path) -> FolderSource:
+    """The images that lie directly in a folder, by name; none where there is no such folder. Their one class is ''."""
+    names = sorted(path.name for path in folder.iterdir() if _is_image(path.name)) if folder.is_dir() else []
+    return FolderSource(folder, names, torch.zeros(len(names), dtype=torch.int64), [""])
+
+
 def _test_folder(config: DataConfig) -> Path:
     root = Path(config.root)
     if config.test_folder is not None:

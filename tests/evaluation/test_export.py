@@ -1,0 +1,121 @@
+"""Exported files run on their own, at any batch size; an unfinished one never has the name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from vit import create_model
+from vit.config import Preprocessing
+from vit.evaluation import export as room
+from vit.evaluation.comparison.contestants import Contestant
+from vit.evaluation.comparison.provenance import RANDOM, Provenance
+from vit.evaluation.export import check_export, export_classifier
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch|onnxscript|copyreg", "ignore::DeprecationWarning")
+
+
+def contestant(model: nn.Module, size: tuple[int, int] = (16, 24)) -> Contestant:
+    return Contestant(
+        name="m",
+        source="runs/m",
+        model=model,
+        provenance=Provenance(RANDOM, (), "none", "none", Preprocessing(image_size=size)),
+        class_names=["a", "b", "c"],
+        num_classes=3,
+        identity="0123456789ab",
+    )
+
+
+def small_vit(**options: object) -> nn.Module:
+    """With a head that answers: its first values are zeros."""
+    model = create_model(
+        "vit", image_size=(16, 24), patch_size=8, width=24, depth=2, num_heads=3, num_classes=3, **options
+    )
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"positions": "rope", "num_registers": 2, "pooling": "gap"}, marks=pytest.mark.slow)],
+)
+def test_torchs_file_answers_like_the_model_at_any_batch_size(tmp_path: Path, options: dict[str, object]) -> None:
+    model, path = small_vit(**options), tmp_path / "new" / "model.pt2"
+    found = export_classifier(contestant(model.train()), "torch", path)
+    assert set(found.differences) == {1, 3}
+    assert max(found.differences.values()) < 1e-4
+    assert found.largest_logit > 0.1
+    alone = torch.export.load(path).module()
+    images = torch.rand(5, 3, 16, 24)
+    torch.testing.assert_close(alone(images), model.eval()(images))
+    said = json.loads(path.with_suffix(".json").read_text())
+    assert said["input"]["shape"] == ["batch", 3, 16, 24]
+    assert said["preprocessing"]["mean"] == [0.5, 0.5, 0.5]
+    assert said["class_names"] == ["a", "b", "c"]
+    assert sorted(path.parent.iterdir()) == [path.with_suffix(".json"), path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_onnx_answers_like_the_model(tmp_path: Path, kind: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = small_vit() if kind == "vit" else create_model("resnet18_cifar", width=8, num_classes=3)
+    path = tmp_path / "model.onnx"
+    found = export_classifier(contestant(model), "onnx", path)
+    assert max(found.differences.values()) < 1e-4
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape == ["batch", 3, 16, 24]
+    images = torch.rand(7, 3, 16, 24)
+    (logits,) = session.run(["logits"], {"images": images.numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits), model.eval()(images), atol=1e-4, rtol=1e-4)
+    assert "batch of 3: largest difference" in found.text()
+
+
+def test_a_file_that_could_not_be_run_does_not_replace_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_text("the old one")
+
+    def fails(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(room, "_write", fails)
+    with pytest.raises(OSError, match="no space left"):
+        export_classifier(contestant(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 3))), "torch", path)
+    assert path.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_model_of_one_batch_size_is_refused(tmp_path: Path) -> None:
+    class Fixed(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.reshape(2, -1)[:, :3]
+
+    with pytest.raises(ValueError, match="'runs/m' cannot be exported for any batch size"):
+        export_classifier(contestant(Fixed()), "torch", tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_files_name_and_the_packages_are_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"--output: 'model.pt' is not valid: its name must end in .pt2"):
+        check_export("torch", Path("model.pt"))
+    (tmp_path / "model.pt2").mkdir()
+    with pytest.raises(ValueError, match="it is a folder"):
+        check_export("torch", tmp_path / "model.pt2")
+    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+    with pytest.raises(ValueError, match=r"it needs onnxscript; pip install 'vit\[export\]'"):
+        check_export("onnx", Path("model.onnx"))
+
+
+def test_weights_too_large_for_one_onnx_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_ONNX_LIMIT", 100)
+    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(ValueError, match="do not fit into one ONNX file"):
+        export_classifier(contestant(nn.Linear(5, 5)), "onnx", tmp_path / "model.onnx")

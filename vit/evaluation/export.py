@@ -1,0 +1,173 @@
+"""A classifier as one file that runs without this package: ONNX, or torch's own (`torch.export`), for any batch size.
+
+The file is run before it gets its name, and what it says is compared with the model's own logits. How images become its
+input stands in a JSON file beside it. This room does not know how the model was trained.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vit.config import check
+from vit.evaluation.comparison.contestants import Contestant
+from vit.runs import write_json
+
+Format = Literal["onnx", "torch"]
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+BATCH_SIZES = (1, 3)
+"""The file is run at these; it is made at another, so that a size that was taken for a constant shows."""
+_TRACED_AT = 2
+_ONNX_LIMIT = 2**31
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+CONVENTIONS = {
+    "input": "images float32 (batch, 3, height, width): resized, cut, then (pixel / 255 - mean) / std, as said here",
+    "output": "logits float32 (batch, classes), before the softmax",
+    "differences": "largest |file - model| over standard normal inputs, by batch size, on the CPU in float32",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written and run."""
+
+    path: Path
+    num_bytes: int
+    differences: dict[int, float]
+    """Batch size → largest |difference| of a logit."""
+    largest_logit: float
+    """What the differences are to be seen against."""
+
+    def text(self) -> str:
+        """One line for each batch size."""
+        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB"]
+        for batch_size, difference in self.differences.items():
+            share = difference / self.largest_logit if self.largest_logit else 0.0
+            lines.append(
+                f"batch of {batch_size}: largest difference {difference:.2e} of a logit, "
+                f"{share:.1e} of the largest logit ({self.largest_logit:.3g})"
+            )
+        return "\n".join(lines)
+
+
+class _Classifier(nn.Module):
+    """Images in, logits out, whatever else the model's `forward` takes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        return logits
+
+
+def check_export(format: Format, output: Path) -> None:
+    """ValueError for a file name of another kind and for packages that are missing."""
+    check(output.suffix == SUFFIXES[format], "--output", str(output), f"its name must end in {SUFFIXES[format]}")
+    check(not output.is_dir(), "--output", str(output), "it is a folder")
+    missing = [name for name in _ONNX_PACKAGES if format == "onnx" and importlib.util.find_spec(name) is None]
+    check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
+
+
+def export_classifier(contestant: Contestant, format: Format, output: Path) -> Exported:
+    """Write `output`, and `output` with the suffix .json; both replace older ones only once the file has been run.
+
+    ValueError for a model that cannot be exported, and for weights too large for one ONNX file.
+    """
+    check_export(format, output)
+    model = _Classifier(contestant.model.cpu().float().eval())
+    size = contestant.preprocessing.image_size
+    if format == "onnx":
+        total = sum(tensor.nbytes for tensor in model.state_dict().values())
+        rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
+        check(total < _ONNX_LIMIT, "--format", format, rule)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = output.with_name(f".{os.getpid()}-{output.name}")
+    try:
+        _write(_program(model, size, contestant.source), format, unfinished)
+        differences, largest = _compare(model, _runner(unfinished, format), size)
+        written = Exported(output, unfinished.stat().st_size, differences, largest)
+        unfinished.replace(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    write_json(output.with_suffix(".json"), _description(contestant, written))
+    return written
+
+
+def _program(model: nn.Module, size: tuple[int, int], source: str) -> torch.export.ExportedProgram:
+    images = torch.randn(_TRACED_AT, 3, *size)
+    batch = torch.export.Dim("batch", min=1, max=2**16)
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, (images,), dynamic_shapes={"images": {0: batch}})
+    except (torch._dynamo.exc.UserError, torch._dynamo.exc.Unsupported) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"model: {source!r} cannot be exported for any batch size ({reason})") from error
+
+
+def _write(program: torch.export.ExportedProgram, format: Format, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters' own, about themselves
+        if format == "torch":
+            torch.export.save(program, path)
+            return
+        names: dict[str, Any] = {
+            "input_names": ["images"],
+            "output_names": ["logits"],
+            "dynamic_shapes": {"images": {0: "batch"}},
+        }
+        converted = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+    assert converted is not None
+    converted.save(path, external_data=False)
+
+
+def _runner(path: Path, format: Format) -> Callable[[Tensor], Tensor]:
+    """What the file alone answers."""
+    if format == "torch":
+        return torch.export.load(path).module()
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+def _compare(
+    model: nn.Module, run: Callable[[Tensor], Tensor], size: tuple[int, int]
+) -> tuple[dict[int, float], float]:
+    generator = torch.Generator().manual_seed(0)
+    differences, largest = {}, 0.0
+    for batch_size in BATCH_SIZES:
+        images = torch.randn(batch_size, 3, *size, generator=generator)
+        with torch.no_grad():
+            expected, found = model(images), run(images)
+        assert found.shape == expected.shape, f"{tuple(found.shape)} for {tuple(expected.shape)}"
+        differences[batch_size] = float((found - expected).abs().max())
+        largest = max(largest, float(expected.abs().max()))
+    return differences, largest
+
+
+def _description(contestant: Contestant, written: Exported) -> dict[str, Any]:
+    height, width = contestant.preprocessing.image_size
+    packages = ("torch", *(("onnx", "onnxruntime") if written.path.suffix == SUFFIXES["onnx"] else ()))
+    return {
+        "model": contestant.source,
+        "weights": contestant.identity,
+        "input": {"name": "images", "type": "float32", "shape": ["batch", 3, height, width]},
+        "output": {"name": "logits", "type": "float32", "shape": ["batch", contestant.num_classes]},
+        "preprocessing": asdict(contestant.preprocessing),
+        "class_names": contestant.class_names,
+        "differences": {str(size): value for size, value in written.differences.items()},
+        "largest_logit": written.largest_logit,
+        "versions": {name: version(name) for name in packages},
+        "conventions": CONVENTIONS,
+    }
