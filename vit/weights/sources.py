@@ -123,6 +123,8 @@ def download_timm(name: str) -> Source:
 
     check_timm_name(name)
     try:
+        if not is_timm_resnet(name):
+            timm_config(name)  # what is not supported is not downloaded
         model = timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError) as error:
         raise unreachable(f"timm's weights {name!r}", error) from error
