@@ -57,9 +57,10 @@ class LoadedTextEncoder:
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
     """A model by its name in `list_models()`, as `create_model("vit_base_patch16_224", num_classes=10, image_size=64)`.
 
-    `pretrained` is a run folder, a weights file, a folder of timm's or Hugging Face's, `timm:NAME`, `torchvision:NAME`
-    or `hf:NAME`; without a name, the architecture is its own. `options` are the fields of `ModelConfig`. ValueError for
-    an unknown name or option and for weights that do not fit.
+    The names of timm's plain Vision Transformers are understood too. `pretrained` is a run folder, a weights file, a
+    folder of timm's or Hugging Face's, `timm:NAME`, `torchvision:NAME` or `hf:NAME`; without a name, the architecture
+    is its own. `options` are the fields of `ModelConfig`. ValueError for an unknown name or option and for weights that
+    do not fit.
     """
     known = [item.name for item in fields(ModelConfig)]
     for option in options:
