@@ -76,7 +76,7 @@ def attention_distance(subject: Subject) -> Picture:
         reference=found.uniform,
         reference_label="uniform attention",
     )
-    others = {name: distance_of(subject.profile, prefix=name) for name in ("raw", "kept")}  # type: ignore[arg-type]
+    others = {name: distance_of(subject.profile, prefix=name) for name in ("raw", "kept")}
     numbers = found.numbers()
     for name, other in others.items():
         numbers[name] = {"pixels": other.pixels.tolist(), "uniform_pixels": other.uniform, "convention": PREFIXES[name]}
@@ -120,7 +120,9 @@ def attention_entropy(subject: Subject) -> Picture:
         panels["class token"] = HeadValues(values=profile.mean("class_mass"), label="weight on the class token")
     if layout.num_prefix > int(layout.has_class_token):
         panels["class token, registers"] = HeadValues(values=profile.mean("prefix_mass"), label="weight on non-patches")
-    numbers = {name: profile.mean(name) for name in ("entropy", "self_mass", "class_mass", "prefix_mass")}
+    numbers: dict[str, Any] = {
+        name: profile.mean(name) for name in ("entropy", "self_mass", "class_mass", "prefix_mass")
+    }
     numbers |= {"uniform_entropy": log_tokens, "images": profile.num_images, "layers": list(profile.layers)}
     return Picture(
         figure=heads_by_depth(list(panels.values()), list(panels)),

@@ -16,6 +16,8 @@ vit bench WHAT …
   train       this package's training against the usual loop:   vit bench train --config FILE
   attention   the backends, and auto against sdpa in models:    vit bench attention [--models …]
   analysis    statistics of attention against its maps:         vit bench analysis [--tokens 196 1024 4096]
+  distance    attention distance of a ViT against its maps:     vit bench distance [--sizes 224 512 1024]
+  capture     architectures whose attention can be read:        vit bench capture
   layers      kinds of layers as sequences grow:                vit bench layers [--figure PNG]
 
 `vit bench WHAT --help` says more."""
@@ -33,11 +35,14 @@ def measure(words: list[str]) -> None:
 
 
 def _finish(result: Any, output: Path | None) -> None:
-    text = json.dumps(result, indent=2)
-    print(text)
+    print(json.dumps(result, indent=2))
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text + "\n")
+        _write(result, output)
+
+
+def _write(result: Any, output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _parser(what: str, description: str) -> Parser:
@@ -122,9 +127,37 @@ def _analysis(words: list[str]) -> None:
     _finish(bench_statistics(**settings), known.output)
 
 
+def _distance(words: list[str]) -> None:
+    parser = _parser("distance", "Attention distance of a ViT-B/16: streamed, against keeping its maps: time, memory.")
+    parser.set_defaults(turns=1)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[224, 512, 1024], help="sides of the image, pixels")
+    known = parser.parse_args(words)
+    check_folder("--output", known.output and known.output.parent)
+    from vit.experiments.distance_cost import bench_distance
+
+    _finish(bench_distance(known.sizes, turns=known.turns), known.output)
+
+
+def _capture(words: list[str]) -> None:
+    parser = Parser(
+        prog="vit bench capture", description="Outputs rebuilt from captured vectors: how far they are off."
+    )
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    known = parser.parse_args(words)
+    check_folder("--output", known.output and known.output.parent)
+    from vit.experiments.capture_proof import prove_capture, table
+
+    rows = prove_capture()
+    print(table(rows))
+    if known.output:
+        _write(rows, known.output)
+
+
 BENCHES: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
     "attention": _attention,
     "analysis": _analysis,
+    "capture": _capture,
+    "distance": _distance,
     "layers": _layers,
 }

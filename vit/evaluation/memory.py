@@ -50,14 +50,19 @@ def inference_memory(
 
     On CUDA the first pass, which may keep work space for good, is not the one that is measured.
     """
-    weights = {tensor.untyped_storage()._cdata: tensor for tensor in (*model.parameters(), *model.buffers())}
+    weights = storages(model)
     of_weights = sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
     with evaluating(model), torch.no_grad(), autocast():
         if device.type == "cuda":
             return PeakMemory(of_weights, _cuda_peak(model, (batch_size, 3, *image_size), device), CUDA_METER)
-        with _LiveTensors(set(weights)) as meter:
+        with LiveTensors(set(weights)) as meter:
             model(torch.rand(batch_size, 3, *image_size, device=device))
     return PeakMemory(of_weights, meter.peak, TENSOR_METER)
+
+
+def storages(model: nn.Module) -> dict[int, Tensor]:
+    """The model's weights and buffers, by what identifies their memory."""
+    return {tensor.untyped_storage()._cdata: tensor for tensor in (*model.parameters(), *model.buffers())}
 
 
 def _cuda_peak(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> int:
@@ -68,8 +73,11 @@ def _cuda_peak(model: nn.Module, shape: tuple[int, ...], device: torch.device) -
     return torch.cuda.max_memory_allocated(device) - before
 
 
-class _LiveTensors(TorchDispatchMode):
-    """Counts the storages that operations make, each once, until it is freed; `peak` is the most at a time."""
+class LiveTensors(TorchDispatchMode):
+    """Counts the storages that operations make, each once, until it is freed; `peak` is the most bytes at a time.
+
+    `known`: those that are not counted, as `storages` gives them.
+    """
 
     def __init__(self, known: set[int]) -> None:
         super().__init__()

@@ -112,8 +112,8 @@ def _disturb(model: nn.Module) -> None:
 
 
 def _ours(options: dict[str, Any]) -> nn.Module:
-    sizes = {"width": WIDTH, "depth": DEPTH, "num_heads": HEADS}
-    model = create_model("vit_tiny_patch16_224", num_classes=5, image_size=SIDE, **sizes, **options)
+    settings = {"num_classes": 5, "image_size": SIDE, "width": WIDTH, "depth": DEPTH, "num_heads": HEADS, **options}
+    model = create_model("vit_tiny_patch16_224", **settings)
     assert isinstance(model, VisionTransformer)
     return model
 
