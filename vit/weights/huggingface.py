@@ -200,19 +200,20 @@ def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     family = expressing_family(config)
     content = family.write(config)
     library_class = getattr(transformers, content["architectures"][0])
+    bare = family.model_type in ("vit", "deit") and config.num_classes == 0 and config.representation_width is None
+    options = {"add_pooling_layer": False} if bare else {}
     with TemporaryDirectory() as folder:
-        _write(Path(folder), content, tensors)
-        model, said = library_class.from_pretrained(folder, output_loading_info=True)
-    unfilled = [name for name in said["missing_keys"] if not name.endswith("mask_token") and "pooler." not in name]
-    if unfilled or said["unexpected_keys"]:
-        raise ValueError(f"--verify: transformers misses {unfilled} and does not know {said['unexpected_keys']}")
-    has_pooler = not any("pooler." in name for name in said["missing_keys"])
-    return lambda images: _answer(model.eval()(pixel_values=images), has_pooler)
+        _write(Path(folder), content, _unused(family, config) | dict(tensors))
+        model, said = library_class.from_pretrained(folder, output_loading_info=True, **options)
+    if said["missing_keys"] or said["unexpected_keys"]:
+        unfilled, unknown = sorted(said["missing_keys"]), sorted(said["unexpected_keys"])
+        raise ValueError(f"--verify: transformers misses {unfilled} and does not know {unknown}")
+    return lambda images: _answer(model.eval()(pixel_values=images))
 
 
-def _answer(output: Any, has_pooler: bool) -> Tensor:
+def _answer(output: Any) -> Tensor:
     """What our model's `forward` gives."""
-    for name in ("logits", "image_embeds", *(("pooler_output",) if has_pooler else ())):
+    for name in ("logits", "image_embeds", "pooler_output"):
         answer: Tensor | None = getattr(output, name, None)
         if answer is not None:
             return answer
