@@ -22,7 +22,8 @@ def agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figur
             assert values.shape == (len(names),) * 2, f"{values.shape} values for {len(names)} models"
             _draw(axes, np.asarray(values, dtype=np.float64))
             axes.set_title(title)
-            axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+            turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if longest > 2 else {}
+            axes.set_xticks(range(len(names)), names, **turned)
             axes.set_yticks(range(len(names)), names)
     return figure
 
@@ -36,4 +37,4 @@ def _draw(axes: Axes, values: np.ndarray) -> None:
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             color = "white" if value > 0.6 else "#262626"
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
+            axes.text(column, row, f"{value:.2f}".replace("-", "−"), ha="center", va="center", color=color, fontsize=8)

@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
 
 NUM_BINS = 15
-_LONGEST_NAME = 28
+_LONGEST_NAME = 34
 
 
 class Curve(NamedTuple):

@@ -35,6 +35,7 @@ def contact_sheet(groups: Mapping[str, Sequence[Picture]], nothing: str) -> Figu
     width = COLUMNS * (_SIDE + _GAP)
     with style():
         figure = empty_figure(width, height)
+        figure.set_layout_engine("none")  # every place is given
         top = height
         for heading, pictures in groups.items():
             words = heading if pictures else f"{heading}: {nothing}"
