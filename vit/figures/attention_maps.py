@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,9 @@ from numpy.typing import ArrayLike
 from vit.figures.mosaic import centres, mosaic, span
 from vit.figures.style import RED, empty_figure, style
 
-_MOST_LABELS = 16
+_IMAGE_WIDTH, _MAPS_WIDTH, _MOST_HEIGHT = 2.1, 5.2, 9.0
+_TOP, _BOTTOM, _BETWEEN = 0.35, 0.55, 0.65
+"""Inches, as all of these."""
 
 
 def head_maps(
@@ -28,24 +31,36 @@ def head_maps(
     values = np.asarray(maps, dtype=np.float64)
     assert len(values) == len(layers), f"{len(values)} maps for {len(layers)} layers"
     tiles = values / np.maximum(values.max(axis=(2, 3), keepdims=True), np.finfo(np.float64).tiny)
+    picture = np.asarray(image)
     rows, columns, height, width = tiles.shape
     gap = max(1, round(0.1 * max(height, width)))
     ratio = span(rows, height, gap) / span(columns, width, gap)
+    sides = _MAPS_WIDTH * min(1.0, _MOST_HEIGHT / (_MAPS_WIDTH * ratio))  # inches of the maps' width
     with style():
-        figure = empty_figure(8.0, min(11.0, max(2.6, 5.2 * ratio + 0.9)))
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2.6))
-        _show(left, np.asarray(image))
-        left.set_anchor("N")
+        left, right = _two_panels(
+            (_IMAGE_WIDTH, _IMAGE_WIDTH * picture.shape[0] / picture.shape[1]), (sides, sides * ratio)
+        )
+        _show(left, picture)
         if query is not None:
             left.plot(query[1], query[0], marker="s", markersize=6, markerfacecolor="none", markeredgecolor=RED)
-        right.imshow(mosaic(tiles, gap), cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
-        right.set_anchor("N")
+        right.imshow(mosaic(tiles, gap), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
         _bare(right)
-        heads, shown = range(0, columns, _every(columns)), range(0, rows, _every(rows))
-        right.set_xticks(centres(columns, width, gap)[list(heads)], [str(head + 1) for head in heads])
-        right.set_yticks(centres(rows, height, gap)[list(shown)], [str(layers[place]) for place in shown])
-        right.set(xlabel="head", ylabel="block", title=title)
-    return figure
+        heads, shown = _labelled(columns, sides / 0.24), _labelled(rows, sides * ratio / 0.16)
+        right.set_xticks(centres(columns, width, gap)[heads], [str(head + 1) for head in heads])
+        right.set_yticks(centres(rows, height, gap)[shown], [str(layers[place]) for place in shown])
+        right.set(xlabel="head (each map from 0 to its own greatest weight)", ylabel="block", title=title)
+    return cast(Figure, right.figure)
+
+
+def _two_panels(first: tuple[float, float], second: tuple[float, float]) -> tuple[Axes, Axes]:
+    """Axes of so many inches (width, height), their tops level; labels stand around the second."""
+    height = max(first[1], second[1]) + _TOP + _BOTTOM
+    width = first[0] + second[0] + _BETWEEN + 0.3
+    figure = Figure(figsize=(width, height))
+    panels = []
+    for start, (w, h) in ((0.1, first), (0.1 + first[0] + _BETWEEN, second)):
+        panels.append(figure.add_axes((start / width, (height - _TOP - h) / height, w / width, h / height)))
+    return panels[0], panels[1]
 
 
 def attention_overlays(images: ArrayLike, maps: Mapping[str, ArrayLike], titles: Sequence[str] = ()) -> Figure:
@@ -93,5 +108,6 @@ def _bare(axes: Axes) -> None:
     axes.tick_params(length=0)
 
 
-def _every(count: int) -> int:
-    return -(-count // _MOST_LABELS)
+def _labelled(count: int, room: float) -> list[int]:
+    """Places that get a label where there is room for so many."""
+    return list(range(0, count, max(1, -(-count // max(1, int(room))))))

@@ -21,7 +21,8 @@ def layer_probe(accuracy: Mapping[str, Sequence[float]], title: str = "") -> Fig
         for (name, values), color in zip(accuracy.items(), _COLORS, strict=False):
             axes.plot(range(1, len(values) + 1), values, color=color, marker="o", markersize=4, label=name)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_xlim(0.5, max(map(len, accuracy.values())) + 0.5)
         axes.set(xlabel="block", ylabel="accuracy of a linear probe", title=title)
         axes.legend()
     return figure

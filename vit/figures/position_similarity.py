@@ -13,6 +13,8 @@ from vit.figures.style import empty_figure, style
 
 _GAP = 0.12
 """Between tiles, as a part of a tile."""
+_MOST_HEIGHT = 8.0
+"""Inches of all tiles."""
 
 
 def position_similarity(
@@ -24,7 +26,9 @@ def position_similarity(
     height, width = values.shape[2:]
     gap = max(1, round(_GAP * max(height, width)))
     with style():
-        figure = empty_figure(5.6, max(2.2, 4.9 * span(len(rows), height, gap) / span(len(columns), width, gap)))
+        ratio = span(len(rows), height, gap) / span(len(columns), width, gap)
+        side = min(4.6, _MOST_HEIGHT / ratio)
+        figure = empty_figure(side + 1.1, max(1.9, side * ratio + 0.5))
         axes = figure.subplots()
         picture = axes.imshow(mosaic(values, gap), cmap="viridis", vmax=1, interpolation="nearest")
         axes.grid(visible=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from vit.figures.style import BLUE, GREY, empty_figure, style
 
 _MOST_FIELDS = 12
 _COLUMNS = 6
+_LEAST = 1e-3
 
 
 def receptive_field(
@@ -27,20 +29,26 @@ def receptive_field(
     rows = -(-len(chosen) // columns)
     with style():
         figure = empty_figure(8.2, 1.05 * rows * values.shape[1] / values.shape[2] + 2.6)
-        maps, curve = figure.subfigures(2, 1, height_ratios=(rows * 1.05 + 0.4, 2.0))
+        maps, curve = figure.subfigures(2, 1, squeeze=False, height_ratios=(rows * 1.05 + 0.4, 2.0))[:, 0]
         maps.suptitle(title, fontsize=10, x=0.02, ha="left")
         grid = maps.subplots(rows, columns, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, place in zip(grid.flat, chosen, strict=False):
-            share = values[place] / values[place].max()
-            axes.imshow(np.log10(np.maximum(share, 1e-3)), cmap="viridis", vmin=-3, vmax=0, interpolation="nearest")
+            share = np.maximum(values[place] / values[place].max(), _LEAST)
+            picture = axes.imshow(share, cmap="viridis", norm=LogNorm(_LEAST, 1), interpolation="nearest")
             axes.set_title(f"block {place + 1}", fontsize=8, loc="center", pad=2)
+        ticks = [_LEAST, 0.01, 0.1, 1]
+        bar = maps.colorbar(picture, ax=grid, aspect=18, shrink=0.9, ticks=ticks, label="part of the greatest")
+        bar.ax.minorticks_off()
+        bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
+        bar.outline.set_visible(False)
         axes = curve.subplots()
         axes.plot(range(1, len(values) + 1), mean_distance, color=BLUE, marker="o", markersize=4)
         axes.axhline(uniform, color=GREY, linestyle="--", linewidth=1)
         axes.text(1, uniform, "equal everywhere", color=GREY, fontsize=8, va="bottom")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
         axes.set_ylim(bottom=0, top=1.15 * max(uniform, *mean_distance))
+        axes.set_xlim(0.5, len(values) + 0.5)
         axes.set(xlabel="block", ylabel=f"mean distance ({unit})")
     return figure

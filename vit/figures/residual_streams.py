@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from vit.figures.style import BLUE, ORANGE, empty_figure, style
@@ -20,19 +20,23 @@ def residual_streams(
     """
     ratios = {"patches": np.asarray(patch_ratio, dtype=float), "class token": np.asarray(class_ratio, dtype=float)}
     cosines = {
-        "two patches": np.asarray(between_patches, dtype=float),
-        "class token, patches": np.asarray(class_to_patches, dtype=float),
+        "patch, patch": np.asarray(between_patches, dtype=float),
+        "class, patch": np.asarray(class_to_patches, dtype=float),
     }
     with style():
-        figure = empty_figure(8.2, 2.7)
+        figure = empty_figure(8.2, 3.0)
         first, second, third = figure.subplots(1, 3)
         for place, (axes, branch) in enumerate(((first, "attention"), (second, "feed-forward"))):
             _lines(axes, {name: values[:, place] for name, values in ratios.items()})
             axes.set(title=branch, yscale="log", ylabel="length of skip / branch" if place == 0 else "")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         _lines(third, cosines)
         third.set(title="after the block", ylabel="mean cosine")
-        first.legend()
-        third.legend()
+        for axes, columns in ((first, 2), (third, 2)):
+            if axes.lines:
+                axes.legend(loc="upper left", bbox_to_anchor=(-0.05, -0.22), ncols=columns, columnspacing=1.2)
     return figure
 
 
@@ -42,4 +46,4 @@ def _lines(axes: Axes, curves: dict[str, np.ndarray]) -> None:
             places = range(1, len(values) + 1)
             axes.plot(places, values, color=color, marker="o", markersize=3, label=name)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.set_xlabel("block")
+    axes.set(xlabel="block", xlim=(0.5, len(next(iter(curves.values()))) + 0.5))
