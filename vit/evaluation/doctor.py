@@ -28,6 +28,7 @@ from vit.evaluation.comparison.images import resolve_data
 from vit.evaluation.comparison.libraries import Head
 from vit.evaluation.evaluate import check_each_once, collect
 
+Channels = tuple[float, float, float]
 HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _USUAL_CROP = 0.875
@@ -63,13 +64,13 @@ class Mistake:
 def mistakes_for(right: Preprocessing) -> list[Mistake]:
     """All that differ from what is right for the model."""
     mean, std = right.mean, right.std
-    unscaled = {"mean": _times(mean, 1 / 255), "std": _times(std, 1 / 255)}
-    backwards = replace(right, mean=_reverse(mean), std=_reverse(std))
+    undivided = replace(right, mean=_parts(mean), std=_parts(std))
+    backwards = replace(right, mean=mean[::-1], std=std[::-1])
     candidates = [
         Mistake("mean and std 0.5", replace(right, mean=HALF, std=HALF)),
         Mistake("ImageNet's mean and std", replace(right, mean=IMAGENET_MEAN, std=IMAGENET_STD)),
         Mistake("mean and std left out", replace(right, mean=(0.0,) * 3, std=(1.0,) * 3)),
-        Mistake("pixels of 0 to 255, not divided", replace(right, **unscaled)),
+        Mistake("pixels of 0 to 255, not divided", undivided),
         Mistake("blue, green, red", backwards, _reversed_channels),
         *(Mistake(f"{name} filter", replace(right, interpolation=name)) for name in ("bilinear", "bicubic", "nearest")),
         Mistake(
@@ -84,12 +85,10 @@ def mistakes_for(right: Preprocessing) -> list[Mistake]:
     return [each for each in candidates if each.preprocessing != right or each.change is not unchanged]
 
 
-def _times(values: tuple[float, ...], factor: float) -> tuple[float, ...]:
-    return tuple(value * factor for value in values)
-
-
-def _reverse(values: tuple[float, ...]) -> tuple[float, ...]:
-    return values[::-1]
+def _parts(levels: Channels) -> Channels:
+    """A 255th of each: (p / 255 - m / 255) / (s / 255) = (p - m) / s."""
+    red, green, blue = (value / 255 for value in levels)
+    return red, green, blue
 
 
 @dataclass(frozen=True)
