@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -178,6 +179,7 @@ def test_train_tells_where_the_run_is(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.analysis.run.draw_run", lambda _: None)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--config", str(recipe)]) == 0
     said = capsys.readouterr()
@@ -213,6 +215,19 @@ def test_what_is_not_the_users_fault(
     monkeypatch.setattr(loop, "train", fail)
     assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
     assert one_line(capsys)
+
+
+def test_too_little_memory_is_one_line_and_other_defects_are_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr("vit.settings.resolve_run", lambda *_: torch.empty(2**60))
+    assert main(["plan"]) == 1
+    assert re.fullmatch(r"vit: not enough memory: .*\n", capsys.readouterr().err)
+    monkeypatch.setattr("vit.settings.resolve_run", lambda *_: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        main(["plan"])
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(

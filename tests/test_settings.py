@@ -180,6 +180,8 @@ FILES = {
     "null for a name": ("data:\n  name: null\n", r"data\.name: null is not valid"),
     "a scalar for a section": ("train: 3\n", r"train: it is a section"),
     "an empty section": ("train:\n", r"train: it is a section; set what is in it, such as train\."),
+    "twice": ("optim:\n  lr: 0.1\n  lr: 0.2\n", r"is not YAML: 'lr' is there twice"),
+    "a list of tasks": ("task: [a]\n", r"task: \['a'\] is not valid: choose from classification"),
     "not YAML": ("train: [\n", r"is not YAML"),
     "a list": ("- 1\n", r"must hold sections"),
     "empty": ("", r"must hold sections"),

@@ -136,9 +136,9 @@ def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any
 def _task(flat: dict[str, Any], prefix: str) -> str:
     """The task that a file names, which says what can be set."""
     task = flat.get("task", "classification")
-    if task not in RUNS:
+    if not isinstance(task, str) or task not in RUNS:
         raise ValueError(f"{prefix}task: {task!r} is not valid: {nearest(str(task), RUNS)}")
-    return str(task)
+    return task
 
 
 @cache
@@ -169,10 +169,23 @@ def _optional(task: str) -> set[str]:
     return {name for name, hint in (nested | get_type_hints(RUNS[task])).items() if type(None) in get_args(hint)}
 
 
+class _OnceEach(yaml.SafeLoader):
+    """YAML would let the second of two settings of one name win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key.value, str)]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{name!r} is there twice", problem_mark=node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
 def _read_yaml(path: Path, option: str) -> dict[str, Any]:
     """`option` begins the complaint about a file that cannot be read."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), _OnceEach)
     except OSError as error:
         raise ValueError(f"{option}: cannot read {str(path)!r}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -225,6 +238,7 @@ def _one_line(message: str) -> str:
     ]
     if name and value and expected:
         allowed = " or ".join(dict.fromkeys(expected))
+        allowed = re.sub(r"^tuple$", "a list such as [0.5, 1.0]", allowed)
         allowed = re.sub(r"Literal\[(.+?)\]", r"one of \1", allowed)
         return f"{name[1]}: {value[1].strip()!r} is not valid: it must be {allowed}"
     return " ".join(message.split())

@@ -10,6 +10,7 @@ from vit.analysis.report import draw_analysis
 from vit.analysis.subjects import Subject, from_split
 from vit.config import ClassificationRun
 from vit.data.images import open_training
+from vit.evaluation.checkpoint import trained_as
 from vit.hub import load_run
 from vit.models import VisionTransformer
 from vit.settings import run_config_from
@@ -19,6 +20,8 @@ NUM_IMAGES = 64
 
 def draw_run(run: Path) -> dict[str, Any] | None:
     """Distance, positions, filters and overlays in the run's `figures`, and `analysis.html`; None: it is no ViT."""
+    if trained_as(run) != "classification":
+        return None
     loaded, state = load_run(run)
     config = run_config_from(state["config"])
     if not isinstance(config, ClassificationRun) or not isinstance(loaded.model, VisionTransformer):

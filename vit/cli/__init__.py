@@ -7,6 +7,7 @@ where the cause is known); 130 and 143 stopped by a signal, after saving.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -30,6 +31,10 @@ vit COMMAND …
   bench     measure speed:            vit bench train|attention|layers …
 
 `vit COMMAND --help` says more."""
+
+
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory")
+"""What torch says of a CUDA device and of a CPU."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -58,6 +63,11 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
         return stopped.exit_code
     except (NonFinite, OSError) as error:
         print(f"vit: {error}", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+            raise
+        print(f"vit: not enough memory: {' '.join(str(error).split())[:200]}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("vit: stopped by Ctrl-C", file=sys.stderr)

@@ -22,7 +22,9 @@ class Parser(argparse.ArgumentParser):
 
 def run_parser(name: str, what: str) -> Parser:
     parser = Parser(
-        prog=f"vit {name}", description=f"{what} Every setting of the file can be given as --section.setting."
+        prog=f"vit {name}",
+        description=f"{what} Every setting of the file can be given as --section.setting; `config.yaml` in a run's "
+        "folder lists them all, with their values, and so do the dataclasses in vit/config/.",
     )
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="YAML file (default: %(default)s)")
     return parser

@@ -45,7 +45,7 @@ def bench_distance(
     }
 
 
-def _compare(size: int, turns: int, shape: dict[str, int]) -> dict[str, Any]:
+def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(0)
     images = torch.randn(1, 3, size, size)
     ours = create_model(f"vit_base_patch{PATCH}_224", image_size=size, num_classes=10, **shape).eval()
@@ -102,7 +102,7 @@ def _difference(model: nn.Module, images: Tensor, layout: TokenLayout) -> float:
     return float((streamed - kept).abs().max() / kept.abs().max())
 
 
-def _transformers_vit(size: int, shape: dict[str, int]) -> nn.Module:
+def _transformers_vit(size: int, shape: dict[str, Any]) -> nn.Module:
     from transformers import ViTConfig, ViTModel
 
     settings = ViTConfig(
@@ -112,7 +112,7 @@ def _transformers_vit(size: int, shape: dict[str, int]) -> nn.Module:
         num_hidden_layers=shape["depth"],
         num_attention_heads=shape["num_heads"],
         intermediate_size=4 * shape["width"],
-        attn_implementation="eager",
+        attn_implementation="eager",  # type: ignore[call-arg]
     )
     model: nn.Module = ViTModel(settings, add_pooling_layer=False).eval()
     return model
