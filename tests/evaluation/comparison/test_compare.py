@@ -7,18 +7,25 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.training.tiny import tiny
+from vit.config import DataConfig, RunConfig
 from vit.evaluation.checkpoint import Request, evaluate_checkpoint
-from vit.evaluation.comparison import answers
+from vit.evaluation.comparison import answers, contestants, costs, robustness
+from vit.evaluation.comparison.additions import add_real_labels
 from vit.evaluation.comparison.compare import CompareRequest, Comparison, compare
 from vit.evaluation.comparison.images import baseline_request, resolve_data
 from vit.evaluation.comparison.report import write_report
+from vit.evaluation.speed import Speed
+from vit.settings import run_config_from
 from vit.training.loop import train
 from vit.training.tasks import classification
 
@@ -37,13 +44,28 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "vit"), str(folder / "other")]
 
 
+@pytest.fixture(autouse=True)
+def settings_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second each."""
+    monkeypatch.setattr(contestants, "run_config_from", lambda content: _read(json.dumps(content)))
+
+
+@cache
+def _read(content: str) -> RunConfig:
+    return run_config_from(json.loads(content))
+
+
 Asking = Callable[..., CompareRequest]
 
 
+@pytest.fixture(scope="module")
+def data(runs: list[str]) -> DataConfig:
+    return resolve_data(runs, None, [])
+
+
 @pytest.fixture
-def asking(runs: list[str], tmp_path: Path) -> Asking:
+def asking(runs: list[str], data: DataConfig, tmp_path: Path) -> Asking:
     def make(models: list[str] = runs, **options: Any) -> CompareRequest:
-        data = resolve_data(models, None, [])
         return CompareRequest(models=models, data=data, output_dir=tmp_path, device="cpu", **options)
 
     return make
@@ -164,9 +186,8 @@ def test_a_baseline_is_compared_on_what_the_run_is_evaluated_on(runs: list[str],
 
 
 @pytest.fixture(scope="module")
-def written(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
+def written(runs: list[str], data: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
     folder = tmp_path_factory.mktemp("report")
-    data = resolve_data(runs, None, [])
     comparison = compare(CompareRequest(models=runs, data=data, output_dir=folder, device="cpu"))
     write_report(comparison, folder)
     return comparison, folder
@@ -216,3 +237,70 @@ def test_wrong_requests(asking: Asking, runs: list[str], changed: dict[str, Any]
     options = changed if "models" not in changed else {}
     with pytest.raises(ValueError, match=said):
         compare(replace(asking(runs, **options), **changed))
+
+
+# ------------------------------------------------------------------ what is asked for besides
+
+
+def test_speed_and_memory_are_added_with_their_conventions(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"vit": Speed(10.0, 8.0, 12.0, (8.0, 10.0, 12.0)), "other": Speed(20.0, 18.0, 22.0, (20.0,))}
+    monkeypatch.setattr(costs, "speeds_in_turns", lambda *_, **__: times)
+    result = compare(asking(speed=True, speed_batch_size=3)).result
+    vit, other = result["models"]
+    assert (vit["images_per_second"], other["images_per_second_range"]) == (10.0, [18.0, 22.0])
+    assert vit["peak_bytes"] > 4 * vit["params"]
+    assert "batches of 3 on cpu" in result["conventions"]["measured"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"speed_batch_size": 3}, "--speed_batch_size: 3 is not valid: it has an effect only with --speed"),
+        ({"random_weights": True}, "--random_weights: True is not valid: it has an effect only on models of libraries"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(asking: Asking, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        asking(**options)
+
+
+def test_corrupted_images_are_asked_about_once(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds at two strengths, stopped after three of the first model's five passes."""
+    monkeypatch.setattr(robustness, "KINDS", ("brightness", "contrast"))
+    monkeypatch.setattr(robustness, "STRENGTHS", (1, 5))
+    ask, passes = robustness.predict_for, []
+
+    def asked(contestant: Any, question: Any, **options: Any) -> Any:
+        source = question.split.source
+        passes.append((contestant.name, source.kind if source.strength else "clean", source.strength))
+        if len(passes) == 4:
+            raise KeyboardInterrupt
+        return ask(contestant, question, **options)
+
+    monkeypatch.setattr(robustness, "predict_for", asked)
+    with pytest.raises(KeyboardInterrupt):
+        compare(asking(corruptions=True))
+    result = compare(asking(corruptions=True)).result
+    expected = [("clean", 0), ("brightness", 1), ("brightness", 5), ("contrast", 1), ("contrast", 5)]
+    assert passes[:4] == [("vit", *each) for each in expected[:4]]
+    assert passes[4:] == [("vit", *each) for each in expected[3:]] + [("other", *each) for each in expected]
+    found = result["corruptions"]
+    assert found["mce"]["vit"] == pytest.approx(1)
+    means = [sum(values) / 2 for values in found["accuracy"]["other"].values()]
+    assert result["models"][1]["corrupted_top1"] == pytest.approx(sum(means) / 2)
+
+
+def test_real_labels_need_imagenets_head(asking: Asking, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--real_labels: .* no model has a head of ImageNet's thousand classes"):
+        compare(asking(real_labels=tmp_path / "real.json"))
+
+
+def test_real_labels_of_a_thousand_classes() -> None:
+    """Three images: answered 7 (of 7 or 8), answered 1 (of 2), and one without labels."""
+    result: dict[str, Any] = {"conventions": {}, "models": [{"name": "a"}, {"name": "b"}]}
+    predictions = SimpleNamespace(indices=np.array([3, 5, 9]))
+    of_1000 = SimpleNamespace(predictions=predictions, answers_of_1000=np.array([7, 1, 4]))
+    of_few = SimpleNamespace(predictions=predictions, answers_of_1000=None)
+    add_real_labels(result, [of_1000, of_few], {3: [7, 8], 5: [2], 9: []})
+    assert (result["models"][0]["real_top1"], result["models"][0]["real_judged"]) == (0.5, 2)
+    assert "real_top1" not in result["models"][1]
