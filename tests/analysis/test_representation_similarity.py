@@ -74,6 +74,24 @@ def test_batches_approach_the_whole():
     assert float(sums.similarity()) == pytest.approx(whole, abs=0.02)
 
 
+def test_batches_must_not_be_sorted_by_class():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(256).div(32, rounding_mode="floor")
+    centres = 3 * torch.randn(8, 20, generator=generator).double()  # all that two models agree about
+    x, y = (centres[classes] + torch.randn(256, 20, generator=generator).double() for _ in range(2))
+    mixed = torch.randperm(256, generator=generator)
+
+    def in_batches(order) -> float:
+        sums = AlignmentSums()
+        for places in order.split(32):
+            sums.add([gram_matrix(x[places])], [gram_matrix(y[places])])
+        return float(sums.similarity())
+
+    whole = alignment(x, y)
+    assert in_batches(mixed) == pytest.approx(whole, abs=0.03)
+    assert abs(in_batches(torch.arange(256))) < 0.1 < whole
+
+
 def test_a_model_is_like_itself_and_a_resnet_has_its_own_layers():
     vit, resnet = own(depth=3), ResNet(ResNetConfig(depth=18, stem="cifar", num_classes=3, image_size=(16, 24)))
     images = torch.randn(11, 3, 16, 24)

@@ -22,7 +22,8 @@ SMALLEST_BATCH = 4
 """Below, the unbiased estimate divides by 0."""
 CONVENTIONS = {
     "cka": "linear; HSIC by the unbiased estimate (Song et al. 2012), averaged over batches, weighted by their images, "
-    "before the ratio (Nguyen et al. 2021); a batch with all images in it is exact for that set",
+    "before the ratio (Nguyen et al. 2021); a batch with all images in it is exact for that set; batches must be drawn "
+    "at random",
     "features": "all that a residual block gives for an image, flattened: every token, or the whole map",
     "range": "1: alike up to rotation and scale; around 0: unrelated; the estimate may fall below 0",
 }
@@ -87,8 +88,9 @@ def representation_similarity(
 ) -> RepresentationSimilarity:
     """CKA of all pairs of layers; `batches` give the same images as each model wants them, `b 3 H W` twice.
 
-    `exact` takes all images as one batch, and keeps their features for it: for small sets. Batches of fewer than four
-    images are left out and counted. ValueError where no batch is left, and for models without known blocks.
+    Each batch must be a random part of the images: batches of one class each compare within classes only. `exact` takes
+    all images as one batch, and keeps their features for it: for small sets. Batches of fewer than four images are left
+    out and counted. ValueError where no batch is left, and for models without known blocks.
     """
     models = (first,) if first is second else (first, second)
     names = [list(find_blocks(model)) for model in models]

@@ -98,6 +98,12 @@ class Subject:
         for pixels in self.images.pixels[:count].split(batch_size or self.batch_size):
             yield normalize(pixels.to(self.device), self.preprocessing)
 
+    def mixed_batches(self) -> Iterator[Tensor]:
+        """All of them in an order that has nothing to do with their classes, the same for every model."""
+        order = torch.randperm(len(self.images.names), generator=torch.Generator().manual_seed(0))
+        for places in order.split(self.batch_size):
+            yield normalize(self.images.pixels[places].to(self.device), self.preprocessing)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
