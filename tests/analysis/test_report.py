@@ -14,6 +14,7 @@ from PIL import Image
 
 from vit import create_model
 from vit.analysis import drawings
+from vit.analysis.picture import Picture
 from vit.analysis.report import draw_analysis
 from vit.analysis.subjects import ImageSet, Subject, find_images, find_model
 from vit.cli import main
@@ -65,7 +66,7 @@ def check_folder(folder: Path, drawn: set[str]) -> None:
 
 
 def test_what_is_finished_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: Subject) -> drawings.Picture:
+    def interrupted(_: Subject) -> Picture:
         raise KeyboardInterrupt
 
     whole = drawings.DRAWINGS["attention_entropy"]

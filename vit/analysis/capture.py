@@ -23,7 +23,7 @@ from vit.evaluation.evaluate import evaluating
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """The largest difference of a rebuilt output, as a part of the output's largest number."""
-PROVEN = 2**22
+PROVEN = 2**21
 """Weights that a proof may make at once; with more, it takes evenly spread queries of every sample."""
 
 

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vit.analysis.drawings import DRAWINGS, Picture
+from vit.analysis.drawings import DRAWINGS
+from vit.analysis.picture import Picture
 from vit.analysis.subjects import Subject
 from vit.config import nearest
 from vit.evaluation.comparison.report import write_csv

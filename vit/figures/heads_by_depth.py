@@ -19,6 +19,7 @@ from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
 _DEPTHS = "viridis"
 _PER_LAYER, _PER_HEAD = 0.2, 0.16
 """Inches of width."""
+_MOST_COLUMNS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,20 +35,27 @@ class HeadValues:
     reference: float | None = None
     reference_label: str = ""
     """What the reference line stands for."""
-    top: float | None = None
-    """End of the axis, where the value has a natural one."""
 
 
 def heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
-    """A dot for each head above its layer (ViT, figure 7 right), the layer's mean as a line; panels side by side."""
+    """A dot for each head above its layer (ViT, figure 7 right), and the layer's mean as a line.
+
+    Up to three panels stand side by side, four two by two.
+    """
+    assert len(panels) == len(titles) <= 4, f"{len(panels)} panels, {len(titles)} titles"
     depth = np.asarray(panels[0].values).shape[0]
     width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
     with style():
-        figure = empty_figure(width * len(panels), 3.3)
-        for axes, panel, title in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, titles, strict=True):
+        columns = len(panels) if len(panels) <= _MOST_COLUMNS else 2
+        rows = -(-len(panels) // columns)
+        figure = empty_figure(width * columns, 3.0 * rows + 0.3)
+        figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
+        for axes, panel, title in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, titles, strict=False):
             _draw_dots(axes, panel)
             axes.set_title(title)
             _finish(axes, panel)
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(names), handlelength=1.6)
     return figure
 
 
@@ -81,6 +89,8 @@ def sorted_heads(panel: HeadValues) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("head of its layer, sorted")
         _finish(axes, panel)
+        if panel.reference is not None:
+            figure.legend(loc="outside lower center", handlelength=1.6)
         bar = figure.colorbar(ScalarMappable(scale, _DEPTHS), ax=axes, label="layer", aspect=24)
         bar.locator = MaxNLocator(nbins=8, integer=True)
         bar.outline.set_visible(False)
@@ -88,11 +98,9 @@ def sorted_heads(panel: HeadValues) -> Figure:
 
 
 def _finish(axes: Axes, panel: HeadValues) -> None:
+    """The axis begins at 0 and ends above every value; a wide interval may leave it."""
     if panel.reference is not None:
         axes.axhline(panel.reference, color=GREY, lw=1.0, ls=(0, (5, 3)), label=panel.reference_label)
-    highest = max(axes.get_ylim()[1], 1.06 * (panel.reference or 0.0))
-    axes.set_ylim(0, panel.top if panel.top is not None else highest)
+    highest = max(float(np.asarray(panel.values).max()), panel.reference or 0.0)
+    axes.set_ylim(0, 1.08 * highest or 1.0)
     axes.set_ylabel(panel.label)
-    if axes.get_legend_handles_labels()[1]:
-        columns = 3 if axes.figure.get_figwidth() > 4 else 1  # type: ignore[union-attr]
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=1.6)

@@ -1,0 +1,41 @@
+"""Dots where the heads are, at any depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+
+from vit.figures.heads_by_depth import HeadValues, heads_by_depth, sorted_heads
+from vit.figures.style import save_figure
+
+
+@pytest.mark.parametrize(("depth", "heads"), [(1, 1), (6, 3), (12, 12), (32, 16)])
+def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((depth, heads))
+    panel = HeadValues(values=values, label="pixels", margin=values / 10, reference=1.5, reference_label="uniform")
+    figure = heads_by_depth([panel])
+    (axes,) = figure.axes
+    bars, dots = axes.collections
+    assert isinstance(bars, LineCollection)
+    places = np.asarray(dots.get_offsets())
+    assert np.round(places[:, 0]).tolist() == np.repeat(np.arange(1, depth + 1), heads).tolist()
+    np.testing.assert_allclose(places[:, 1], values.ravel())
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), values.mean(axis=1))
+    assert axes.get_ylim() == (0, pytest.approx(1.62))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a head", "mean of the layer", "uniform"]
+    save_figure(figure, tmp_path / "figure.png", {"conventions": "none"})
+
+
+def test_panels_stand_side_by_side_and_titles_name_them() -> None:
+    panels = [HeadValues(values=np.ones((2, 3)), label="nats"), HeadValues(values=np.zeros((2, 3)), label="weight")]
+    first, second = heads_by_depth(panels, ("entropy", "mass")).axes
+    assert (first.get_title(loc="left"), second.get_ylabel()) == ("entropy", "weight")
+
+
+def test_heads_are_sorted_within_each_layer() -> None:
+    panel = HeadValues(values=[[3, 1, 2], [5, 6, 4]], label="pixels")
+    lines = sorted_heads(panel).axes[0].get_lines()
+    assert [line.get_ydata().tolist() for line in lines] == [[1, 2, 3], [4, 5, 6]]
