@@ -18,6 +18,7 @@ _HEADING = 0.3
 _TITLE = 0.17
 _LINE = 0.105
 """Inches: a picture's side, between pictures, and of a line of each kind of words."""
+_TITLE_LENGTH = 17
 _LINE_LENGTH = 20
 
 
@@ -63,12 +64,12 @@ def _draw(axes: Axes, picture: Picture) -> None:
     small = max(picture.pixels.shape[:2]) < 40
     axes.imshow(picture.pixels, interpolation="nearest" if small else "antialiased")
     axes.set_axis_off()
-    axes.set_title(_short(picture.title), fontsize=7, loc="center", pad=2)
-    caption = "\n".join(map(_short, picture.caption.split("\n")))
+    axes.set_title(_short(picture.title, _TITLE_LENGTH), fontsize=7, loc="center", pad=2)
+    caption = "\n".join(_short(line, _LINE_LENGTH) for line in picture.caption.split("\n"))
     size = {"fontsize": 6, "linespacing": 1.1, "color": GREY}
     offset = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "top"}
     axes.annotate(caption, (0.5, 0), (0, -2), **offset, **size)  # type: ignore[arg-type]
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= _LINE_LENGTH else f"{line[: _LINE_LENGTH - 1]}…"
+def _short(line: str, length: int) -> str:
+    return line if len(line) <= length else f"{line[: length - 1]}…"

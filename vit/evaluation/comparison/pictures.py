@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from vit.figures.style import save_figure
 _MOST_CLASSES = 20
 _MOST_PICTURES = COLUMNS
 _THUMBNAIL = 160
+_WNID = re.compile(r" \(n\d{8}\)$")
+"""There is no room for it under a picture."""
 
 
 def draw_pictures(result: dict[str, Any], sides: Sequence[Side], test: Split, folder: Path) -> dict[Path, str]:
@@ -143,10 +146,9 @@ def _picture(sides: Sequence[Side], labels: dict[str, str], test: Split, row: in
     image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
     label = int(first.labels[row])
     answers = [int(side.test.logits[row].argmax()) for side in sides]
-    wrong = [
-        f"{labels[side.name]}: {first.class_names[a]}" for side, a in zip(sides, answers, strict=True) if a != label
-    ]
-    return Picture(np.asarray(image), first.class_names[label], "\n".join(wrong))
+    names = [_WNID.sub("", name) for name in first.class_names]
+    wrong = [f"{labels[side.name]}: {names[a]}" for side, a in zip(sides, answers, strict=True) if a != label]
+    return Picture(np.asarray(image), names[label], "\n".join(wrong))
 
 
 def _corruptions(result: dict[str, Any], path: Path) -> str:
