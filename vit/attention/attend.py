@@ -9,12 +9,14 @@ Vaswani et al. 2017; grouped queries: Ainslie et al. 2023. This room does not kn
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from vit.attention.backends import BACKENDS, Refused, Request, reference_weights
 from vit.attention.choice import preferences
 from vit.attention.scores import Additive, ScaledDotProduct, Score
 from vit.config import nearest
+from vit.config.rules import check_rate
 from vit.randomness import SampleRandom
 
 DOT_PRODUCT = ScaledDotProduct()
@@ -37,10 +39,11 @@ def attend(
 
     `mask` (boolean, True = may attend) and `bias` (added to the scores, finite) broadcast to `b h n m`. A
     query that may attend to nothing gives zeros. `dropout` of the weights is drawn per sample from `rng`, or
-    from torch's generator. Raises ValueError for shapes that do not fit and for a backend that cannot do what
-    is asked.
+    from torch's generator. Raises ValueError for shapes that do not fit, a mask of numbers, a dropout not in
+    [0, 1) and for a backend that cannot do what is asked.
     """
     check_shapes(query, key, value, score)
+    check_rate("dropout", dropout)
     request = Request(
         score=score,
         scale=scale,
@@ -91,7 +94,7 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
 def four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     if tensor is None:
         return None
-    if (tensor.dtype.is_floating_point, name) not in ((False, "mask"), (True, "bias")):
+    if not (tensor.dtype.is_floating_point if name == "bias" else tensor.dtype == torch.bool):
         raise ValueError(f"{name}: {tensor.dtype} is not valid: a mask is boolean (True = may attend), a bias is real")
     full = (*query.shape[:3], key.shape[2])
     shape = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)

@@ -54,12 +54,11 @@ def predict(words: list[str]) -> None:
 
 
 def translate(words: list[str]) -> None:
-    from vit.config import SearchConfig
     from vit.evaluation import translate as translation
 
     parser = Parser(prog="vit translate", description="Translate sentences with a trained translator.")
     parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
-    parser.add_argument("--beam_size", type=int, default=5, help="1: greedily (default: %(default)s)")
+    parser.add_argument("--beam_size", type=int, help="1: greedily (default: as the run was tested)")
     parser.add_argument("--figure", type=Path, help="draw where the model looked into this PNG; one sentence only")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("sentences", nargs="+", metavar="SENTENCE")
@@ -67,9 +66,7 @@ def translate(words: list[str]) -> None:
     if known.figure and len(known.sentences) > 1:
         raise ValueError("--figure: it draws one sentence, and there are several")
     check_folder("--figure", known.figure and known.figure.parent)
-    results = translation.translate(
-        known.checkpoint, known.sentences, SearchConfig(beam_size=known.beam_size), known.device
-    )
+    results = translation.translate(known.checkpoint, known.sentences, known.beam_size, known.device)
     for result in results:
         print(result.text)
     if known.figure:

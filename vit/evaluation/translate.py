@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vit.config import SearchConfig
+from vit.config import SearchConfig, TranslationRun
 from vit.data.text_loading import encode_sources, pad
 from vit.data.vocabulary import BOS, EOS, Vocabularies
 from vit.engine import make_accelerator
@@ -20,6 +20,7 @@ from vit.hub import load_translator
 from vit.models.recurrent import RecurrentTranslator
 from vit.models.search import beam, greedy
 from vit.models.translator import Translator
+from vit.settings import run_config_from
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,29 @@ class Translated:
 
 
 def translate(
-    checkpoint: Path, sentences: Sequence[str], search: SearchConfig, device: str = "auto"
+    checkpoint: Path, sentences: Sequence[str], beam_size: int | None = None, device: str = "auto"
 ) -> list[Translated]:
-    """Every sentence's translation. A model without attention (`rnn`) has no weights. ValueError: no translator."""
+    """Every sentence's translation, searched for as the run was tested, with another `beam_size` where it is given.
+
+    A model without attention (`rnn`) has no weights. ValueError: no translator.
+    """
     model, state = load_translator(checkpoint)
+    search = _search(state["config"], beam_size)
     vocabularies = Vocabularies.from_json(state["task"]["vocabularies"])
     place = make_accelerator(device, "fp32").device
     model = model.to(place).eval()
     return [_translate(model, vocabularies, sentence, search, place) for sentence in sentences]
+
+
+def _search(trained: dict[str, Any], beam_size: int | None) -> SearchConfig:
+    config = run_config_from(trained)
+    assert isinstance(config, TranslationRun)
+    search = config.search
+    if beam_size is None or beam_size == search.beam_size:
+        return search
+    if beam_size == 1 or search.beam_size == 1:  # a penalty has no effect without a beam: the default's
+        return SearchConfig(beam_size=beam_size, max_length=search.max_length)
+    return replace(search, beam_size=beam_size)
 
 
 @torch.inference_mode()

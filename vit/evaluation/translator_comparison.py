@@ -16,6 +16,7 @@ from vit.config import TranslationRun
 from vit.evaluation.checkpoint import Request
 from vit.evaluation.translation import CONVENTIONS, bootstrap_difference, sentence_statistics
 from vit.evaluation.translator_checkpoint import JudgedTranslator, judge_translator
+from vit.figures.bleu_by_length import MOST_MODELS
 from vit.figures.bleu_by_length import bleu_by_length as draw_bleu_by_length
 from vit.figures.style import save_figure
 from vit.runs import find_checkpoint, read_checkpoint, write_json
@@ -28,6 +29,8 @@ def compare_translators(runs: Sequence[Path], overrides: Sequence[str], output_d
     ValueError where a run is no translator's, or where two runs have one name or other sentences.
     """
     names = [run.resolve().name for run in runs]
+    if len(runs) > MOST_MODELS:
+        raise ValueError(f"compare: {len(runs)} models are not valid: a picture holds at most {MOST_MODELS}")
     if len(set(names)) < len(names):
         raise ValueError(f"compare: {', '.join(names)} is not valid: the folders' names are the models' names")
     judged = {name: _judge(run, overrides) for name, run in zip(names, tqdm(runs, disable=None), strict=True)}

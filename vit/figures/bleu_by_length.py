@@ -11,6 +11,7 @@ from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, empty_figur
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 _MARKERS = "osD^vX"
+MOST_MODELS = len(_COLORS)
 _STEP_ASIDE = 0.08
 
 
@@ -20,7 +21,7 @@ def bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     `rows`: a model's name → its buckets, as `vit.evaluation.translation.bleu_by_length` gives them, the same buckets
     for every model. A bucket without sentences is a gap.
     """
-    assert 0 < len(rows) <= len(_COLORS), f"between 1 and {len(_COLORS)} models, not {len(rows)}"
+    assert 0 < len(rows) <= MOST_MODELS, f"between 1 and {MOST_MODELS} models, not {len(rows)}"
     buckets = [[(row["low"], row["high"], row["sentences"]) for row in of_model] for of_model in rows.values()]
     assert all(found == buckets[0] for found in buckets), "the models must have the same buckets"
     with style():

@@ -14,7 +14,13 @@ from tests.training.tasks.test_translation import COPYING
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import TextDataConfig
-from vit.evaluation.translation import Translations, bootstrap_difference, corpus_bleu, sentence_statistics
+from vit.evaluation.translation import (
+    Translations,
+    bootstrap_difference,
+    bootstrap_interval,
+    corpus_bleu,
+    sentence_statistics,
+)
 from vit.evaluation.translator_checkpoint import length_edges
 from vit.training.loop import train
 from vit.training.tasks import classification, translation
@@ -58,6 +64,7 @@ def test_wrong_input_is_one_line(
     wrong = {
         "it is a run of task 'classification'": [one, str(tmp_path / "images")],
         "the folders' names are the models' names": [one, one],
+        "a picture holds at most 6": [one, *(f"{one}{n}" for n in range(6))],
         "--images: it has no effect here": [one, str(runs / "two"), "--images", "5"],
     }
     for said, words in wrong.items():
@@ -76,6 +83,8 @@ def test_paired_resamples_see_a_difference_that_single_intervals_hide() -> None:
         sentence_statistics(Translations(list(range(40)), references, references, side)) for side in (hypotheses, worse)
     )
     lower, upper = bootstrap_difference(better, beaten, resamples=200)
+    single = [bootstrap_interval(side, resamples=200, seed=0) for side in (better, beaten)]
+    assert upper - lower < max(high - low for low, high in single), "drawn apart, a difference varies more than either"
     assert 0 < lower < corpus_bleu(better) - corpus_bleu(beaten) < upper
     assert np.allclose(bootstrap_difference(beaten, better, resamples=200), (-upper, -lower))
 
