@@ -109,13 +109,22 @@ def explicit_relevance(model, images, classes):
     return (spread - torch.eye(spread.shape[-1])).detach()
 
 
-@pytest.mark.parametrize("options", [{}, {"positions": "rope"}, {"positions": "relative", "layer_scale": 0.5}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"positions": "rope"},
+        {"positions": "relative", "layer_scale": 0.5},
+        {"pooling": "gap", "class_token": False},
+    ],
+)
 def test_relevance_is_that_of_explicit_maps(options):
     torch.manual_seed(1)
     model, images, classes = own(**options), torch.randn(2, 3, 16, 24), torch.tensor([1, 2])
     for parameter in model.parameters():  # heads and biases that start at zero say nothing
         nn.init.normal_(parameter, std=0.3)
-    expected = explicit_relevance(model, images, classes)[:, 0, 1:].unflatten(1, (2, 3))
+    expected = explicit_relevance(model, images, classes)
+    expected = (expected[:, 0, 1:] if model.class_token is not None else expected.mean(dim=1)).unflatten(1, (2, 3))
     found = relevance(model, images, classes)
     assert float(expected.abs().max()) > 1e-4
     torch.testing.assert_close(found.maps, expected, rtol=1e-4, atol=1e-6)
@@ -171,4 +180,8 @@ def test_pictures_show_the_maps():
     figure = attention_overlays(image, {"rollout": torch.rand(2, 2, 3)}, ["a", "b"])
     assert [axes.get_title("center") for axes in figure.axes[:2]] == ["image", "rollout"]
     assert len(figure.axes) == 4
-    assert head_maps(image[0], torch.rand(32, 16, 2, 3), range(1, 33)).axes[1].get_yticks().shape == (16,)
+    tall = head_maps(image[0], torch.rand(32, 2, 14, 14), range(1, 33)).axes[1]
+    assert tall.get_yticks().shape == (32,)
+    assert tall.get_xticks().shape == (2,)
+    wide = head_maps(image[0], torch.rand(2, 48, 14, 14), [1, 2]).axes[1]
+    assert wide.get_xticks().shape == (16,), "a label for every third head"

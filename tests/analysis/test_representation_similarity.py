@@ -74,6 +74,18 @@ def test_batches_approach_the_whole():
     assert float(sums.similarity()) == pytest.approx(whole, abs=0.02)
 
 
+def test_batches_count_by_their_images():
+    x, y = torch.randn(12, 3).double(), torch.randn(12, 3).double()
+    sums = AlignmentSums()
+    for part in (slice(4), slice(4, 12)):
+        sums.add([gram_matrix(x[part])], [gram_matrix(y[part])])
+    (xy, xx, yy) = (
+        4 * hsic_by_the_formula(a[:4], b[:4]) + 8 * hsic_by_the_formula(a[4:], b[4:])
+        for a, b in ((x, y), (x, x), (y, y))
+    )
+    assert float(sums.similarity()) == pytest.approx(xy / (xx * yy) ** 0.5)
+
+
 def test_batches_must_not_be_sorted_by_class():
     generator = torch.Generator().manual_seed(0)
     classes = torch.arange(256).div(32, rounding_mode="floor")

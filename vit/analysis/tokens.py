@@ -13,10 +13,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.parts import Grid, patch_grid
+from vit.analysis.parts import Grid, has_class_token, patch_grid
 
-CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
-"""What the libraries call the parameter of a class token; it is the first of the sequence."""
 MOST_PREFIX = 64
 
 
@@ -66,6 +64,5 @@ def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int)
             f"tokens: {num_tokens} is not valid: patches of {grid[0]}×{grid[1]} leave {num_prefix} other tokens, "
             f"and {type(model).__name__} has {said}; its patches are not a plain grid of the image"
         )
-    names = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
-    has_class_token = num_prefix > 0 and not names.isdisjoint(CLASS_TOKENS)
-    return TokenLayout(image_size=image_size, grid=grid, num_prefix=num_prefix, has_class_token=has_class_token)
+    with_class = num_prefix > 0 and has_class_token(model)
+    return TokenLayout(image_size=image_size, grid=grid, num_prefix=num_prefix, has_class_token=with_class)
