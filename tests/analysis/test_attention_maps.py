@@ -173,8 +173,8 @@ def test_a_model_without_logits_has_no_relevance():
 def test_pictures_show_the_maps():
     image = torch.randint(0, 255, (2, 16, 24, 3), dtype=torch.uint8).numpy()
     maps = torch.rand(3, 4, 2, 3)
-    left, right = head_maps(image[0], maps, [1, 2, 3], query=(4.0, 4.0)).axes
-    assert left.lines[0].get_xydata().tolist() == [[4.0, 4.0]]
+    left, right = head_maps(image[0], maps, [1, 2, 3], query=(1, 2)).axes
+    assert left.patches[0].get_bbox().bounds == (15.5, 7.5, 8, 8)
     shown = right.images[0].get_array()
     torch.testing.assert_close(torch.tensor(shown[0, :3].filled()), (maps[0, 0, 0] / maps[0, 0].max()).double())
     figure = attention_overlays(image, {"rollout": torch.rand(2, 2, 3)}, ["a", "b"])

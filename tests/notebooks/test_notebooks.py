@@ -90,3 +90,18 @@ def test_vit_against_resnet_trains_each_run_once_and_compares(tmp_path: Path, mo
     assert f"both right {counts[0]}, both wrong {counts[3]}" in said
     assert sum(counts) == 359
     assert num_pictures(outputs) == 3
+
+
+@pytest.mark.slow
+def test_looking_inside_a_vit_draws_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setenv("VIT_EPOCHS", "2")
+    monkeypatch.setenv("VIT_RUN", str(run))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    outputs = outputs_of("04_looking_inside_a_vit.ipynb")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
+    said = "".join(output.get("text", "") for output in outputs)
+    assert "uniform attention: 4.016 pixels" in said
+    assert "rows 0.500 + columns 0.500 = 1.000" in said
+    assert f"accuracy {json.loads((run / 'summary.json').read_text())['test.top1']:.2%}" in said
+    assert num_pictures(outputs) == 13

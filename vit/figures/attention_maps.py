@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from vit.figures.mosaic import centres, mosaic, span
@@ -23,10 +24,10 @@ def head_maps(
     maps: ArrayLike,
     layers: Sequence[int],
     title: str = "",
-    query: tuple[float, float] | None = None,
+    query: tuple[int, int] | None = None,
 ) -> Figure:
     """The image (H, W, 3) uint8 beside maps (l, h, gh, gw): a row for each of `layers` (numbers from 1), a column a
-    head. Every map is stretched to its own greatest weight; `query` (row, column in pixels) is marked in the image.
+    head. Every map is stretched to its own greatest weight; the patch `query` (row, column) is framed in the image.
     """
     values = np.asarray(maps, dtype=np.float64)
     assert len(values) == len(layers), f"{len(values)} maps for {len(layers)} layers"
@@ -42,7 +43,7 @@ def head_maps(
         )
         _show(left, picture)
         if query is not None:
-            left.plot(query[1], query[0], marker="s", markersize=6, markerfacecolor="none", markeredgecolor=RED)
+            left.add_patch(_frame(query, picture.shape[0] / height, picture.shape[1] / width))
         right.imshow(mosaic(tiles, gap), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
         _bare(right)
         heads, shown = _labelled(columns, sides / 0.24), _labelled(rows, sides * ratio / 0.16)
@@ -50,6 +51,12 @@ def head_maps(
         right.set_yticks(centres(rows, height, gap)[shown], [str(layers[place]) for place in shown])
         right.set(xlabel="head (each map from 0 to its own greatest weight)", ylabel="block", title=title)
     return cast(Figure, right.figure)
+
+
+def _frame(query: tuple[int, int], ph: float, pw: float) -> Rectangle:
+    """Around a patch of so many pixels; a pixel's middle has its number."""
+    corner = (query[1] * pw - 0.5, query[0] * ph - 0.5)
+    return Rectangle(corner, pw, ph, fill=False, edgecolor=RED, linewidth=2, clip_on=False)
 
 
 def _two_panels(first: tuple[float, float], second: tuple[float, float]) -> tuple[Axes, Axes]:
