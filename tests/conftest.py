@@ -1,4 +1,4 @@
-"""Where Triton programs run, and the order of the tests."""
+"""Where Triton programs run, what needs a CUDA device, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -14,3 +14,7 @@ if not torch.cuda.is_available():  # read when triton is first imported, which i
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that fork go first: a compiled model starts autograd's threads, and those do not survive a fork."""
     items.sort(key=lambda item: not item.path.name.startswith(("test_processes", "test_sharding")))
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -51,7 +51,10 @@ def test_numbers_of_a_field_that_is_equal_everywhere_and_of_a_point():
     assert result.mean_distance().tolist() == pytest.approx([(4 * near + 8 * middle + 4 * far) / 16, far])
     assert result.half_area().tolist() == pytest.approx([8 / 16, 1 / 16])
     assert result.numbers()["uniform_mean_distance"][0] == pytest.approx(result.mean_distance()[0].item())
-    assert len(draw(fields, result.mean_distance().tolist(), 1.5).axes) == 3
+    first, second, bar, distances = draw(fields, result.mean_distance().tolist(), 1.5).axes
+    assert [first.get_title(), second.get_title()] == ["block 1", "block 2"]
+    assert bar.get_ylabel() == "part of the greatest"
+    assert distances.lines[0].get_ydata().tolist() == pytest.approx(result.mean_distance().tolist())
 
 
 def test_a_resnet_grows_and_a_model_of_another_library_works():

@@ -191,6 +191,10 @@ def test_refusals(options, message):
 
 def test_shapes_that_do_not_fit():
     query, key, value, _ = tensors(groups=4)
+    with pytest.raises(ValueError, match="of torch.int64, .* are not valid: they must be real"):
+        attend(query.long(), key, value)
+    with pytest.raises(ValueError, match="with at least one head, at least one wide"):
+        attend(query, key[:, :0], value[:, :0])
     with pytest.raises(ValueError, match=r"g \(4\) must divide h \(6\)"):
         attend(query, key, value)
     with pytest.raises(ValueError, match="must be b h n d, b g m e, b g m v"):
@@ -211,3 +215,10 @@ def test_cosine_ignores_lengths_and_constant_averages():
     torch.testing.assert_close(attend(query * 9, key * 0.1, value, score=Cosine()), expected)
     average = attend(query, key, value, score=Constant())
     torch.testing.assert_close(average, value.mean(2, keepdim=True).expand_as(average))
+
+
+def test_scores_of_float16_do_not_overflow_before_they_are_scaled():
+    """40² · 64 is beyond float16, an eighth of it is not."""
+    query = torch.full((1, 1, 3, 64), 40.0, dtype=torch.float16)
+    for backend in ("reference", "matmul", "sdpa"):
+        assert attend(query, query, query, backend=backend).isfinite().all()

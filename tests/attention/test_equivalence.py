@@ -53,10 +53,15 @@ def test_cell(cell: Cell) -> None:
     """Forward and gradients; where gradients are refused by name, forward."""
     verdict = judge(cell, gradient=True)
     if verdict != "equal":
-        assert cell.backend in ("flex", "triton"), "the others answer every cell"
+        assert cell.backend == "flex", "the others answer every cell with its gradients"
         assert verdict.startswith(f"backend: '{cell.backend}' is not valid: ")
         verdict = judge(cell, gradient=False)
     assert verdict == "equal", "every cell of the matrix can be computed forward"
+
+
+NO_INNER_PRODUCT = ("score: additive", "score: Gaussian kernel")
+REFUSED = {(backend, score) for backend in BACKENDS if backend != "reference" for score in NO_INNER_PRODUCT}
+REFUSED |= {(backend, "dropout by sample") for backend in ("sdpa", "flex")}
 
 
 @pytest.mark.parametrize("feature", [name for name in FEATURES if not name.startswith(("mask", "shape", "type"))])
@@ -65,7 +70,8 @@ def test_feature(feature: str, backend: str) -> None:
     """Bias, dropout, widths and scores."""
     verdict = judge(Cell(backend, **FEATURES[feature]), gradient=True)
     if verdict != "equal":
-        assert backend != "reference", "the oracle computes everything"
+        forward = judge(Cell(backend, **FEATURES[feature]), gradient=False) == "equal"
+        assert (backend, feature) in REFUSED or (backend == "flex" and forward)
         assert verdict.startswith(f"backend: '{backend}' is not valid: ")
 
 

@@ -99,16 +99,18 @@ class _Code:
 def table(rows: list[Row]) -> str:
     """One line a layout."""
     lines = [
-        "| layout | models tried | whole | by names and shapes | tensors loaded of present | "
-        "largest relative difference | round trip bitwise |",
-        "|---|---|---|---|---|---|---|",
+        "| layout | models | run whole | run with two blocks | names and shapes of the whole | "
+        "tensors loaded of present | largest relative difference | round trip bitwise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for layout in dict.fromkeys(row.layout for row in rows):
         own = [row for row in rows if row.layout == layout]
         measured = [row for row in own if row.difference is not None]
+        ways = Counter(row.how for row in own)
         largest = max((row.difference for row in measured if row.difference is not None), default=float("nan"))
         lines.append(
-            f"| {layout} | {len({row.model for row in own})} | {len(measured)} | {len(own) - len(measured)} | "
+            f"| {layout} | {len({row.model for row in own})} | "
+            f"{ways['whole']} | {ways['2 blocks']} | {ways['meta']} | "
             f"{sum(row.loaded for row in own):,} of {sum(row.present for row in own):,} | {largest:.1e} | "
             f"{'yes' if all(row.exact for row in measured) else 'NO'} |"
         )
@@ -122,10 +124,10 @@ def write(path: Path) -> None:
     for name in timm_family.names():
         found = timm_family.examine(name)
         print(name, found, flush=True)
-        if isinstance(found, Row):
-            rows.append(found)
-        else:
+        if isinstance(found, str):
             refused[found.split("it has ")[1]] += 1
+        else:
+            rows += found
     for rows_of in (torchvision_rows, npz_rows, hf_models.rows, facebook_files.rows, clip_towers.rows):
         for row in rows_of():
             print(row, flush=True)
@@ -149,8 +151,11 @@ _HEAD = """\
 
 Measured by `python -m tests.weights.layouts docs/weights.md`: each model beside the source library's own, with random
 weights everywhere, on random images, in float32 on one processor core. The difference is the largest of the logits',
-relative to their largest magnitude. "Whole" models (or ones of two blocks, where memory does not hold more) were built
-and run; the others were compared by names and shapes on the meta device.
+relative to their largest magnitude. What is too large for that was run with two of its blocks, and all of its names and
+shapes were compared on the meta device (two models of timm's with thousands of tokens only so).
+
+Tensors present and not loaded are those that a layout leaves out by name: text towers, decoders, masks, projection
+heads of pre-training. Everything else that is left over or missing is an error.
 
 Google's `.npz` files are read beside timm's own reader. Their networks compute GELU by its tanh approximation, which is
 what a file without a name gives; timm runs the same weights with the exact GELU, and so do the names shared with timm.

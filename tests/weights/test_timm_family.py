@@ -29,13 +29,14 @@ REFUSED = {
 }
 
 
-def check(row: Row | str) -> None:
-    assert isinstance(row, Row), row
-    assert row.loaded == row.present
-    if row.how == "whole":
-        assert row.difference is not None
-        assert row.difference < 1e-5, row
-        assert row.exact, row
+def check(rows: list[Row] | str) -> None:
+    assert not isinstance(rows, str), rows
+    for row in rows:
+        assert row.loaded == row.present
+        if row.how != "meta":
+            assert row.difference is not None
+            assert row.difference < 1e-5, row
+            assert row.exact, row
 
 
 @pytest.mark.parametrize("name", A_FEW)
@@ -62,4 +63,4 @@ def test_every_plain_model_of_timms(name: str) -> None:
 @pytest.mark.slow
 def test_most_are_supported() -> None:
     found = [examine(name, for_real=False) for name in names()]
-    assert sum(isinstance(row, Row) for row in found) >= 125
+    assert sum(not isinstance(rows, str) for rows in found) >= 140

@@ -9,17 +9,18 @@ from tests.weights.proof import Row, compare_names, filled, prove
 from vit.weights.timm import TIMM
 from vit.weights.timm_models import FAMILIES, config_of
 
-BUILT_BELOW = 64_000_000
-"""Parameters of the models that are built for real; /32 ones of twice that, whose images have few patches."""
-TOKENS_BELOW = 330
+BUILT_BELOW = {100: 128_000_000, 200: 90_000_000, 330: 64_000_000}
+"""Tokens → parameters under which a model with fewer tokens is built whole."""
+CUT_BELOW = 1100
+"""Tokens under which any other is built with two of its blocks."""
 
 
 def names() -> list[str]:
     return [name for name in timm.list_models() if name.startswith(FAMILIES)]
 
 
-def examine(name: str, *, for_real: bool = True) -> Row | str:
-    """A row, or the line that refuses the model."""
+def examine(name: str, *, for_real: bool = True) -> list[Row] | str:
+    """Rows, or the line that refuses the model."""
     with torch.device("meta"):
         theirs = timm.create_model(name)
         try:
@@ -28,7 +29,11 @@ def examine(name: str, *, for_real: bool = True) -> Row | str:
             return str(refusal)
     count = sum(parameter.numel() for parameter in theirs.parameters())
     tokens = config.grid_size[0] * config.grid_size[1] + config.num_prefix_tokens
-    limit = BUILT_BELOW * (2 if tokens < 100 else 1)
-    if for_real and count < limit and tokens < TOKENS_BELOW:
-        return prove(TIMM, name, config, filled(theirs).state_dict())
-    return compare_names(TIMM, name, config, theirs.state_dict())
+    if for_real and any(tokens < above and count < limit for above, limit in BUILT_BELOW.items()):
+        return [prove(TIMM, name, config, filled(theirs).state_dict())]
+    rows = [compare_names(TIMM, name, config, theirs.state_dict())]
+    if for_real and tokens < CUT_BELOW:
+        with torch.device("meta"):
+            theirs = timm.create_model(name, depth=2)
+        rows.append(prove(TIMM, name, config_of(theirs, name), filled(theirs).state_dict(), "2 blocks"))
+    return rows

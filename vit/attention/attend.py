@@ -85,6 +85,12 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
         raise ValueError(rule)
     if query.shape[0] != key.shape[0]:
         raise ValueError(f"{rule}, with one b")
+    if 0 in (query.shape[1], query.shape[3], key.shape[1]):
+        raise ValueError(f"{rule}, with at least one head, at least one wide")
+    if not all(tensor.is_floating_point() for tensor in (query, key, value)):
+        raise ValueError(
+            f"query, key, value of {query.dtype}, {key.dtype}, {value.dtype} are not valid: they must be real"
+        )
     if query.shape[3] != key.shape[3] and not isinstance(score, Additive):
         raise ValueError(f"{rule}, with e = d unless the score is Additive")
     if query.shape[1] % key.shape[1]:

@@ -36,7 +36,7 @@ class ScaledDotProduct:
 
     def __call__(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
         query, key, factor = self.vectors(query, key, scale)
-        return torch.einsum("b h n d, b h m d -> b h n m", query, key) * factor
+        return torch.einsum("b h n d, b h m d -> b h n m", query * factor, key)  # unscaled, float16 overflows
 
     def vectors(self, query: Tensor, key: Tensor, scale: float | None) -> tuple[Tensor, Tensor, float]:
         return query, key, query.shape[-1] ** -0.5 if scale is None else scale

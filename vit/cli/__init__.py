@@ -23,12 +23,13 @@ vit COMMAND …
   plan      what a run will do:       vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      how two runs differ:      vit diff RUN RUN
   compare   models on one data set:   vit compare MODEL MODEL… [--data DATA] [--corruptions] [--speed]
+            or translators:           vit compare RUN RUN… [--data.test_parts …]
             recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output DIR] [--random_weights]
   convert   weights for others:       vit convert SOURCE --to timm|torchvision|hf|npz [--output FILE] [--verify]
   export    one file for others:      vit export MODEL --format onnx|torch --output FILE
   doctor    what mistakes cost:       vit doctor MODEL [--data NAME|FOLDER] [--images 256]
-  bench     measure speed:            vit bench train|attention|layers …
+  bench     measure speed:            vit bench train|attention|analysis|layers …
 
 `vit COMMAND --help` says more."""
 

@@ -80,6 +80,9 @@ def _attention(words: list[str]) -> None:
     parser.add_argument("--models", nargs="*", help="names of models; none: Ti, S and B with patches of 16")
     known = parser.parse_args(words)
     check_folder("--output", known.output and known.output.parent)
+    check_positive("--turns", known.turns)
+    for number in known.tokens:
+        check_positive("--tokens", number)
     from vit.experiments.attention_speed import MODELS, bench_attention, bench_models
 
     if known.models is None:
@@ -119,8 +122,10 @@ def _analysis(words: list[str]) -> None:
     parser.add_argument("--batch_size", type=int, default=1)
     known = parser.parse_args(words)
     check_folder("--output", known.output and known.output.parent)
-    for option in ("num_heads", "batch_size"):
+    for option in ("turns", "num_heads", "batch_size"):
         check_positive(f"--{option}", getattr(known, option))
+    for number in known.tokens:
+        check_positive("--tokens", number)
     from vit.experiments.statistics_cost import bench_statistics
 
     settings = {name: value for name, value in vars(known).items() if name != "output"}

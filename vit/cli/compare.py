@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vit.cli.data_size import train_and_compare
-from vit.cli.parsing import Parser, check_folder
+from vit.cli.parsing import Parser, check_folder, refuse_without_effect
 
 if TYPE_CHECKING:
     from vit.evaluation.checkpoint import Request
@@ -30,7 +30,7 @@ def compare(words: list[str]) -> None:
     settings, rest = split_settings(words)
     known = _parser().parse_args(rest)
     check_folder("--output_dir", known.output_dir)
-    if _translates(known.models[0]):
+    if translates(known.models[0]):
         return _compare_translators(known, settings)
     from vit.evaluation.comparison.compare import CompareRequest
     from vit.evaluation.comparison.images import resolve_data
@@ -54,7 +54,8 @@ def compare(words: list[str]) -> None:
     _compare_and_report(request)
 
 
-def _translates(model: str) -> bool:
+def translates(model: str) -> bool:
+    """Whether it is a run of ours that translates."""
     from vit.evaluation.checkpoint import trained_as
     from vit.runs import holds_checkpoints
 
@@ -62,12 +63,12 @@ def _translates(model: str) -> bool:
 
 
 def _compare_translators(known: Namespace, settings: Sequence[str]) -> None:
-    for option in ("data", "images", "random_weights"):
-        if getattr(known, option):
-            raise ValueError(f"--{option}: it has no effect here; the models are translators")
+    used = ("models", "output_dir", "device", "select")
+    refuse_without_effect(known, _parser(), used, "the models are translators")
+    settings = [*settings, "--device", known.device]
     from vit.evaluation.translator_comparison import compare_translators
 
-    result = compare_translators([Path(model) for model in known.models], settings, known.output_dir)
+    result = compare_translators([Path(model) for model in known.models], settings, known.output_dir, known.select)
     for name, metrics in result["models"].items():
         print(f"{name}: BLEU {metrics['bleu']:.2f}, perplexity {metrics['perplexity']:.2f}")
     for pair in result["differences"]:

@@ -15,7 +15,9 @@ def doctor(words: list[str]) -> None:
     parser = Parser(prog="vit doctor", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help="a run, timm:NAME, torchvision:NAME or hf:NAME")
     parser.add_argument("--data", help="a data set's name or a folder, of images or of classes; default: the run's own")
-    parser.add_argument("--images", type=int, default=256, help="at most about so many (default: %(default)s)")
+    parser.add_argument(
+        "--images", type=int, default=256, help="about so many, of each class at least one (default: %(default)s)"
+    )
     parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of a run of ours")
     parser.add_argument("--random_weights", action="store_true", help="build the library's model without weights")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def check_folder(option: str, folder: Path | None) -> None:
             if not place.is_dir():
                 raise ValueError(f"{option}: {str(folder)!r} is not valid: {str(place)!r} is a file, not a folder")
             return
+
+
+def refuse_without_effect(known: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:
+    """ValueError for the first option of a MODEL's `parser` that was given and is not among the `used`."""
+    usual = vars(parser.parse_args(["MODEL"]))
+    for option, value in vars(known).items():
+        if option not in used and value != usual.get(option, value):
+            raise ValueError(f"--{option}: it has no effect here; {why}")
 
 
 def is_main_process() -> bool:

@@ -80,7 +80,7 @@ def check_export(format: Format, output: Path) -> None:
 
 
 def export_classifier(contestant: Contestant, format: Format, output: Path) -> Exported:
-    """Write `output`, and `output` with the suffix .json; both replace older ones only once the file has been run.
+    """Write `output`, and beside it `output`.json; both replace older ones only once the file has been run.
 
     ValueError for a model that cannot be exported, and for weights too large for one ONNX file.
     """
@@ -100,7 +100,7 @@ def export_classifier(contestant: Contestant, format: Format, output: Path) -> E
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
-    write_json(output.with_suffix(".json"), _description(contestant, written))
+    write_json(output.with_name(f"{output.name}.json"), _description(contestant, written))
     return written
 
 

@@ -23,7 +23,9 @@ from vit.runs import find_checkpoint, read_checkpoint, write_json
 from vit.settings import run_config_from
 
 
-def compare_translators(runs: Sequence[Path], overrides: Sequence[str], output_dir: Path) -> dict[str, Any]:
+def compare_translators(
+    runs: Sequence[Path], overrides: Sequence[str], output_dir: Path, select: str = "best"
+) -> dict[str, Any]:
     """Judge the runs on the same test parts, write translations, numbers and a figure, and return the numbers.
 
     ValueError where a run is no translator's, or where two runs have one name or other sentences.
@@ -33,13 +35,11 @@ def compare_translators(runs: Sequence[Path], overrides: Sequence[str], output_d
         raise ValueError(f"compare: {len(runs)} models are not valid: a picture holds at most {MOST_MODELS}")
     if len(set(names)) < len(names):
         raise ValueError(f"compare: {', '.join(names)} is not valid: the folders' names are the models' names")
-    judged = {name: _judge(run, overrides) for name, run in zip(names, tqdm(runs, disable=None), strict=True)}
+    judged = {name: _judge(run, overrides, select) for name, run in zip(names, tqdm(runs, disable=None), strict=True)}
     sentences = {name: (each.translations.sources, each.translations.references) for name, each in judged.items()}
     for name, pair in sentences.items():
         if pair != sentences[names[0]]:
-            raise ValueError(
-                f"compare: {name!r} has other test sentences than {names[0]!r}; --data.test_parts says which"
-            )
+            raise ValueError(f"compare: {name!r} has other test sentences than {names[0]!r}")
     result = _result(judged)
     output_dir.mkdir(parents=True, exist_ok=True)
     for name, each in judged.items():
@@ -53,11 +53,11 @@ def compare_translators(runs: Sequence[Path], overrides: Sequence[str], output_d
     return result
 
 
-def _judge(run: Path, overrides: Sequence[str]) -> JudgedTranslator:
-    trained = run_config_from(read_checkpoint(find_checkpoint(run, "best"), []).state["config"])
+def _judge(run: Path, overrides: Sequence[str], select: str) -> JudgedTranslator:
+    trained = run_config_from(read_checkpoint(find_checkpoint(run, select), []).state["config"])
     if not isinstance(trained, TranslationRun):
         raise ValueError(f"compare: {str(run)!r} is not valid beside translators: it is a run of task {trained.task!r}")
-    return judge_translator(Request(checkpoint=run, overrides=overrides), trained)
+    return judge_translator(Request(checkpoint=run, select=select, overrides=overrides), trained)
 
 
 def _result(judged: dict[str, JudgedTranslator]) -> dict[str, Any]:

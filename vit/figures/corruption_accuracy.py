@@ -29,7 +29,8 @@ def corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]], cle
                 axes.plot(range(len(values)), values, color=color, marker="o", markersize=3, label=name)
             axes.set_title(kind.replace("_", " "), fontsize=8)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-            axes.set_ylim(bottom=0)
+        highest = max(*clean.values(), *(max(values) for found in models.values() for values in found.values()))
+        grid[0, 0].set_ylim(0, 1.06 * highest or 1)
         figure.supxlabel("strength; 0: clean", fontsize=9)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(models), 4))
     return figure

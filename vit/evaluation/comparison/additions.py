@@ -51,6 +51,7 @@ def add_corruptions(
     """`corruptions`, and of each model `corrupted_top1` and `mce`."""
     found = corruption_results(contestants, columns, question, seed)
     result["corruptions"] = found
+    result["conventions"] = result["conventions"] | found["conventions"]
     for model in result["models"]:
         model["corrupted_top1"] = found["mean_accuracy"][model["name"]]
         model["mce"] = found["mce"][model["name"]]

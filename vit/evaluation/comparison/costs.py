@@ -28,7 +28,8 @@ def measured_costs(contestants: Sequence[Contestant], accelerator: Accelerator, 
     }
     for one in timed.values():
         one.model.to("cpu")
-    where = f"batches of {batch_size} on {device.type}, precision {accelerator.mixed_precision}"
+    precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    where = f"batches of {batch_size} on {device.type}, precision {precision}"
     meter = next(iter(memory.values())).meter
     return {
         "models": {
