@@ -1,4 +1,4 @@
-"""Who attends to whom in every head of a text model, one sentence: a row of maps for each layer, a column for each head."""
+"""Who attends to whom in each head of a text model, one sentence: a row of maps a layer, a column a head."""
 
 from __future__ import annotations
 
