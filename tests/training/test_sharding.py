@@ -5,6 +5,7 @@ Accelerate does not shard on a CPU, and the engine refuses that. torch does, so 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from vit.hub import load_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
 from vit.sharding import is_part, is_sharded
-from vit.training import finish as finish_module
 from vit.training import setup
 from vit.training.checkpoints import start_run
 from vit.training.loop import train
+from vit.training.tasks import classification
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
@@ -50,7 +51,7 @@ def shard_on_cpu() -> None:
 
 def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
     shard_on_cpu()
-    finish_module.draw_run = lambda *_: None  # in a process of its own
+    classification.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
 
@@ -58,7 +59,7 @@ def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> d
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_a_sharded_run_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Losses, validation, and every tensor of the checkpoint: weights, average, optimizer."""
-    monkeypatch.setattr(finish_module, "draw_run", lambda *_: None)
+    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
     changed = {"ema_decay": 0.9, "accumulation_steps": 2}
     config = tiny(**RANDOM, train=changed, optim={"name": name, "clip_norm": 0.5})
     alone = train(config, tmp_path / "one")
@@ -178,17 +179,20 @@ def trained_and_loaded(config: ClassificationRun, run: Path) -> tuple[dict[str, 
 
 
 def outputs(session: Any) -> dict[str, Tensor]:
+    from vit.engine import gather_uneven
     from vit.evaluation.evaluate import predict
 
+    gather = partial(gather_uneven, session.accelerator)
+
     def logits() -> Tensor:
-        lengths = session.gather(torch.tensor([len(session.task.val_loader)]))
+        lengths = gather(torch.tensor([len(session.task.val_loader)]))
         assert lengths.tolist() == [2, 1], "the processes have different numbers of batches"
         found = predict(
             session.model,
             session.task.val_loader,
             session.task.class_names,
             device=session.accelerator.device,
-            gather=session.gather,
+            gather=gather,
         )
         return torch.as_tensor(found.logits)
 
