@@ -39,11 +39,14 @@ def attention_distance(subject: Subject) -> Picture:
         numbers[name] = {"pixels": other.pixels.tolist(), "uniform_pixels": other.uniform, "convention": PREFIXES[name]}
     words = (
         f"Mean attention distance of each head over {found.num_images} images; {found.convention}. "
-        f"Uniform attention: {found.uniform:.2f} pixels. The class token gets {float(found.class_mass.mean()):.1%} of "
-        f"the patches' attention, all tokens without a place {float(found.prefix_mass.mean()):.1%}: without making the "
-        f"rest sum to 1, the mean of {float(found.pixels.mean()):.1f} pixels would be "
-        f"{float(others['raw'].pixels.mean()):.1f}."
+        f"Uniform attention: {found.uniform:.2f} pixels."
     )
+    if float(found.prefix_mass.sum()):
+        words += (
+            f" The class token gets {float(found.class_mass.mean()):.1%} of the patches' attention, all tokens without "
+            f"a place {float(found.prefix_mass.mean()):.1%}: without making the rest sum to 1, the mean of "
+            f"{float(found.pixels.mean()):.1f} pixels would be {float(others['raw'].pixels.mean()):.1f}."
+        )
     if found.num_images >= ENOUGH_FOR_BARS:
         words += " Bars: 95 % intervals over images."
     return Picture(figure=heads_by_depth([panel]), numbers=numbers, words=words, rows=profile_rows(subject))
@@ -111,7 +114,7 @@ def head_maps(subject: Subject) -> Picture:
     return Picture(
         figure=map_figures.head_maps(image, found.maps[layers, 0], [layer + 1 for layer in layers]),
         numbers={**found.numbers(), "images": subject.images.names[:1]},
-        words=f"Where {whose} in {subject.images.names[0]}, by layer (down) and head (across); each map to its "
+        words=f"Where {whose} in {subject.images.names[0]}, by block (down) and head (across); each map to its "
         "own greatest weight.",
     )
 
