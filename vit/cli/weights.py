@@ -44,7 +44,7 @@ def _convert(known: argparse.Namespace) -> Iterator[str]:
     if loaded.report:
         yield loaded.report.summary()
     conversion = convert_model(loaded.model, known.to)
-    yield f"{known.to}: {len(conversion.tensors)} tensors of {len(loaded.model.state_dict())}"
+    yield f"{known.to}: {len(conversion.tensors)} tensors, made of {len(loaded.model.state_dict())} of ours"
     if known.output:
         conversion.write(known.output)
         yield f"written: {known.output}"

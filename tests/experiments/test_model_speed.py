@@ -1,0 +1,190 @@
+"""The table of whole models: equal work, cells that are stored and found again, and words that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from vit.cli import main
+from vit.experiments import model_speed, peers
+from vit.experiments.model_speed import MODELS, Cell, Table, measure_cell, measure_table
+from vit.experiments.peers import Absent, build_peer
+from vit.hub import create_model
+from vit.models.vision_transformer import VisionTransformer
+
+TINY: dict[str, Any] = {"name": "vit", "image_size": 8, "patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
+
+
+def _tiny(**options: Any) -> VisionTransformer:
+    torch.manual_seed(1)
+    model = create_model(**(TINY | {"num_classes": 5} | options))
+    assert isinstance(model, VisionTransformer)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
+def _say_nothing(line: str) -> None:
+    assert line
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "Ti", (TINY | {"num_classes": 5}, (2, 3)))
+    monkeypatch.setattr(model_speed, "SHORTEST", 0.0)
+    monkeypatch.setitem(model_speed.matrix_product.__globals__["_PRODUCT_SIDE"], "cpu", 16)
+
+
+@pytest.mark.parametrize(
+    "name", ["timm", "torchvision", "vit-pytorch", pytest.param("transformers", marks=pytest.mark.slow)]
+)
+def test_a_peer_has_our_weights(name: str) -> None:
+    model = _tiny()
+    peer, difference = build_peer(name, model)
+    assert difference < 1e-5
+    assert peer(torch.zeros(2, 3, 8, 8)).shape == (2, 5)
+    assert all(parameter.requires_grad for parameter in peer.parameters())
+
+
+@pytest.mark.parametrize("name", ["timm", "vit-pytorch"])
+def test_the_cifar_models_pooling_has_peers(name: str) -> None:
+    build_peer(name, _tiny(pooling="gap", class_token=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("timm", "blocks.1.mlp.fc1"), ("vit-pytorch", "transformer.layers.1.1.net.1")]
+)
+def test_other_weights_do_not_slip_through(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, build = peers.PEERS[name]
+
+    def broken(ours: VisionTransformer) -> nn.Module:
+        model = build(ours)
+        with torch.no_grad():
+            model.get_submodule(part).weight.mul_(1.2)
+        return model
+
+    monkeypatch.setitem(peers.PEERS, name, (package, broken))
+    with pytest.raises(RuntimeError, match=f"^{name} computes something else"):
+        build_peer(name, _tiny())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("torchvision", {"pooling": "gap", "class_token": False}, "torchvision has no model with model.pooling 'gap'"),
+        ("vit-pytorch", {"qk_norm": True}, "vit-pytorch has no such model"),
+    ],
+)
+def test_a_library_without_such_a_model_is_absent(name: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Absent, match=reason):
+        build_peer(name, _tiny(**options))
+
+
+def test_a_library_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(peers.PEERS, "timm", ("no_such_package", peers.PEERS["timm"][1]))
+    with pytest.raises(Absent, match="timm is not installed"):
+        build_peer("timm", _tiny())
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("kind", ["forward", "step"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_cell_says_what_was_measured(kind: Any, dtype: str) -> None:
+    table = Table(kind=kind, models=("Ti",), peers=("timm", "vit-pytorch"), turns=3)
+    cell = Cell(kind=kind, model="Ti", batch_size=2, dtype=dtype, compiled=False)
+    row = measure_cell(cell, table, _say_nothing)
+    assert set(row["images_per_second"]) == {"vit", "timm", "vit-pytorch"}
+    assert row["best_peer"] in row["ratios"]
+    times = row["seconds"]
+    expected = sorted(their[0] / our[0] for our, their in zip(times["vit"], times["timm"], strict=True))[1]
+    assert row["ratios"]["timm"]["median"] == pytest.approx(expected, rel=0.02)
+    macs = 2 * (4 * 24 * 48 + 2 * (5 * 24 * 24 * 12 + 2 * 25 * 24) + 24 * 5)
+    gflop = {"forward": 1, "step": 3}[kind] * 2 * macs / 1e9
+    assert row["gflops"]["vit"] == pytest.approx(gflop * row["images_per_second"]["vit"]["median"] / 2, abs=0.1)
+    ways = {"forward": ("weights cast once", "autocast"), "step": ("autocast",)}[kind] if dtype == "bf16" else ("fp32",)
+    assert row["ways"]["vit"] == ways[0]
+    assert set(row["ways"].values()) <= set(ways)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_step_trains() -> None:
+    cell = Cell(kind="step", model="Ti", batch_size=2, dtype="fp32", compiled=False)
+    model = _tiny()
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    batch = model_speed._batch(cell, model, "cpu")
+    model_speed._step(cell, model, batch)()
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_stopped_table_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    real = model_speed.measure_cell
+
+    def stopping(cell: Cell, table: Table, tell: Any) -> dict[str, Any]:
+        if len(measured) == 1:
+            measured.append("stopped")
+            raise KeyboardInterrupt
+        measured.append(cell.name)
+        return real(cell, table, tell)
+
+    monkeypatch.setattr(model_speed, "measure_cell", stopping)
+    table = Table(kind="forward", models=("Ti",), dtypes=("fp32",), peers=("timm",), turns=2)
+    with pytest.raises(KeyboardInterrupt):
+        measure_table(table, tmp_path, _say_nothing)
+    assert "forward | Ti | 2 | fp32 | eager" in (tmp_path / "table.md").read_text()
+    rows = measure_table(table, tmp_path, _say_nothing)
+    assert measured == ["forward_Ti_2_fp32_eager", "stopped", "forward_Ti_3_fp32_eager"]
+    assert [row["batch_size"] for row in rows] == [2, 3]
+    stored = json.loads((tmp_path / "table.json").read_text())
+    assert stored["rows"] == rows
+    again = Table(kind="forward", models=("Ti",), batch_sizes=(2,), dtypes=("fp32",), peers=("timm",), turns=1)
+    measure_table(again, tmp_path, _say_nothing)
+    assert measured[-1] == "forward_Ti_2_fp32_eager", "other settings are measured anew"
+
+
+def test_the_cifar_model_is_the_recipes() -> None:
+    recipe = yaml.safe_load(Path("configs/cifar10_vit_small_cpu.yaml").read_text())["model"]
+    assert {name: MODELS["CIFAR"][0][name] for name in recipe} == recipe
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("kind", ["forward", "step"])
+def test_every_side_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compile(model: nn.Module) -> nn.Module:
+        compiled.append(type(model).__module__.split(".")[0])
+        return model
+
+    monkeypatch.setattr(torch, "compile", compile)
+    table = Table(kind=kind, models=("Ti",), peers=("timm",), turns=1, compile=True)
+    measure_cell(next(table.cells()), table, _say_nothing)
+    assert compiled == ["vit", "timm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["--models", "Tiny"], "--models: 'Tiny'"),
+        (["--peers", "tim"], "--peers: 'tim' is not valid: did you mean 'timm'?"),
+        (["--dtypes", "fp8"], "--dtypes: 'fp8'"),
+        (["--batch_sizes", "0"], "--batch_sizes: 0"),
+        (["--turns", "0"], "--turns: 0"),
+    ],
+)
+def test_words_that_are_refused(
+    words: list[str], field: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["bench", "forward", *words, "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert field in said

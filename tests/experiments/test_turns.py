@@ -1,0 +1,66 @@
+"""Timing in turns: the order, the repeats, the ratios, and what is said of the machine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vit.experiments import turns
+from vit.experiments.turns import Seconds, machine, matrix_product, spread, time_calls, time_in_turns, times_as_fast
+
+
+def test_every_side_is_called_once_a_turn_and_the_order_moves_on() -> None:
+    called: list[str] = []
+    sides = {name: lambda name=name: called.append(name) for name in "abc"}
+    times = time_in_turns(sides, 4, "cpu")
+    assert "".join(called) == "abc" + "bca" + "cab" + "abc"
+    assert {name: len(found) for name, found in times.items()} == {"a": 4, "b": 4, "c": 4}
+
+
+def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
+
+    def first_is_slow() -> None:
+        now[0] += 5.0 if now[0] == 0 else 0.25
+
+    times = time_in_turns({"a": first_is_slow}, 2, "cpu", shortest=1.0)
+    assert now[0] == 5.0 + 0.25 + 2 * 4 * 0.25
+    assert [each.wall for each in times["a"]] == [0.25, 0.25]
+
+
+def test_the_processors_clock_sees_work_and_no_sleep() -> None:
+    asleep = time_calls(lambda: turns.time.sleep(0.05), 1, "cpu")
+    assert asleep.wall >= 0.05 > 10 * asleep.processor
+
+
+def test_ratios_are_taken_within_a_turn() -> None:
+    ours, theirs = [Seconds(1, 2), Seconds(10, 5)], [Seconds(2, 2), Seconds(30, 20)]
+    assert times_as_fast(ours, theirs) == [2, 3]
+    assert times_as_fast(ours, theirs, "processor") == [1, 4]
+
+
+def test_median_and_quartiles() -> None:
+    assert spread([4, 1, 2, 3, 5]) == {"median": 3, "lower": 2, "upper": 4}
+    assert spread([7]) == {"median": 7, "lower": 7, "upper": 7}
+
+
+def test_no_turns_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^--turns: 0 is not valid"):
+        time_in_turns({"a": lambda: None}, 0, "cpu")
+
+
+def test_the_products_work_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(turns._PRODUCT_SIDE, "cpu", 10)
+    product, gflop = matrix_product("bf16", "cpu")
+    assert gflop == pytest.approx(2000 / 1e9)
+    result = product()
+    assert isinstance(result, torch.Tensor)
+    assert (result.shape, result.dtype) == ((10, 10), torch.bfloat16)
+
+
+def test_the_machine_and_the_versions() -> None:
+    said = machine("cpu", ("timm", "no-such-library"))
+    assert said["threads"] == torch.get_num_threads()
+    assert set(said["versions"]) == {"python", "torch", "timm"}
+    assert said["device"]

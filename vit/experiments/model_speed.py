@@ -1,0 +1,244 @@
+"""Whole models against other libraries': a forward pass or a training step, in turns, with the same weights.
+
+Every cell of the table is one model, batch size, type and kind of pass; all sides take the same images, and a large
+matrix product is timed as one side more, so that the share of the machine's peak comes from the same turns. A finished
+cell is stored in the folder of the table, and a stopped table goes on behind it.
+
+How each side computes in bf16. A step: autocast. A forward pass: ours with weights that were cast once; a peer by the
+faster of autocast and weights cast once, which is tried before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.config import check, check_positive, nearest
+from vit.evaluation.cost import multiply_adds
+from vit.experiments.model_speed_table import CELLS, line, write_tables
+from vit.experiments.peers import PEERS, Absent, build_peer
+from vit.experiments.turns import (
+    DTYPES,
+    Seconds,
+    machine,
+    matrix_product,
+    spread,
+    time_calls,
+    time_in_turns,
+    times_as_fast,
+)
+from vit.hub import create_model
+from vit.models.vision_transformer import VisionTransformer
+
+Kind = Literal["forward", "step"]
+_CIFAR = {"image_size": 32, "patch_size": 4, "width": 128, "depth": 6, "num_heads": 4}
+MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "Ti": ({"name": "vit_tiny_patch16_224", "num_classes": 1000}, (1, 8, 32)),
+    "S": ({"name": "vit_small_patch16_224", "num_classes": 1000}, (1, 8, 32)),
+    "B": ({"name": "vit_base_patch16_224", "num_classes": 1000}, (1, 8)),
+    "CIFAR": ({"name": "vit", "num_classes": 10, "pooling": "gap", "class_token": False, **_CIFAR}, (8, 128)),
+}
+"""Label → the model, and the batch sizes that it is timed at unless others are asked for. CIFAR: the model of
+`configs/cifar10_vit_small_cpu.yaml`."""
+SHORTEST = 0.25
+OURS, PEAK = "vit", "matrix product"
+_PASSES = {"forward": 1, "step": 3}
+"""Forward passes that a pass costs: a backward pass is two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One line of the table."""
+
+    kind: Kind
+    model: str
+    batch_size: int
+    dtype: str
+    compiled: bool
+
+    @property
+    def name(self) -> str:
+        mode = "compiled" if self.compiled else "eager"
+        return f"{self.kind}_{self.model}_{self.batch_size}_{self.dtype}_{mode}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """What is measured, and how. ValueError for what there is not."""
+
+    kind: Kind
+    models: Sequence[str] = tuple(MODELS)
+    batch_sizes: Sequence[int] | None = None
+    """None: each model's own."""
+    dtypes: Sequence[str] = ("fp32", "bf16")
+    peers: Sequence[str] = tuple(PEERS)
+    turns: int = 7
+    compile: bool = False
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for option, known in (("models", MODELS), ("peers", PEERS), ("dtypes", ("fp32", "bf16"))):
+            for value in getattr(self, option):
+                check(value in known, f"--{option}", value, nearest(value, known))
+        for size in self.batch_sizes or ():
+            check_positive("--batch_sizes", size)
+        check_positive("--turns", self.turns)
+        there = self.device == "cpu" or torch.cuda.is_available()
+        check(there, "--device", self.device, "it is not on this machine; it has cpu")
+
+    def cells(self) -> Iterator[Cell]:
+        for model in self.models:
+            for batch_size in MODELS[model][1] if self.batch_sizes is None else self.batch_sizes:
+                for dtype in self.dtypes:
+                    yield Cell(kind=self.kind, model=model, batch_size=batch_size, dtype=dtype, compiled=self.compile)
+
+
+def measure_table(table: Table, folder: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The rows of the asked cells, of which each is stored in `folder` when it is finished, and taken from there where
+    it was measured before with these settings. `table.json` and `table.md` hold all that the folder has.
+    """
+    (folder / CELLS).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for cell in table.cells():
+        file = folder / CELLS / f"{cell.name}.json"
+        conditions = _conditions(table)
+        row = _stored(file, conditions)
+        if row is None:
+            tell(f"{cell.name} …")
+            row = {**asdict(cell), **measure_cell(cell, table, tell), "conditions": conditions}
+            file.write_text(json.dumps(row, indent=2) + "\n")
+            write_tables(folder)
+        tell(line(row))
+        rows.append(row)
+    write_tables(folder)
+    return rows
+
+
+def _conditions(table: Table) -> dict[str, Any]:
+    return {"turns": table.turns, "peers": list(table.peers), **machine(table.device, PEERS)}
+
+
+def _stored(file: Path, conditions: dict[str, Any]) -> dict[str, Any] | None:
+    row: dict[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
+    return row if row is not None and row["conditions"] == conditions else None
+
+
+def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Images a second of ours and of every peer that has this model, ratios turn by turn, and shares of the peak."""
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    ours = _ours(cell)
+    macs = multiply_adds(ours, ours.config.image_size)
+    models: dict[str, nn.Module] = {OURS: ours}
+    absent, differences = {}, {}
+    for name in table.peers:
+        try:
+            models[name], differences[name] = build_peer(name, ours)
+        except Absent as reason:
+            absent[name] = str(reason)
+    batch = _batch(cell, ours, table.device)
+    sides: dict[str, Callable[[], object]] = {}
+    ways: dict[str, str] = {}
+    for name, model in models.items():
+        tell(f"  {name}: ready to be timed")
+        ways[name], sides[name] = _side(cell, model, batch, is_ours=name == OURS, device=table.device)
+    sides[PEAK], product_gflop = matrix_product(cell.dtype, table.device)
+    times = time_in_turns(sides, table.turns, table.device, shortest=SHORTEST)
+    gflop = _PASSES[cell.kind] * 2 * macs * cell.batch_size / 1e9
+    return {
+        "ways": ways,
+        "differences": differences,
+        "absent": absent,
+        **_summary(times, cell.batch_size, gflop, product_gflop),
+    }
+
+
+def _summary(times: dict[str, list[Seconds]], batch_size: int, gflop: float, product_gflop: float) -> dict[str, Any]:
+    rates = {
+        name: spread([batch_size / each.wall for each in seconds]) for name, seconds in times.items() if name != PEAK
+    }
+    peak = spread([product_gflop / each.wall for each in times[PEAK]], 1)
+    peers = [name for name in rates if name != OURS]
+    speed = {name: gflop * rates[name]["median"] / batch_size for name in rates}
+    return {
+        "images_per_second": rates,
+        "ratios": {name: spread(times_as_fast(times[OURS], times[name])) for name in peers},
+        "processor_ratios": {name: spread(times_as_fast(times[OURS], times[name], "processor")) for name in peers},
+        "best_peer": max(peers, key=lambda name: rates[name]["median"]) if peers else None,
+        "gflops": {name: round(found, 1) for name, found in speed.items()},
+        "peak_gflops": peak,
+        "share_of_peak": {name: round(found / peak["median"], 3) for name, found in speed.items()},
+        "seconds": {name: [[round(value, 6) for value in each] for each in seconds] for name, seconds in times.items()},
+    }
+
+
+def _ours(cell: Cell) -> VisionTransformer:
+    model = create_model(**MODELS[cell.model][0])
+    assert isinstance(model, VisionTransformer)
+    with torch.no_grad():
+        for parameter in model.parameters():  # none keeps a value, 0 or 1, that hides a wrong name
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    return model
+
+
+def _batch(cell: Cell, ours: VisionTransformer, device: str) -> tuple[Tensor, Tensor]:
+    images = torch.randn(cell.batch_size, 3, *ours.config.image_size, device=device)
+    return images, torch.randint(ours.config.num_classes, (cell.batch_size,), device=device)
+
+
+def _side(
+    cell: Cell, model: nn.Module, batch: tuple[Tensor, Tensor], *, is_ours: bool, device: str
+) -> tuple[str, Callable[[], object]]:
+    """How it computes, and the pass to be timed."""
+    model = model.to(device)
+    if cell.kind == "step":
+        return "autocast" if cell.dtype == "bf16" else "fp32", _step(cell, model, batch)
+    if cell.dtype == "fp32":
+        return "fp32", _forward(cell, model, batch[0], autocast=False)
+    cast = _forward(cell, deepcopy(model).bfloat16(), batch[0].bfloat16(), autocast=False)
+    if is_ours:
+        return "weights cast once", cast
+    ways = {"weights cast once": cast, "autocast": _forward(cell, model, batch[0], autocast=True)}
+    for way in ways.values():
+        way()
+    best = min(ways, key=lambda way: min(time_calls(ways[way], 1, device).wall for _ in range(2)))
+    return best, ways[best]
+
+
+def _forward(cell: Cell, model: nn.Module, images: Tensor, *, autocast: bool) -> Callable[[], object]:
+    call = torch.compile(model.eval()) if cell.compiled else model.eval()
+
+    def run() -> None:
+        with torch.inference_mode(), _autocast(images.device, autocast):
+            call(images)
+
+    return run
+
+
+def _step(cell: Cell, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Callable[[], object]:
+    """Forward, cross-entropy, backward, AdamW."""
+    images, labels = batch
+    call = torch.compile(model.train()) if cell.compiled else model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
+
+    def run() -> None:
+        with _autocast(images.device, cell.dtype == "bf16"):
+            logits = call(images)
+        F.cross_entropy(logits.float(), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+def _autocast(device: torch.device, enabled: bool) -> Any:
+    return torch.autocast(device.type, DTYPES["bf16"]) if enabled else nullcontext()

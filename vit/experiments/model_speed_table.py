@@ -1,0 +1,68 @@
+"""The table of `vit bench forward` and `vit bench step` as lines, Markdown and JSON. It measures nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+CELLS = "cells"
+CONVENTIONS = {
+    "images_per_second": "median and quartiles over the turns of images / seconds on the wall's clock",
+    "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
+    "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
+    "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step",
+    "share_of_peak": "gflops over those of one large matrix product of the same type, timed in the same turns",
+    "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
+    "forward": "inference; in bf16 ours holds weights that were cast once, a peer computes by the faster way in `ways`",
+    "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
+    "largest number; vit-pytorch: of its blocks, from the same tokens",
+}
+_HEADER = ("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio", "of peak")
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    kind, model, batch, dtype, mode, ours, best, theirs, ratio, share = _columns(row)
+    return f"{kind} {model} batch {batch} {dtype} {mode}: {ours} images/s, {best} {theirs}, ratio {ratio}, peak {share}"
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The table, the other peers' ratios, and what it was measured on."""
+    lines = ["# Speed of whole models", "", *_table(_HEADER, [_columns(row) for row in rows]), ""]
+    lines += ["Ours over each peer, median of the turns (quartiles); — where it has no such model:", ""]
+    names = sorted({name for row in rows for name in row["conditions"]["peers"]})
+    others = [[" ".join(_columns(row)[:5]), *(_ratio(row["ratios"].get(name)) for name in names)] for row in rows]
+    lines += [*_table(("cell", *names), others), ""]
+    lines += [f"- {name}: {meaning}" for name, meaning in CONVENTIONS.items()]
+    for conditions in {json.dumps(row["conditions"], sort_keys=True) for row in rows}:
+        lines += ["", f"`{conditions}`"]
+    return "\n".join(lines) + "\n"
+
+
+def write_tables(folder: Path) -> None:
+    """`table.json` and `table.md` of every cell that is stored in the folder."""
+    rows = [json.loads(file.read_text()) for file in sorted((folder / CELLS).glob("*.json"))]
+    rows.sort(key=lambda row: (row["kind"], row["compiled"], row["dtype"] != "fp32", row["model"], row["batch_size"]))
+    (folder / "table.json").write_text(json.dumps({"rows": rows, "conventions": CONVENTIONS}, indent=2) + "\n")
+    (folder / "table.md").write_text(markdown(rows))
+
+
+def _columns(row: dict[str, Any]) -> tuple[str, ...]:
+    best, rates = row["best_peer"], row["images_per_second"]
+    of_peer = ("none", "—", "—") if best is None else (best, _rate(rates[best]), _ratio(row["ratios"][best]))
+    mode = "compiled" if row["compiled"] else "eager"
+    cell = (row["kind"], row["model"], str(row["batch_size"]), row["dtype"], mode)
+    return (*cell, _rate(rates["vit"]), *of_peer, f"{row['share_of_peak']['vit']:.0%}")
+
+
+def _rate(rate: dict[str, float]) -> str:
+    return f"{rate['median']:.1f} ({rate['lower']:.1f}–{rate['upper']:.1f})"
+
+
+def _ratio(ratio: dict[str, float] | None) -> str:
+    return "—" if ratio is None else f"{ratio['median']:.3f} ({ratio['lower']:.3f}–{ratio['upper']:.3f})"
+
+
+def _table(header: tuple[str, ...], rows: list[Any]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ("---",) * len(header), *rows)]

@@ -1,0 +1,115 @@
+"""Timing in turns: every side once, then every side again, so that what the machine does meanwhile hits all alike.
+
+Owns the clock, the spread and what is said of the machine. It does not know what it times. A ratio is taken within a
+turn and the median of the turns' ratios is given; the order of the sides moves on by one with every turn.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from vit.config import check
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
+
+
+class Seconds(NamedTuple):
+    """On the wall's clock, and of all threads of this process, which other programs on the machine disturb less."""
+
+    wall: float
+    processor: float
+
+
+def time_in_turns(
+    sides: Mapping[str, Callable[[], object]], turns: int, device: str, *, shortest: float = 0.0
+) -> dict[str, list[Seconds]]:
+    """Seconds of a call of every side in every turn.
+
+    A turn repeats a call until it lasts `shortest` seconds, as the second of two calls before the first turn tells; at
+    0 there are neither such calls nor repeats. ValueError for no turns.
+    """
+    check(turns >= 1, "--turns", turns, "it must be at least 1")
+    names = list(sides)
+    calls = {name: _calls_for(sides[name], shortest, device) for name in names}
+    times: dict[str, list[Seconds]] = {name: [] for name in names}
+    for turn in tqdm(range(turns), desc="turns", disable=None, leave=False):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(time_calls(sides[name], calls[name], device))
+    return times
+
+
+def time_calls(side: Callable[[], object], calls: int, device: str) -> Seconds:
+    """Of one call, from `calls` of them."""
+    wall, processor = time.perf_counter(), time.process_time()
+    for _ in range(calls):
+        side()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+    return Seconds((time.perf_counter() - wall) / calls, (time.process_time() - processor) / calls)
+
+
+def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:
+    if shortest == 0:
+        return 1
+    time_calls(side, 1, device)
+    return max(1, round(shortest / time_calls(side, 1, device).wall))
+
+
+def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
+    """Median and quartiles."""
+    lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return {name: round(value, digits) for name, value in (("median", middle), ("lower", lower), ("upper", upper))}
+
+
+def times_as_fast(ours: Sequence[Seconds], theirs: Sequence[Seconds], clock: str = "wall") -> list[float]:
+    """How many times faster ours was, turn by turn."""
+    return [getattr(their, clock) / getattr(our, clock) for our, their in zip(ours, theirs, strict=True)]
+
+
+def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float]:
+    """One large matrix product, to be timed as another side, and its GFLOP: what the machine can do at most."""
+    side = _PRODUCT_SIDE[torch.device(device).type]
+    first, second = (torch.randn(side, side, device=device).to(DTYPES[dtype]) for _ in range(2))
+    out = torch.empty_like(first)
+    return lambda: torch.mm(first, second, out=out), 2 * side**3 / 1e9
+
+
+def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
+    """What a time depends on besides the program; the versions of those `packages` that are installed."""
+    return {
+        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": {"python": platform.python_version(), **_versions(("torch", *packages))},
+    }
+
+
+def _processor() -> str:
+    """Linux keeps its name in a file."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.is_file() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
