@@ -8,22 +8,20 @@ ratios is given.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Refused
 from vit.attention.masks import causal, padding
 from vit.config import check, nearest
+from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
 from vit.hub import create_model
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TOKENS = (65, 197, 577, 1025)
 HEADS, WIDTH = 12, 64
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
@@ -70,15 +68,15 @@ def bench_models(
                         backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
                         for backend in ("sdpa", "auto")
                     }
-                    times = _in_turns(sides, turns, device)
-                    ratios = [a / b for a, b in zip(times["sdpa"], times["auto"], strict=True)]
+                    times = time_in_turns(sides, turns, device, shortest=_SHORTEST)
+                    ratios = times_as_fast(times["auto"], times["sdpa"])
                     rows.append(
                         {
                             "model": name,
                             "dtype": dtype,
                             "batch_size": batch_size,
                             "training": training,
-                            "ms": {side: round(1e3 * statistics.median(seconds), 2) for side, seconds in times.items()},
+                            "ms": {side: round(1e3 * _median(seconds), 2) for side, seconds in times.items()},
                             "ratio": round(statistics.median(ratios), 3),
                             "ratios": [round(ratio, 3) for ratio in ratios],
                         }
@@ -110,7 +108,11 @@ def _backends(
         except Refused:
             continue
         sides[name] = run
-    return {name: statistics.median(times) for name, times in _in_turns(sides, turns, device).items()}
+    return {name: _median(times) for name, times in time_in_turns(sides, turns, device, shortest=_SHORTEST).items()}
+
+
+def _median(times: list[Seconds]) -> float:
+    return statistics.median(each.wall for each in times)
 
 
 def _model_pass(
@@ -129,23 +131,3 @@ def _model_pass(
             torch.autograd.grad(logits.float().square().sum(), list(model.parameters()))
 
     return run
-
-
-def _in_turns(sides: dict[str, Callable[[], None]], turns: int, device: str) -> dict[str, list[float]]:
-    """Seconds a call of every side in every turn; a turn repeats a call until it can be timed."""
-    check(turns >= 1, "--turns", turns, "it must be at least 1")
-    repeats = {name: max(1, round(_SHORTEST / _time(side, 1, device))) for name, side in sides.items()}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in tqdm(range(turns), desc="turns", disable=None, leave=False):
-        for name, side in sides.items():
-            times[name].append(_time(side, repeats[name], device))
-    return times
-
-
-def _time(side: Callable[[], None], repeats: int, device: str) -> float:
-    started = time.perf_counter()
-    for _ in range(repeats):
-        side()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - started) / repeats

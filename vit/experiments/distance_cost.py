@@ -8,7 +8,6 @@ weights and one image. Memory is the most that is alive at once beside the weigh
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from vit.analysis.attention_distance import mean_attention_distance
 from vit.analysis.tokens import TokenLayout, token_layout
 from vit.config import check
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
+from vit.experiments.turns import Seconds, time_in_turns
 from vit.hub import create_model
 
 PATCH = 16
@@ -76,15 +76,10 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
 
 def _medians(ways: dict[str, Callable[[], Any]], turns: int) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds on the wall's clock and of this process's threads, which other programs disturb less; ways in turns."""
-    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for _ in range(turns):
-        for name, way in ways.items():
-            wall, processor = time.perf_counter(), time.process_time()
-            way()
-            spent[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    spent = time_in_turns(ways, turns, "cpu")
     wall_times, processor_times = (
-        {name: round(statistics.median(each[clock] for each in times), 3) for name, times in spent.items()}
-        for clock in (0, 1)
+        {name: round(statistics.median(getattr(each, clock) for each in times), 3) for name, times in spent.items()}
+        for clock in Seconds._fields
     )
     return wall_times, processor_times
 

@@ -11,11 +11,10 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +22,10 @@ from torch import Tensor
 from vit.attention.attend import attention_weights
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 from vit.config import check
+from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTH = 64
 """Of a head, as in ViT."""
-
-
-class Seconds(NamedTuple):
-    """On the wall's clock, and of all threads of this process, which other programs on the machine disturb less."""
-
-    wall: float
-    processor: float
 
 
 def bench_statistics(
@@ -86,11 +78,8 @@ def _compare(
     }
     difference = _largest_difference(*(way() for way in ways.values()))
     peaks = {name: peak_memory(way, device) for name, way in ways.items()}
-    seconds: dict[str, list[Seconds]] = {name: [] for name in ways}
-    for _ in range(turns):
-        for name, way in ways.items():
-            seconds[name].append(_time(way, device))
-    wall, processor = (_times_as_fast(seconds, clock) for clock in Seconds._fields)
+    seconds = time_in_turns(ways, turns, device.type)
+    wall, processor = (times_as_fast(seconds["streamed"], seconds["map"], clock) for clock in Seconds._fields)
     return {
         "tokens": count,
         "milliseconds": {name: _milliseconds(times, "wall") for name, times in seconds.items()},
@@ -106,11 +95,6 @@ def _compare(
 
 def _milliseconds(times: list[Seconds], clock: str) -> float:
     return round(1000 * statistics.median(getattr(each, clock) for each in times), 2)
-
-
-def _times_as_fast(seconds: dict[str, list[Seconds]], clock: str) -> list[float]:
-    turns = zip(seconds["streamed"], seconds["map"], strict=True)
-    return [getattr(usual, clock) / getattr(ours, clock) for ours, usual in turns]
 
 
 def map_statistics(query: Tensor, key: Tensor, places: Tensor, groups: dict[str, Tensor]) -> AttentionStatistics:
@@ -164,11 +148,3 @@ def _largest_difference(ours: AttentionStatistics, usual: AttentionStatistics) -
     assert usual.distance is not None
     pairs = ((ours.entropy, usual.entropy), (ours.distance, usual.distance))
     return max(float((mine - other).abs().max() / other.abs().max()) for mine, other in pairs)
-
-
-def _time(work: Callable[[], object], device: torch.device) -> Seconds:
-    wall, processor = time.perf_counter(), time.process_time()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return Seconds(time.perf_counter() - wall, time.process_time() - processor)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
 from vit.weights import hf_clip, hf_dinov2, hf_vit
@@ -191,7 +191,13 @@ def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
 
 
 def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
-    """transformers' own model, built from a folder written for it: images to logits, projection or pooled features.
+    """Images to logits, projection or pooled features by transformers' own model; errors as `build_huggingface`."""
+    model = build_huggingface(config, tensors)
+    return lambda images: answer(model(pixel_values=images))
+
+
+def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
+    """transformers' own model with these tensors, in evaluation mode, built from a folder written for it.
 
     ValueError where it has no such model and where it does not find its tensors.
     """
@@ -208,15 +214,16 @@ def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     if said["missing_keys"] or said["unexpected_keys"]:
         unfilled, unknown = sorted(said["missing_keys"]), sorted(said["unexpected_keys"])
         raise ValueError(f"--verify: transformers misses {unfilled} and does not know {unknown}")
-    return lambda images: _answer(model.eval()(pixel_values=images))
+    found: nn.Module = model.eval()
+    return found
 
 
-def _answer(output: Any) -> Tensor:
+def answer(output: Any) -> Tensor:
     """What our model's `forward` gives."""
     for name in ("logits", "image_embeds", "pooler_output"):
-        answer: Tensor | None = getattr(output, name, None)
-        if answer is not None:
-            return answer
+        found: Tensor | None = getattr(output, name, None)
+        if found is not None:
+            return found
     first: Tensor = output.last_hidden_state[:, 0]
     return first
 
