@@ -30,6 +30,8 @@ def test_causal():
 def test_window():
     assert rows(masks.window(4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
     assert rows(masks.window(2, 0, 3)) == [".x.", "..x"]
+    with pytest.raises(ValueError, match=r"radius: 1\.5 is not valid"):
+        masks.window(4, 1.5)
     with pytest.raises(ValueError, match="radius"):
         masks.window(4, -1)
 
@@ -40,3 +42,5 @@ def test_segments_and_their_combination():
     assert rows(masks.segments(ids) & masks.causal(4)) == ["x...", "xx..", "..x.", "..xx"]
     assert rows(masks.segments(torch.tensor([[1]]), ids)) == ["..xx"]
     assert masks.segments(ids).shape == (1, 1, 4, 4)
+    with pytest.raises(ValueError, match=r"segments: \(4,\) and \(4,\) are not valid"):
+        masks.segments(ids[0])

@@ -31,8 +31,8 @@ def causal(num_queries: int, num_keys: int | None = None, *, device: torch.devic
 
 def window(num_queries: int, radius: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
     """Keys at most `radius` places from the query's own, `n m`. Queries stand at the end of the keys."""
-    if radius < 0:
-        raise ValueError(f"radius: {radius} is not valid: it must be at least 0")
+    if not isinstance(radius, int) or radius < 0:
+        raise ValueError(f"radius: {radius} is not valid: it must be a whole number of at least 0")
     num_keys = num_queries if num_keys is None else num_keys
     places = torch.arange(num_queries, device=device) + (num_keys - num_queries)
     return (torch.arange(num_keys, device=device) - places[:, None]).abs() <= radius
@@ -41,4 +41,7 @@ def window(num_queries: int, radius: int, num_keys: int | None = None, *, device
 def segments(query_segments: Tensor, key_segments: Tensor | None = None) -> Tensor:
     """Keys of the query's own segment, for packed sequences: (b, n) and (b, m) numbers give `b 1 n m`."""
     key_segments = query_segments if key_segments is None else key_segments
+    if query_segments.ndim != 2 or key_segments.ndim != 2:
+        shapes = f"{tuple(query_segments.shape)} and {tuple(key_segments.shape)}"
+        raise ValueError(f"segments: {shapes} are not valid: a number for each token of each sequence, (b, n) and (b, m)")
     return rearrange(query_segments[:, :, None] == key_segments[:, None, :], "b n m -> b 1 n m")

@@ -65,6 +65,8 @@ def translate(words: list[str]) -> None:
     known = parser.parse_args(words)
     if known.figure and len(known.sentences) > 1:
         raise ValueError("--figure: it draws one sentence, and there are several")
+    if known.figure and known.figure.suffix != ".png":
+        raise ValueError(f"--figure: {str(known.figure)!r} is not valid: it must end in .png")
     check_folder("--figure", known.figure and known.figure.parent)
     results = translation.translate(known.checkpoint, known.sentences, known.beam_size, known.device)
     for result in results:

@@ -216,6 +216,7 @@ def test_wrong_sentences_are_one_line(run: Path, capsys: pytest.CaptureFixture[s
     for words, message in (
         (["--checkpoint", str(run), " "], "there is nothing to translate"),
         (["--checkpoint", str(run), "--figure", "a.png", "1", "2"], "--figure: it draws one sentence"),
+        (["--checkpoint", str(run), "--figure", "a.txt", "1"], "--figure: 'a.txt' is not valid: it must end in .png"),
         (["--checkpoint", str(run), "--beam_size", "0", "1"], "search.beam_size: 0 is not valid"),
         (["--checkpoint", str(run / "no"), "1"], "no"),
     ):
