@@ -337,6 +337,7 @@ MIXED = torch.tensor([[torch.nan, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
         ({"block_size": 0}, "block_size: 0 is not valid"),
         ({"backend": "tritn"}, "did you mean 'triton'"),
         ({"mask": torch.ones(4)}, "mask: torch.float32 is not valid"),
+        ({"bias": torch.full((1, 1), float("-inf"))}, "bias: infinite or NaN entries are not valid"),
         ({"bias": torch.ones(2, 4)}, r"bias: shape \(2, 4\) is not valid"),
     ],
 )

@@ -43,5 +43,5 @@ def segments(query_segments: Tensor, key_segments: Tensor | None = None) -> Tens
     key_segments = query_segments if key_segments is None else key_segments
     if query_segments.ndim != 2 or key_segments.ndim != 2:
         shapes = f"{tuple(query_segments.shape)} and {tuple(key_segments.shape)}"
-        raise ValueError(f"segments: {shapes} are not valid: a number for each token of each sequence, (b, n) and (b, m)")
+        raise ValueError(f"segments: {shapes} are not valid: they must be (b, n) and (b, m), a number a token")
     return rearrange(query_segments[:, :, None] == key_segments[:, None, :], "b n m -> b 1 n m")

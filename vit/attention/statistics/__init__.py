@@ -66,6 +66,8 @@ def attention_statistics(
     )
     groups = key_groups or {}
     mask, bias = four_dimensions("mask", mask, query, key), four_dimensions("bias", bias, query, key)
+    if bias is not None and not bool(bias.isfinite().all()):
+        raise ValueError("bias: infinite or NaN entries are not valid: a boolean mask says what is forbidden")
     question = Question(
         request=Request(score=score, scale=scale, mask=mask, bias=bias),
         names=tuple(groups),
