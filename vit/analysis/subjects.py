@@ -6,6 +6,7 @@ scikit-learn. Knows no figures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from vit.analysis.attention_profile import AttentionProfile, attention_profile
 from vit.config import DataConfig, ModelConfig, Preprocessing, check, nearest
@@ -82,7 +84,8 @@ class Subject:
     @cached_property
     def profile(self) -> AttentionProfile:
         """Of all images; made once."""
-        return attention_profile(self.model, self.batches())
+        total = math.ceil(len(self.images.names) / self.batch_size)
+        return attention_profile(self.model, tqdm(self.batches(), "attention", total, leave=False, disable=None))
 
     @property
     def knows_the_classes(self) -> bool:
@@ -170,7 +173,8 @@ def from_split(split: Split, preprocessing: Preprocessing, num_images: int, sour
     """The pixels of `part_of` a split. ValueError naming an image that cannot be read."""
     indices = part_of(split, num_images).indices
     try:
-        pixels = [resize_and_crop(split.source.read(index), preprocessing) for index in indices.tolist()]
+        places = tqdm(indices.tolist(), "reading", leave=False, disable=None)
+        pixels = [resize_and_crop(split.source.read(index), preprocessing) for index in places]
     except BrokenImage as error:
         raise ValueError(f"--data: {error.name} is not a readable image ({error.reason})") from error
     return ImageSet(
