@@ -82,6 +82,11 @@ class SampleRandom:
         draws = bits.view(torch.int16)[:, :count]  # from -32768
         return (draws >= round(rate * 65536) - 32768).reshape(-1, *shape)
 
+    def words_at(self, places: Tensor) -> Tensor:
+        """(b, 4) int64 in 0..65,535, of one hash: what stands at `places` (b,) of each stream."""
+        bits = _scramble((self.state * _GOLDEN_INVERSE + places) * _GOLDEN)
+        return bits[:, None].view(torch.int16).to(torch.int64).add_(32768)
+
     def integers(self, high: int, *shape: int) -> Tensor:
         """(b, *shape) int64 in [0, high)."""
         return (self.uniform(*shape) * high).to(torch.int64).clamp_(max=high - 1)

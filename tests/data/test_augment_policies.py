@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 from torchvision.transforms.v2 import functional as V
 
@@ -53,6 +54,16 @@ def test_tables_equal_torchvisions(ours: object, policy: str) -> None:
     assert ours == tuple(tuple((name, rate, level or 0) for name, rate, level in pair) for pair in theirs)
 
 
+def arguments(strengths: dict[str, policies.Strength], name: str, level: Tensor, negative: Tensor) -> Tensor:
+    return policies._arguments(strengths, torch.full(level.shape, policies._NAMES.index(name)), level, negative)
+
+
+def test_what_has_no_strength_has_the_argument_0() -> None:
+    nothing = torch.tensor([policies._IDENTITY, policies._NAMES.index("GaussianBlur")])
+    level = torch.ones(2, dtype=torch.float64)
+    assert policies._arguments(policies._RANDAUGMENT, nothing, level, level > 0).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("name", TIMM_NAMES)
 def test_randaugment_strengths_equal_timms(name: str) -> None:
     from timm.data.auto_augment import LEVEL_TO_ARG
@@ -60,7 +71,7 @@ def test_randaugment_strengths_equal_timms(name: str) -> None:
     convert = LEVEL_TO_ARG[TIMM_NAMES[name]]
     for level in range(11):
         amount = torch.tensor([level / 10.0, level / 10.0], dtype=torch.float64)
-        ours = policies._RANDAUGMENT[name].at(amount, torch.tensor([False, True])).tolist()
+        ours = arguments(policies._RANDAUGMENT, name, amount, torch.tensor([False, True])).tolist()
         theirs = {
             round(convert(level, {})[0] if isinstance(convert(level, {}), tuple) else convert(level, {}), 9)
             for _ in range(40)
@@ -76,7 +87,7 @@ def test_autoaugment_strengths_equal_torchvisions() -> None:
         if magnitudes.ndim == 0:
             continue
         level = torch.arange(10, dtype=torch.float64) / 9
-        ours = strength.at(level, torch.zeros(10, dtype=torch.bool))
+        ours = arguments(policies._AUTOAUGMENT, name, level, torch.zeros(10, dtype=torch.bool))
         scale = 331 if name.startswith("Translate") else 1
         no_change = 1 if name in ("Color", "Contrast", "Brightness", "Sharpness") else 0
         assert torch.allclose(ours * scale, magnitudes.double() + no_change, atol=1e-4)

@@ -1,9 +1,9 @@
-"""The speed comparison: both sides run, their numbers agree with each other, and unequal work is refused."""
+"""Loading and epochs against other libraries: all sides run on the same images, and unequal work is refused."""
 
 from __future__ import annotations
 
 import re
-import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.tiny import tiny
+from vit.cli import main
+from vit.config import ClassificationRun
+from vit.data.loading import TrainLoader
 from vit.evaluation.cost import count_parameters
-from vit.experiments import bench, usual_loop
+from vit.experiments import pipeline_speed, usual_loop
+from vit.experiments.peer_loaders import LOADERS, PilImages, timm_loader, torchvision_loader
+from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch, markdown
 from vit.training.setup import Session, prepare
+
+ONCE = Comparison(workers=[0], turns=1)
+
+
+def silent(_: str) -> None:
+    pass
+
 
 AUGMENTED = {
     "crop": "random_resized",
@@ -29,30 +41,80 @@ AUGMENTED = {
 
 
 @pytest.mark.parametrize(
-    "sections",
+    ("sections", "peers"),
     [
-        {},
-        {"augment": AUGMENTED, "train": {"ema_decay": 0.9, "label_smoothing": 0.1}},
-        {"augment": {"crop": "pad", "policy": "autoaugment_cifar10"}, "optim": {"name": "muon"}},
+        ({"augment": {"crop": "random_resized"}}, {"torchvision", "timm"}),
+        ({"augment": AUGMENTED, "train": {"ema_decay": 0.9, "label_smoothing": 0.1}}, {"torchvision"}),
+        ({"augment": {"crop": "pad", "policy": "autoaugment_cifar10"}, "optim": {"name": "muon"}}, {"torchvision"}),
     ],
     ids=["plain", "augmented", "muon"],
 )
-def test_both_sides_are_timed_in_every_turn(sections: dict[str, Any]) -> None:
-    result = bench.bench_training(tiny(**sections), steps=1, turns=2, workers=0)
-    rates = result["images_per_second"]
-    assert set(rates) == {"vit", "usual"}
-    assert all(len(values) == 2 and min(values) > 0 for values in rates.values())
-    expected = [ours / theirs for ours, theirs in zip(rates["vit"], rates["usual"], strict=True)]
-    assert result["ratios"] == pytest.approx(expected, rel=0.01)
-    assert result["median_ratio"] == pytest.approx(statistics.median(result["ratios"]), abs=1e-3)
-    assert result["batch_size"] == 16
-    assert (result["device"], result["precision"]) == ("cpu", "fp32")
+def test_every_side_trains_in_every_turn(sections: dict[str, Any], peers: set[str]) -> None:
+    result = bench_epoch(tiny(**sections), Comparison(workers=[0], turns=2), silent)
+    row = result["rows"][0]
+    assert set(row["images_per_second"]) == {"vit", *peers}
+    assert set(row["absent"]) == set(LOADERS) - peers
+    assert result["images"] == 32  # two whole batches of 37 images
+    assert all(len(times) == 2 and min(times) > 0 for times in row["seconds"].values())
+    assert set(row["ratios"]) == peers
+    assert (result["machine"]["device"] is not None, result["precision"]) == (True, "fp32")
 
 
-def test_images_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([10.0, 14.0])
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(clock))
-    assert bench._time(iter([None] * 3), 3, 8) == 6.0
+def test_rates_and_ratios_are_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vit.experiments.turns import Seconds
+
+    times = {"vit": [Seconds(2.0, 0), Seconds(4.0, 0)], "timm": [Seconds(8.0, 0), Seconds(8.0, 0)]}
+    monkeypatch.setattr(pipeline_speed, "time_in_turns", lambda *_: times)
+    row = bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)["rows"][0]
+    assert row["images_per_second"]["vit"]["median"] == 12.0
+    assert row["ratios"] == {"timm": {"median": 3.0, "lower": 2.5, "upper": 3.5}}
+
+
+def test_an_epoch_of_ours_is_the_training_loops(tmp_path: Path) -> None:
+    """Two steps of 16 images, with the average updated."""
+    session = prepare(tiny(train={"ema_decay": 0.9}), tmp_path)
+    split = pipeline_speed._whole_batches(session)
+    before = {name: tensor.clone() for name, tensor in session.bare_model.state_dict().items()}
+    average = {name: tensor.clone() for name, tensor in session.average.tensors.items()}
+    pipeline_speed._our_training(session, pipeline_speed._our_loader(session, split, 0))()
+    assert all(not torch.equal(before[name], tensor) for name, tensor in session.bare_model.named_parameters())
+    assert any(not torch.equal(average[name], tensor) for name, tensor in session.average.tensors.items())
+    assert session.optimizers[0].state[next(session.bare_model.parameters())]["step"] == 2
+
+
+def test_the_command_leaves_numbers_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--data.name", "fake", "--data.fake_images", "60", "--data.batch_size", "16", "--augment.crop", "none"]
+    output = tmp_path / "deep" / "data.json"
+    config = tmp_path / "run.yaml"
+    config.write_text("model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}\n")
+    words = [
+        "bench",
+        "data",
+        "--config",
+        str(config),
+        *words,
+        "--workers",
+        "0",
+        "--turns",
+        "1",
+        "--output",
+        str(output),
+    ]
+    assert main(words) == 0
+    assert "torchvision images/s" in capsys.readouterr().out
+    assert output.is_file()
+    assert output.with_suffix(".md").read_text().startswith("# vit bench data: fake, 48 images")
+
+
+def test_a_table_says_what_a_library_lacks() -> None:
+    rate = {"median": 10.0, "lower": 9.0, "upper": 11.0}
+    rows = [
+        {"workers": 0, "images_per_second": {"vit": rate, "timm": rate}, "ratios": {"timm": rate}},
+        {"workers": 2, "images_per_second": {"vit": rate}, "ratios": {}},
+    ]
+    text = markdown({"bench": "data", "dataset": "x", "images": 5, "rows": rows, "conventions": {}})
+    assert "| 0 | 10 (9–11) | 10 (9–11) | 10.00 (9.00–11.00) |" in text
+    assert "| 2 | 10 (9–11) | — | — |" in text
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -83,14 +145,16 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("field", "sections"), REFUSED.items(), ids=list(REFUSED))
 def test_what_only_one_side_would_do_is_refused(field: str, sections: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{re.escape(field)}: ") as caught:
-        bench.bench_training(tiny(**sections), steps=1, turns=1, workers=0)
+        bench_epoch(tiny(**sections), ONCE, silent)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("turns", 0), ("workers", -1)])
-def test_counts_that_time_nothing_are_refused(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"^--(loader_)?{name}: {value} is not valid"):
-        bench.bench_training(tiny(), **({"steps": 1, "turns": 1, "workers": 0} | {name: value}))
+@pytest.mark.parametrize(
+    ("option", "given"), [("--turns", {"turns": 0}), ("--workers", {"workers": [-1]}), ("--peers", {"peers": ["tim"]})]
+)
+def test_what_times_nothing_is_refused(option: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^{option}: .* is not valid"):
+        Comparison(**({"workers": [0]} | given))
 
 
 @pytest.mark.parametrize(
@@ -115,19 +179,44 @@ def test_a_missing_part_does_not_slip_through() -> None:
         usual_loop.check_same_size(nn.Linear(5, 5), nn.Linear(3, 5))
 
 
-def test_an_image_is_what_the_model_takes(tmp_path: Path) -> None:
-    """Augmentation off: PIL's side sees the pixels that evaluation sees."""
-    session = prepare(tiny(), tmp_path)
-    images, labels = next(iter(usual_loop.usual_loader(session, 0)))
+@pytest.mark.parametrize("loader", [torchvision_loader, timm_loader], ids=["torchvision", "timm"])
+def test_an_image_is_what_the_model_takes(loader: Any, tmp_path: Path) -> None:
+    """A crop of everything and no other augmentation: the other libraries see the pixels that evaluation sees."""
+    augment = {"crop": "random_resized", "scale": (1.0, 1.0), "ratio": (1.0, 1.0), "interpolation": "bicubic"}
+    session = prepare(tiny(augment=augment), tmp_path)
+    split = pipeline_speed._whole_batches(session)
+    images, labels = next(iter(loader(pipeline_speed._wanted(session, split, True), 0)))
     assert images.shape == (16, 3, 8, 8)
     assert labels.shape == (16,)
-    split = session.task.train_split
     ours = {int(index): _evaluated(session, int(index)) for index in split.indices}
     for image, label in zip(images, labels, strict=True):
         assert any(
             torch.allclose(image, pixels, atol=0.02) and int(label) == int(split.source.labels[index])
             for index, pixels in ours.items()
         )
+
+
+def test_kept_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = prepare(tiny(), tmp_path)
+    split, reads = session.task.train_split, []
+    read = type(split.source).read
+    monkeypatch.setattr(type(split.source), "read", lambda *args, **kw: reads.append(args[1]) or read(*args, **kw))
+    for keep, expected in ((True, 37), (False, 37 + 3)):
+        images = PilImages(split, keep=keep)
+        images.transform = lambda image: image
+        assert images[3][0].tobytes() == images[3][0].tobytes()
+        assert images[3][1] == int(split.labels[3])
+        assert len(reads) == expected
+
+
+def test_ours_says_whether_it_keeps_images(tmp_path: Path) -> None:
+    config: ClassificationRun = tiny()
+    session = prepare(config, tmp_path)
+    for cache, expected in ((2.0, True), (0.0, False)):
+        data = replace(config.data, cache_gib=cache)
+        loader = TrainLoader(session.task.train_split, data, config.augment, image_size=(8, 8), seed=0)
+        next(iter(loader.epoch(0)))
+        assert loader.is_kept is expected
 
 
 def _evaluated(session: Session, index: int) -> Tensor:

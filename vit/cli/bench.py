@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from vit.cli.parsing import Parser, check_folder, run_parser
+from vit.cli.parsing import Parser, check_folder
+from vit.cli.pipeline import pipeline
 from vit.config import check_positive, nearest
 
 _USAGE = """\
 vit bench WHAT …
 
-  train       this package's training against the usual loop:   vit bench train --config FILE
+  forward     forward passes against other libraries' models:   vit bench forward [--models Ti S] [--compile]
+  step        training steps against other libraries' models:   vit bench step [--models Ti S] [--compile]
+  data        source to augmented batch, against two loaders:   vit bench data --config FILE [--workers 0 1 2]
+  epoch       whole training epochs against the usual loop:     vit bench epoch --config FILE [--workers 0 1 2]
   attention   the backends, and auto against sdpa in models:    vit bench attention [--models …]
   analysis    statistics of attention against its maps:         vit bench analysis [--tokens 196 1024 4096]
   distance    attention distance of a ViT against its maps:     vit bench distance [--sizes 224 512 1024]
@@ -52,23 +57,29 @@ def _parser(what: str, description: str) -> Parser:
     return parser
 
 
-def _train(words: list[str]) -> None:
-    from vit.config import ClassificationRun
-    from vit.settings import resolve_run
+def _models(kind: Literal["forward", "step"], words: list[str]) -> None:
+    what = {"forward": "Forward passes", "step": "Training steps (forward, backward, fused AdamW)"}[kind]
+    parser = Parser(
+        prog=f"vit bench {kind}",
+        description=f"{what} of Vision Transformers against timm's, torchvision's, transformers' and vit-pytorch's, in "
+        "turns, with the same weights. A finished cell is stored; a stopped table goes on where it was.",
+    )
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="Ti, S, B (patches of 16, 224 pixels), CIFAR")
+    parser.add_argument("--batch_sizes", nargs="+", type=int, help="default: each model's own")
+    parser.add_argument("--dtypes", nargs="+", metavar="TYPE", help="fp32, bf16; default: both")
+    parser.add_argument("--peers", nargs="+", metavar="LIBRARY", help="default: all that are installed")
+    parser.add_argument("--turns", type=int, help="default: 7")
+    parser.add_argument("--compile", action="store_true", default=None, help="all models by torch.compile")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cpu")
+    parser.add_argument("--output", type=Path, default=Path("runs/model_speed"), help="folder; default: %(default)s")
+    known = vars(parser.parse_args(words))
+    output = known.pop("output")
+    check_folder("--output", output)
+    from vit.experiments.model_speed import Table, measure_table
 
-    parser = run_parser("bench train", "This training loop against PIL transforms around timm's model, in turns.")
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each side in a turn")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--loader_workers", type=int, default=2, help="of the usual loop's DataLoader")
-    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
-    known, overrides = parser.parse_known_args(words)
-    check_folder("--output", known.output and known.output.parent)
-    config = resolve_run(known.config, overrides).config
-    if not isinstance(config, ClassificationRun):
-        raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench train` times the training of images")
-    from vit.experiments.bench import bench_training
-
-    _finish(bench_training(config, known.steps, known.turns, known.loader_workers), known.output)
+    given = {name: value for name, value in known.items() if value is not None}
+    measure_table(Table(kind=kind, **given), output, partial(print, flush=True))
+    print(f"the whole table: {output}/table.md")
 
 
 def _attention(words: list[str]) -> None:
@@ -159,7 +170,10 @@ def _capture(words: list[str]) -> None:
 
 
 BENCHES: dict[str, Callable[[list[str]], None]] = {
-    "train": _train,
+    "forward": partial(_models, "forward"),
+    "step": partial(_models, "step"),
+    "data": partial(pipeline, "data"),
+    "epoch": partial(pipeline, "epoch"),
     "attention": _attention,
     "analysis": _analysis,
     "capture": _capture,

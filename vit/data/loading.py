@@ -145,6 +145,11 @@ class TrainLoader:
         return min(len(self._plan.chunk(last, chunk)) for chunk in range(self._plan.num_chunks))
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the decoded images are in memory, as they are from the first epoch on where they fit."""
+        return self._kept is not None
+
+    @property
     def num_broken(self) -> int:
         """Broken images met so far by this process, each counted once."""
         return len(self._broken.names)

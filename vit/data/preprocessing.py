@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
-from einops import rearrange
 from PIL import Image
 from torch import Tensor
 
@@ -25,7 +23,8 @@ PIL_FILTERS = {
 
 def to_tensor(image: Image.Image) -> Tensor:
     """An RGB image as uint8 (3, h, w)."""
-    return rearrange(torch.from_numpy(np.array(image)), "h w c -> c h w")
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)  # numpy takes twice as long to ask PIL
+    return pixels.view(image.height, image.width, 3).permute(2, 0, 1)  # einops takes as long as a small image
 
 
 def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:

@@ -64,14 +64,16 @@ class Decoder(Dataset[Decoded]):
 
     def __getitem__(self, indices: list[int]) -> Decoded:
         images = torch.zeros(len(indices), 3, *self.size, dtype=torch.uint8)
-        aspects = torch.ones(len(indices))
+        aspects = [1.0] * len(indices)
         broken = {}
-        for place, index in enumerate(indices):
+        for place, (index, image) in enumerate(zip(indices, images, strict=True)):
             try:
-                images[place], aspects[place] = self.decode(index)
+                pixels, aspects[place] = self.decode(index)
             except BrokenImage as error:
                 broken[place] = error
-        return Decoded(images, aspects, broken)
+            else:
+                image.copy_(pixels)
+        return Decoded(images, torch.tensor(aspects), broken)
 
 
 class CanvasDecoder(Decoder):

@@ -18,11 +18,12 @@ def warp(images: Tensor, maps: Tensor) -> Tensor:
     """uint8 (b, 3, h, w) sampled at maps · (x, y, 1): float64 (b, 2, 3), in pixels, pixel centres at halves."""
     height, width = images.shape[-2:]
     x = torch.arange(width, device=images.device) + 0.5
-    y = torch.arange(height, device=images.device)[:, None] + 0.5
-    along_x, along_y, shift = (maps[:, None, None, :, column] for column in range(3))  # b 1 1 2
-    size = torch.tensor([width, height], device=images.device)
-    points = along_x * x[:, None] + along_y * y[..., None] + shift  # b h w 2
-    grid = (points * 2 / size - 1).to(torch.float32)
+    y = torch.arange(height, device=images.device) + 0.5
+    grid = maps.new_empty(len(images), height, width, 2, dtype=torch.float32)
+    for axis, size in enumerate((width, height)):
+        unit = maps[:, axis] * 2 / size  # b 3
+        of_columns, of_rows = unit[:, :1] * x, unit[:, 1:2] * y + (unit[:, 2:] - 1)  # b w, b h
+        torch.add(of_columns.float()[:, None], of_rows.float()[:, :, None], out=grid[..., axis])
     # Padding is zero, so grey is made zero: at the edge the image fades into the fill.
     centered = images.to(torch.float32) - _FILL
     sampled = F.grid_sample(centered, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

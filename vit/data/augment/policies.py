@@ -36,13 +36,6 @@ class Strength:
     signed: bool = False
     whole: Literal["no", "down", "nearest"] = "no"
 
-    def at(self, level: Tensor, negative: Tensor) -> Tensor:
-        """(b,) float64 arguments for levels (b,) and a drawn sign (b,), used where the operation has two directions."""
-        amount = self.slope * level
-        if self.whole != "no":
-            amount = amount.trunc() if self.whole == "down" else amount.round()
-        return self.base + (torch.where(negative, -amount, amount) if self.signed else amount)
-
 
 _ENHANCE = Strength(1, 0.9, signed=True)
 _RANDAUGMENT = {
@@ -89,16 +82,18 @@ def apply_operations(images: Tensor, kind: Tensor, argument: Tensor) -> Tensor:
     """Each sample's operation: `kind` (b,) indexes geometry, then `OPERATIONS`; beyond them nothing is done."""
     order = kind.argsort(stable=True)
     counts = torch.bincount(kind, minlength=_IDENTITY + 1).tolist()
-    members = dict(zip((*_NAMES, "Identity"), order.split(counts), strict=True))
-    images = images.clone()
-    moved = order[: sum(counts[: len(GEOMETRY)])]
-    if len(moved):
-        maps = affine_maps(kind[moved], argument[moved], (images.shape[-2], images.shape[-1]))
-        images[moved] = warp(images[moved], maps)
-    for name, operation in OPERATIONS.items():
-        if len(members[name]):
-            images[members[name]] = operation(images[members[name]], argument[members[name]])
-    return images
+    # The samples of an operation are made neighbours.
+    images, argument, kind = (each.index_select(0, order) for each in (images, argument, kind))
+    first = sum(counts[: len(GEOMETRY)])
+    if first:
+        maps = affine_maps(kind[:first], argument[:first], (images.shape[-2], images.shape[-1]))
+        images[:first] = warp(images[:first], maps)
+    for operation, count in zip(OPERATIONS.values(), counts[len(GEOMETRY) : _IDENTITY], strict=True):
+        if count:
+            last = first + count
+            images[first:last] = operation(images[first:last], argument[first:last])
+            first = last
+    return images.index_select(0, order.argsort())
 
 
 def jitter_colors(images: Tensor, rng: SampleRandom, strength: float) -> Tensor:
@@ -155,8 +150,14 @@ def _three_augment(images: Tensor, rng: SampleRandom) -> Tensor:
 
 
 def _arguments(strengths: dict[str, Strength], kind: Tensor, level: Tensor, negative: Tensor) -> Tensor:
-    """(b,) float64: each sample's argument for its operation."""
-    argument = torch.zeros_like(level)
-    for name, strength in strengths.items():
-        argument = torch.where(kind == _NAMES.index(name), strength.at(level, negative), argument)
-    return argument
+    """(b,) float64: each sample's argument for its operation, 0 for one that has none.
+
+    `level` float64 in 0..1; `negative` is a drawn sign, used where the operation has two directions.
+    """
+    chosen = [strengths.get(name, Strength()) for name in _NAMES] + [Strength()]
+    columns = [[each.base, each.slope, each.signed, each.whole == "down", each.whole == "nearest"] for each in chosen]
+    table = torch.tensor(columns, dtype=torch.float64, device=kind.device)[kind]  # b 5
+    base, slope, signed, down, nearest = table.unbind(dim=1)
+    amount = slope * level
+    amount = torch.where(down > 0, amount.trunc(), torch.where(nearest > 0, amount.round(), amount))
+    return base + torch.where(negative & (signed > 0), -amount, amount)

@@ -19,15 +19,24 @@ from torch import Tensor
 Filter = Literal["nearest", "bilinear", "bicubic"]
 
 _UNIT = 2.0**-15
+_TOGETHER = 32
+"""Samples resampled at a time: on a CPU what is between the products then stays in its caches."""
 _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 
 
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """uint8 (b, 3, h, w), rows (b, H, h), columns (b, W, w) → uint8 (b, 3, H, W)."""
-    lines = rearrange(images, "b c h w -> b (c h) w").to(torch.float32)
+    parts = zip(images.split(_TOGETHER), rows.split(_TOGETHER), columns.split(_TOGETHER), strict=True)
+    return torch.cat([_resample(*part) for part in parts])
+
+
+def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """An image's rows lie above those of all channels, so that either product is one matrix product a sample."""
+    lines = rearrange(images, "b c h w -> b (h c) w").to(torch.float32)
     lines = (lines @ columns.mT).add_(0.5).floor_().clamp_(0, 255)
-    planes = rearrange(lines, "b (c h) w -> b c h w", c=images.shape[1])
-    return (rows[:, None] @ planes).add_(0.5).clamp_(0, 255).to(torch.uint8)
+    lines = rearrange(lines, "b (h c) w -> b h (c w)", c=images.shape[1])
+    lines = (rows @ lines).add_(0.5).clamp_(0, 255).to(torch.uint8)
+    return rearrange(lines, "b h (c w) -> b c h w", c=images.shape[1])
 
 
 def resize_weights(
@@ -54,8 +63,8 @@ def resize_weights(
     radius = _RADIUS[filter]
     first = (center - radius * stretch + 0.5).floor()
     taps = math.ceil(2 * radius * (max(1.0, num_in / num_out) if antialias else 1.0)) + 1
-    source = first[..., None] + torch.arange(taps, device=start.device)  # b num_out taps
-    distance = (source + 0.5 - center[..., None]) / stretch[..., None]
+    source = first[:, None] + torch.arange(taps, device=start.device)[:, None]  # b taps num_out
+    distance = (source + 0.5 - center[:, None]) / stretch[:, None]
     inside = (source >= 0) & (source < length[:, None, None])
     weights = _filter_value(filter, distance) * inside
     return _scatter(weights, source + start[:, None, None], num_in)
@@ -68,8 +77,8 @@ def blur_weights(sigma: Tensor, size: int, *, radius: int) -> Tensor:
     """
     offset = torch.arange(-radius, radius + 1, device=sigma.device)
     weights = torch.exp(-0.5 * (offset / sigma.to(torch.float64)[:, None]).square())  # b taps
-    source = torch.arange(size, device=sigma.device)[:, None] + offset  # size taps
-    return _scatter(weights[:, None].expand(-1, size, -1), source.expand(len(sigma), -1, -1), size)
+    source = torch.arange(size, device=sigma.device) + offset[:, None]  # taps size
+    return _scatter(weights[..., None].expand(-1, -1, size), source.expand(len(sigma), -1, -1), size)
 
 
 def _filter_value(filter: Filter, distance: Tensor) -> Tensor:
@@ -84,8 +93,8 @@ def _filter_value(filter: Filter, distance: Tensor) -> Tensor:
 
 
 def _scatter(weights: Tensor, source: Tensor, num_in: int) -> Tensor:
-    """Normalise, round to the fixed-point unit, and spread taps (b, num_out, taps) over `num_in` pixels."""
-    weights = weights / weights.sum(dim=-1, keepdim=True)
+    """Normalise, round to the fixed-point unit, and spread taps (b, taps, num_out) over `num_in` pixels."""
+    weights = weights / weights.sum(dim=1, keepdim=True)
     weights = (weights / _UNIT).round().mul(_UNIT).to(torch.float32)
-    dense = weights.new_zeros(*weights.shape[:2], num_in)
-    return dense.scatter_add_(2, source.to(torch.int64).clamp(0, num_in - 1), weights)
+    dense = weights.new_zeros(len(weights), weights.shape[2], num_in)
+    return dense.scatter_add_(2, source.to(torch.int64).clamp(0, num_in - 1).mT, weights.mT)

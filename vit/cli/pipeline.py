@@ -1,0 +1,59 @@
+"""`vit bench data`, `vit bench epoch`, `vit profile`: where the time of a run goes. Knows no tensors."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+from vit.cli.parsing import check_folder, run_parser
+from vit.config import check_positive
+
+
+def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
+    """A run's loading, or its whole epochs, against other libraries'."""
+    from vit.config import ClassificationRun
+    from vit.settings import resolve_run
+
+    what = {"data": "From source to augmented batch", "epoch": "Whole training epochs, data included"}[kind]
+    text = f"{what}: against a DataLoader of torchvision v2 transforms on PIL and against timm's loader, in turns."
+    parser = run_parser(f"bench {kind}", text)
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2], help="of every side (default: 0 1 2)")
+    parser.add_argument("--peers", nargs="+", default=["torchvision", "timm"], metavar="LIBRARY", help="default: both")
+    parser.add_argument("--turns", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON, and as Markdown beside it")
+    known, overrides = parser.parse_known_args(words)
+    check_folder("--output", known.output and known.output.parent)
+    config = resolve_run(known.config, overrides).config
+    if not isinstance(config, ClassificationRun):
+        raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench {kind}` times the loading of images")
+    from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch, markdown
+
+    comparison = Comparison(workers=known.workers, peers=known.peers, turns=known.turns)
+    bench = {"data": bench_data, "epoch": bench_epoch}[kind]
+    result = bench(config, comparison, lambda text: print(text, file=sys.stderr, flush=True))
+    print(markdown(result))
+    if known.output:
+        known.output.parent.mkdir(parents=True, exist_ok=True)
+        known.output.write_text(json.dumps(result, indent=2) + "\n")
+        known.output.with_suffix(".md").write_text(markdown(result))
+
+
+def profile(words: list[str]) -> None:
+    """Milliseconds a step by stage, and what bounds it."""
+    from vit.settings import resolve_run
+
+    parser = run_parser("profile", "Milliseconds a step of every stage of a run, what bounds it, and a chrome trace.")
+    parser.add_argument("--steps", type=int, default=20, help="timed; default: %(default)s")
+    parser.add_argument("--output", type=Path, default=Path("runs/profile"), help="folder; default: %(default)s")
+    known, overrides = parser.parse_known_args(words)
+    check_folder("--output", known.output)
+    check_positive("--steps", known.steps)
+    config = resolve_run(known.config, overrides).config
+    started = time.perf_counter()
+    from vit.experiments.profile import profile_run
+
+    imports = time.perf_counter() - started
+    print(profile_run(config, known.output, known.steps, imports).text())

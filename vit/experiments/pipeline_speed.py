@@ -1,0 +1,238 @@
+"""From image files to training steps: this package against the loaders of others, on the same images, in turns.
+
+`bench_data` ends at the augmented batch on the device, `bench_epoch` at the trained weights: ours is the real training
+loop, the others' is the usual loop around timm's model. A turn is one pass of each side over the same images, from the
+start of the pass to its last batch; nothing is decoded ahead in another side's turn. A setting that only one side would
+honour is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vit.config import ClassificationRun, check, check_positive, nearest
+from vit.data.loading import TrainLoader
+from vit.data.splits import Split
+from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
+from vit.experiments.turns import Seconds, machine, spread, time_in_turns, times_as_fast
+from vit.experiments.usual_loop import UsualLoop, task_of
+from vit.training.interruption import StopRequest
+from vit.training.loop import train_step
+from vit.training.setup import Session, prepare, set_training_mode
+from vit.training.state import Progress
+
+OURS = "vit"
+Tell = Callable[[str], None]
+_COMMON = {
+    "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
+    "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
+    "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
+}
+CONVENTIONS = {
+    "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
+    "epoch": {"pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation", **_COMMON},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared, and how often. ValueError for what there is not."""
+
+    workers: Sequence[int]
+    peers: Sequence[str] = tuple(LOADERS)
+    turns: int = 5
+
+    def __post_init__(self) -> None:
+        for name in self.peers:
+            check(name in LOADERS, "--peers", name, nearest(name, LOADERS))
+        for number in self.workers:
+            check(number >= 0, "--workers", number, "it must be at least 0")
+        check_positive("--turns", self.turns)
+
+
+def bench_data(config: ClassificationRun, comparison: Comparison, tell: Tell) -> dict[str, Any]:
+    """Images/s of the loaders, by number of workers. ValueError for a setting that only one of them would honour."""
+    return _bench("data", config, comparison, tell, _our_batches, _their_batches)
+
+
+def bench_epoch(config: ClassificationRun, comparison: Comparison, tell: Tell) -> dict[str, Any]:
+    """Images/s of training epochs. ValueError for a ResNet and for every setting that one of the loops lacks."""
+    _check_training(config)
+    return _bench("epoch", config, comparison, tell, _our_training, UsualLoop)
+
+
+def _bench(
+    kind: str,
+    config: ClassificationRun,
+    comparison: Comparison,
+    tell: Tell,
+    ours: Callable[[Session, TrainLoader], Callable[[], None]],
+    theirs: Callable[[Session, Batches], Callable[[], None]],
+) -> dict[str, Any]:
+    check_shared(config.data, config.augment)
+    with tempfile.TemporaryDirectory() as folder:
+        session = prepare(config, Path(folder))
+        split = _whole_batches(session)
+        rows = []
+        for workers in comparison.workers:
+            tell(f"{workers} workers: the first pass, which is not timed")
+            loader = _our_loader(session, split, workers)
+            sides, absent = {OURS: ours(session, loader)}, {}
+            sides[OURS]()
+            for name in comparison.peers:
+                try:
+                    batches = LOADERS[name](_wanted(session, split, loader.is_kept), workers)
+                except ValueError as reason:
+                    absent[name] = str(reason)
+                    tell(f"  without {name}: {reason}")
+                    continue
+                sides[name] = theirs(session, batches)
+                sides[name]()
+            times = time_in_turns(sides, comparison.turns, session.accelerator.device.type)
+            rows.append({"workers": workers, "kept": loader.is_kept, "absent": absent, **_rates(times, len(split))})
+            tell(line(rows[-1]))
+        return {"bench": kind, "rows": rows, **_facts(session, split), "conventions": CONVENTIONS[kind]}
+
+
+def _whole_batches(session: Session) -> Split:
+    """The training images, without a last part of a batch. ValueError where nothing is left, or processes share it."""
+    task = task_of(session)
+    size, split = task.config.data.batch_size, task.train_split
+    rule = f"only whole batches are timed and there are {len(split)} training images"
+    check(size <= len(split), "data.batch_size", size, rule)
+    if session.accelerator.num_processes > 1:
+        raise ValueError("accelerate: the other side runs in one process; leave out accelerate launch")
+    return replace(split, indices=split.indices[: len(split) // size * size], epoch_length=None)
+
+
+def _our_loader(session: Session, split: Split, workers: int) -> TrainLoader:
+    config = task_of(session).config
+    data = replace(config.data, workers=workers)
+    size = task_of(session).preprocessing.image_size
+    return TrainLoader(split, data, config.augment, image_size=size, seed=config.seed)
+
+
+def _wanted(session: Session, split: Split, keep: bool) -> Wanted:
+    task = task_of(session)
+    config, device = task.config, session.accelerator.device
+    num_classes = len(task.class_names)
+    return Wanted(split, config.data, config.augment, task.preprocessing, num_classes, device, keep)
+
+
+def _our_batches(session: Session, loader: TrainLoader) -> Callable[[], None]:
+    task, epochs = task_of(session), itertools.count()
+
+    def run() -> None:
+        epoch = next(epochs)
+        for step in loader.epoch(epoch):
+            for batch in step.batches:
+                task.augment(batch.to(session.accelerator.device), seed=task.config.seed, epoch=epoch)
+
+    return run
+
+
+def _their_batches(session: Session, batches: Batches) -> Callable[[], None]:
+    device = session.accelerator.device
+
+    def run() -> None:
+        for images, targets in batches:
+            images.to(device, non_blocking=True)
+            targets.to(device, non_blocking=True)
+
+    return run
+
+
+def _our_training(session: Session, loader: TrainLoader) -> Callable[[], None]:
+    """The steps of the training loop, epoch after epoch."""
+    progress, stop = Progress(), StopRequest()
+
+    def run() -> None:
+        set_training_mode(session.model)
+        for step in loader.epoch(progress.epoch):
+            train_step(session, progress, step, stop)
+            progress.step += 1
+            if session.average is not None:
+                session.average.update(session.bare_model, progress.step)
+        progress.epoch += 1
+
+    return run
+
+
+def _check_training(config: ClassificationRun) -> None:
+    """What the usual loop does not do would be work of one side only."""
+    optim, train = config.optim, config.train
+    allowed: dict[str, tuple[Any, bool, str]] = {
+        "optim.name": (optim.name, optim.name in ("adamw", "muon"), "it; use adamw or muon"),
+        "optim.layer_decay": (optim.layer_decay, optim.layer_decay == 1, "rates a layer"),
+        "train.accumulation_steps": (train.accumulation_steps, train.accumulation_steps == 1, "micro-batches"),
+        "train.loss": (train.loss, train.loss == "cross_entropy", "bce"),
+        "train.precision": (train.precision, train.precision != "fp16", "a scaled loss; use bf16 or fp32"),
+        "train.gradient_checkpointing": (True, not train.gradient_checkpointing, "gradient checkpointing"),
+        "distill.teacher": (config.distill.teacher, config.distill.teacher is None, "a teacher"),
+        "model.freeze_backbone": (True, not config.model.freeze_backbone, "frozen layers"),
+    }
+    for name, (value, is_allowed, what) in allowed.items():
+        check(is_allowed, name, value, f"the usual loop it is compared with does not have {what}")
+
+
+def _rates(times: dict[str, list[Seconds]], num_images: int) -> dict[str, Any]:
+    peers = [name for name in times if name != OURS]
+    return {
+        "images_per_second": {
+            name: spread([num_images / each.wall for each in seconds], 1) for name, seconds in times.items()
+        },
+        "ratios": {name: spread(times_as_fast(times[OURS], times[name])) for name in peers},
+        "seconds": {name: [round(each.wall, 4) for each in found] for name, found in times.items()},
+    }
+
+
+def _facts(session: Session, split: Split) -> dict[str, Any]:
+    config = task_of(session).config
+    return {
+        "dataset": config.data.name,
+        "images": len(split),
+        "image_size": list(task_of(session).preprocessing.image_size),
+        "batch_size": config.data.batch_size,
+        "model": session.task.model_name,
+        "precision": session.precision,
+        "augment": asdict(config.augment),
+        "compile": config.train.compile,
+        "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),
+    }
+
+
+# ------------------------------------------------------------------ what is written
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    rates, ratios = row["images_per_second"], row["ratios"]
+    parts = [f"{OURS} {rates[OURS]['median']:.0f} images/s"]
+    parts += [f"{name} {rates[name]['median']:.0f} (ratio {ratios[name]['median']:.2f})" for name in ratios]
+    return f"{row['workers']} workers: {', '.join(parts)}"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table, and under it what its numbers mean."""
+    peers = sorted({name for row in result["rows"] for name in row["ratios"]})
+    header = ["workers", "vit images/s", *(f"{name} images/s | ratio" for name in peers)]
+    lines = [f"# vit bench {result['bench']}: {result['dataset']}, {result['images']:,} images", ""]
+    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (2 + 2 * len(peers))}"]
+    for row in result["rows"]:
+        cells = [str(row["workers"]), _rate(row["images_per_second"][OURS])]
+        cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
+
+
+def _rate(rate: dict[str, float] | None) -> str:
+    return "—" if rate is None else f"{rate['median']:.0f} ({rate['lower']:.0f}–{rate['upper']:.0f})"
+
+
+def _ratio(ratio: dict[str, float] | None) -> str:
+    return "—" if ratio is None else f"{ratio['median']:.2f} ({ratio['lower']:.2f}–{ratio['upper']:.2f})"
