@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.weights.proof import Row
@@ -28,6 +31,9 @@ REFUSED = {
     "mobilenetv3_small_100": "the class MobileNetV3",
 }
 
+ROWS = json.loads((Path(__file__).parents[2] / "docs/weights.json").read_text())["rows"]
+DOCUMENTED = {row["model"] for row in ROWS if row["layout"] == "timm"}
+
 
 def check(rows: list[Row] | str) -> None:
     assert not isinstance(rows, str), rows
@@ -53,14 +59,14 @@ def test_what_is_not_supported_is_named(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_plain_model_of_timms(name: str) -> None:
+    """Those of the document load; any other, perhaps of a newer timm, loads or is refused by name."""
     found = examine(name)
     if isinstance(found, str):
+        assert name not in DOCUMENTED
         assert found.startswith(f"model.pretrained: {name!r} is not supported: it has ")
     else:
         check(found)
 
 
-@pytest.mark.slow
-def test_most_are_supported() -> None:
-    found = [examine(name, for_real=False) for name in names()]
-    assert sum(not isinstance(rows, str) for rows in found) >= 140
+def test_most_are_documented() -> None:
+    assert len(DOCUMENTED) >= 140

@@ -19,7 +19,7 @@ def names() -> list[str]:
     return [name for name in timm.list_models() if name.startswith(FAMILIES)]
 
 
-def examine(name: str, *, for_real: bool = True) -> list[Row] | str:
+def examine(name: str) -> list[Row] | str:
     """Rows, or the line that refuses the model."""
     with torch.device("meta"):
         theirs = timm.create_model(name)
@@ -29,10 +29,10 @@ def examine(name: str, *, for_real: bool = True) -> list[Row] | str:
             return str(refusal)
     count = sum(parameter.numel() for parameter in theirs.parameters())
     tokens = config.grid_size[0] * config.grid_size[1] + config.num_prefix_tokens
-    if for_real and any(tokens < above and count < limit for above, limit in BUILT_BELOW.items()):
+    if any(tokens < above and count < limit for above, limit in BUILT_BELOW.items()):
         return [prove(TIMM, name, config, filled(theirs).state_dict())]
     rows = [compare_names(TIMM, name, config, theirs.state_dict())]
-    if for_real and tokens < CUT_BELOW:
+    if tokens < CUT_BELOW:
         with torch.device("meta"):
             theirs = timm.create_model(name, depth=2)
         rows.append(prove(TIMM, name, config_of(theirs, name), filled(theirs).state_dict(), "2 blocks"))
