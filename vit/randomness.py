@@ -15,7 +15,6 @@ import zlib
 from dataclasses import dataclass
 
 import torch
-from scipy.special import betaincinv
 from torch import Tensor
 
 
@@ -100,5 +99,7 @@ class SampleRandom:
 
         A rejection method has no fixed number of draws; the inverse of the distribution function needs one a number.
         """
+        from scipy.special import betaincinv
+
         probabilities = self.uniform(*shape).cpu().numpy()
         return torch.from_numpy(betaincinv(alpha, alpha, probabilities).astype("float32")).to(self.state.device)

@@ -6,22 +6,24 @@ passes through unchanged. This room does not know who splits, nor why.
 
 from __future__ import annotations
 
-from typing import TypeGuard
+import sys
+from typing import TYPE_CHECKING, TypeGuard
 
-import torch
 from torch import Tensor, nn
 
-if torch.distributed.is_available():
-    from torch.distributed.fsdp import FSDPModule
-    from torch.distributed.tensor import DTensor, distribute_tensor
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 def is_sharded(model: nn.Module) -> bool:
-    return torch.distributed.is_available() and isinstance(model, FSDPModule)
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(model, fsdp.FSDPModule)
 
 
 def is_part(tensor: Tensor) -> TypeGuard[DTensor]:
-    return torch.distributed.is_available() and isinstance(tensor, DTensor)
+    """Where torch's module of them was never imported (it takes as long as half of torch), there is none."""
+    parts = sys.modules.get("torch.distributed.tensor")
+    return parts is not None and isinstance(tensor, parts.DTensor)
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -33,6 +35,8 @@ def part_like(tensor: Tensor, other: Tensor) -> Tensor:
     """Of a whole tensor, the same on every process, the part that this one has of `other`; nothing is sent."""
     if not is_part(other):
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     split = distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None)
     return split.clone()  # not a view, which would keep the whole in memory
 

@@ -6,9 +6,11 @@ nothing of splits, batches or models. Everything here can be pickled, so that a 
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -70,19 +72,26 @@ class ArraySource:
 
 def open_digits(part: Part) -> ArraySource:
     """Scikit-learn's 1,797 handwritten digits, 8×8; a stratified fifth, fixed for ever, is the test set."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    labels = torch.from_numpy(data.target).to(torch.int64)
+    rows = _read_digits()
+    labels = torch.from_numpy(rows[:, -1])
     is_test = stratified(labels, 0.2, seed=_DIGITS_TEST_SEED, stream="test")
     chosen = torch.nonzero(is_test if part == "test" else ~is_test).flatten()
-    levels = (data.images.astype(np.int64) * 255 + 8) // 16  # 17 grey levels stay 17 levels
+    levels = (rows[:, :-1].reshape(-1, 8, 8) * 255 + 8) // 16  # n h w; 17 grey levels stay 17 levels
     return ArraySource(
         pixels=levels.astype(np.uint8)[chosen.numpy()],
         labels=labels[chosen],
         class_names=[str(digit) for digit in range(10)],
         names=[f"digits/{index:04d}" for index in chosen.tolist()],
     )
+
+
+def _read_digits() -> np.ndarray:
+    """int64 (n, 65): 64 grey levels and the digit. The file alone: importing scikit-learn would take seconds."""
+    package = find_spec("sklearn")
+    assert package is not None, "vit depends on scikit-learn"
+    assert package.origin is not None
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.int64)
 
 
 class FakeSource:

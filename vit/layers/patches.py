@@ -11,7 +11,6 @@ from functools import partial
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from torchvision.models.resnet import BasicBlock
 
 from vit.config import Stem, check
 
@@ -32,6 +31,8 @@ class ResNetStem(nn.Sequential):
     """`b 3 H W -> b 64 H/4 W/4`."""
 
     def __init__(self) -> None:
+        from torchvision.models.resnet import BasicBlock
+
         norm = partial(nn.GroupNorm, 32)
         super().__init__(
             nn.Conv2d(3, STEM_WIDTH, 7, stride=2, padding=3, bias=False),

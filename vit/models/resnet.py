@@ -6,30 +6,38 @@ convolution without pooling. This room knows nothing of data, optimizers and fil
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from einops import reduce
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from vit.config import ResNetConfig
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
-STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
-    18: (BasicBlock, (2, 2, 2, 2)),
-    34: (BasicBlock, (3, 4, 6, 3)),
-    50: (Bottleneck, (3, 4, 6, 3)),
+if TYPE_CHECKING:
+    from torchvision.models.resnet import BasicBlock, Bottleneck
+
+STAGES: dict[int, tuple[str, tuple[int, ...]]] = {
+    18: ("BasicBlock", (2, 2, 2, 2)),
+    34: ("BasicBlock", (3, 4, 6, 3)),
+    50: ("Bottleneck", (3, 4, 6, 3)),
 }
+"""Depth → torchvision's block, and how many of them each stage has."""
 
 
 class ResNet(Model):
     """`b 3 H W -> b k`, any image size."""
 
     def __init__(self, config: ResNetConfig) -> None:
+        from torchvision.models import resnet  # here: with it comes torch's compiler, the slowest import of all
+
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
-        block, depths = STAGES[config.depth]
+        name, depths = STAGES[config.depth]
+        block = getattr(resnet, name)
         small = config.stem == "cifar"
         kernel, stride = (3, 1) if small else (7, 2)
         self.conv1 = nn.Conv2d(3, config.width, kernel, stride, kernel // 2, bias=False)
@@ -111,6 +119,8 @@ def initialize(model: ResNet) -> None:
             case nn.Linear():
                 nn.init.normal_(module.weight, std=0.01)
                 nn.init.zeros_(module.bias)
+    from torchvision.models.resnet import BasicBlock, Bottleneck
+
     for module in model.modules():
         if isinstance(module, BasicBlock):
             nn.init.zeros_(module.bn2.weight)

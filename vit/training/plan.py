@@ -7,8 +7,6 @@ from pathlib import Path
 
 from vit.config import RunConfig
 from vit.evaluation.cost import count_parameters
-from vit.figures.schedule import schedule
-from vit.figures.style import save_figure
 from vit.training.schedule import learning_rate
 from vit.training.setup import Session, prepare
 
@@ -62,6 +60,9 @@ def _rows(session: Session) -> dict[str, str]:
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """The learning rate's curve as a PNG, its numbers beside it."""
+    from vit.figures.schedule import schedule
+    from vit.figures.style import save_figure
+
     numbers = {
         f"{plan.unit}_seen": plan.samples_seen,
         "lr": plan.rates,

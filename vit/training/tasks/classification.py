@@ -27,7 +27,6 @@ from vit.hub import LoadedModel, load_model
 from vit.models import Classifier, ResNet, build_model, config_to_dict
 from vit.randomness import SampleRandom
 from vit.training.interruption import NonFinite
-from vit.training.tasks.classification_card import draw_run, model_card
 from vit.training.tasks.losses import Teacher, target_losses
 from vit.training.tasks.task import Goal
 
@@ -151,6 +150,8 @@ class Classification:
         return multiply_adds(twin, self.preprocessing.image_size)
 
     def write(self, run: Path, best: Predictions, summary: dict[str, Any]) -> None:
+        from vit.training.tasks.classification_card import draw_run, model_card
+
         (run / "predictions").mkdir(exist_ok=True)
         best.save(run / "predictions" / "test.npz")
         draw_run(run, best)

@@ -22,7 +22,6 @@ from vit.evaluation.regression import Regression, judge, mean_squared_error, reg
 from vit.models.kernel_regressor import KernelRegressor
 from vit.runs import find_checkpoint, read_checkpoint, write_json
 from vit.training.interruption import NonFinite
-from vit.training.tasks.kernel_regression_card import Sampled, draw_run, model_card
 from vit.training.tasks.task import Goal
 
 _SNAPSHOTS = 24
@@ -110,6 +109,8 @@ class KernelRegression:
         }
 
     def write(self, run: Path, best: Regression, summary: dict[str, Any]) -> None:
+        from vit.training.tasks.kernel_regression_card import Sampled, draw_run, model_card
+
         at_epoch = {epoch: self._judge(self._with_widths(torch.tensor(w))) for epoch, w in self._widths.items()}
         last = read_checkpoint(find_checkpoint(run, "last"), ["model"]).tensors["model"]
         at_epoch[self.config.train.epochs] = self._judge(self._with_widths(last["kernel.widths"]))

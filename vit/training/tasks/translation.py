@@ -28,7 +28,6 @@ from vit.models.translator import Translator, build_translator
 from vit.randomness import SampleRandom
 from vit.training.interruption import NonFinite
 from vit.training.tasks.task import Goal
-from vit.training.tasks.translation_card import draw_run, model_card
 
 
 class Translation:
@@ -145,6 +144,8 @@ class Translation:
         }
 
     def write(self, run: Path, best: Any, summary: dict[str, Any]) -> None:
+        from vit.training.tasks.translation_card import draw_run, model_card
+
         translations, _ = best
         translations.save(run / "predictions" / "test.jsonl")
         draw_run(run, self.model_name, translations, self.config.data)
