@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from vit.cli import analyze, bench, compare, doctor, export, inference, training, weights
+from vit.cli import analyze, bench, compare, doctor, export, inference, pipeline, training, weights
 
 _USAGE = """\
 vit COMMAND …
@@ -29,7 +29,8 @@ vit COMMAND …
   convert   weights for others:       vit convert SOURCE --to timm|torchvision|hf|npz [--output FILE] [--verify]
   export    one file for others:      vit export MODEL --format onnx|torch --output FILE
   doctor    what mistakes cost:       vit doctor MODEL [--data NAME|FOLDER] [--images 256]
-  bench     measure speed:            vit bench train|attention|analysis|layers …
+  bench     measure speed:            vit bench forward|step|data|epoch|attention …
+  profile   where a run's time goes:  vit profile [--config FILE] [--steps 20] [--data.workers 2 …]
 
 `vit COMMAND --help` says more."""
 
@@ -94,4 +95,5 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "export": export.export,
     "doctor": doctor.doctor,
     "bench": bench.measure,
+    "profile": pipeline.profile,
 }

@@ -1,0 +1,136 @@
+"""Where a step's time goes: a sleep is found in its stage, the rule of the verdict by hand, and what is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.tasks.test_kernel_regression import SMALL
+from tests.training.tasks.test_translation import COPYING
+from tests.training.tiny import tiny
+from vit.cli import main
+from vit.config import ClassificationRun
+from vit.data.augment import Augment
+from vit.data.loading import TrainBatch, TrainLoader
+from vit.experiments import profile
+from vit.experiments.profile import (
+    AUGMENT,
+    AVERAGE,
+    BACKWARD,
+    COPY,
+    FORWARD,
+    OPTIMIZER,
+    REST,
+    STAGES,
+    WAIT,
+    profile_run,
+    verdict,
+)
+from vit.models import VisionTransformer
+from vit.training.averaging import WeightAverage
+from vit.training.tasks import classification
+
+NAP = 0.05
+SLEEPERS: dict[str, tuple[Any, str]] = {
+    WAIT: (TrainLoader, "_batch"),
+    COPY: (TrainBatch, "to"),
+    AUGMENT: (Augment, "__call__"),
+    FORWARD: (VisionTransformer, "forward"),
+    BACKWARD: (torch.Tensor, "backward"),
+    OPTIMIZER: (torch.optim.AdamW, "step"),
+    AVERAGE: (WeightAverage, "update"),
+    REST: (profile, "train_step"),
+}
+
+
+def sleepy(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **options: Any) -> Any:
+        time.sleep(NAP)
+        return call(*args, **options)
+
+    return run
+
+
+def profiled(config: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> profile.Profile:
+    """Without the trace, which takes the longest."""
+    monkeypatch.setattr(profile, "_traced", lambda *_: 0.9)
+    folder.mkdir(exist_ok=True)
+    return profile_run(config, folder, steps=2)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_sleep_is_found_in_its_stage(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name = SLEEPERS[stage]
+    monkeypatch.setattr(owner, name, sleepy(getattr(owner, name)))
+    found = profiled(tiny(train={"ema_decay": 0.9}), tmp_path, monkeypatch)
+    assert tuple(found.step_ms) == STAGES
+    assert found.step_ms[stage] >= 1e3 * NAP
+    assert all(found.step_ms[other] < 1e3 * NAP for other in STAGES if other != stage), found.step_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [("open_training", "open the data"), ("fingerprint", "fingerprint of the data"), ("_load_model", "model")],
+)
+def test_a_sleep_at_the_start_is_found(name: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = sleepy(getattr(classification, name))
+    monkeypatch.setattr(classification, name, own)
+    found = profiled(tiny(), tmp_path, monkeypatch)
+    assert found.start_seconds[stage] >= NAP
+    assert getattr(classification, name) is own
+
+
+def test_nothing_is_learnt_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config: ClassificationRun = tiny()
+    weights = []
+    checkpoint = profile._checkpoint
+    monkeypatch.setattr(profile, "_checkpoint", lambda session: weights.append(session) or checkpoint(session))
+    found = profiled(config, tmp_path / "out", monkeypatch)
+    expected = profile.prepare(config, tmp_path).bare_model.state_dict()
+    assert all(torch.equal(expected[name], tensor) for name, tensor in weights[0].bare_model.state_dict().items())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["profile.json"]
+    stored = json.loads((tmp_path / "out" / "profile.json").read_text())
+    assert stored["step_ms"] == found.step_ms
+    assert stored["conventions"]["verdict"] == profile.RULE
+    assert found.checkpoint["mib"] > 0
+    assert found.evaluation["images"] == found.evaluation["of_images"] == 3
+
+
+@pytest.mark.parametrize("config", [COPYING, SMALL], ids=["translation", "regression"])
+def test_every_task_has_a_profile(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = profiled(config, tmp_path, monkeypatch)
+    assert AUGMENT not in found.step_ms
+    assert min(found.step_ms[stage] for stage in (FORWARD, BACKWARD, OPTIMIZER)) > 0
+    assert found.loading_ms == {}
+    assert "a step:" in found.text()
+
+
+def test_the_rule_of_the_verdict() -> None:
+    compute = {WAIT: 19.0, FORWARD: 30.0, BACKWARD: 51.0}
+    assert verdict(compute, 0.61, {}, 2) == "compute: most of it is backward (51%)"
+    assert verdict(compute, 0.60, {}, 2).startswith("Python: operators run for 60% of the time")
+    waiting = {WAIT: 20.0, FORWARD: 80.0}
+    assert verdict(waiting, 0.1, {}, 0) == "the loader: a step waits for data for 20% of its time"
+    loading = {"read": 10.0, "decode": 231.0}
+    assert verdict(waiting, 0.9, loading, 1).endswith("decoding alone would keep 4 workers busy, there are 1")
+
+
+def test_the_command_writes_a_trace_with_the_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}\n")
+    words = ["--config", str(config), "--data.name", "fake", "--data.fake_images", "40", "--data.batch_size", "16"]
+    assert main(["profile", *words, "--steps", "1", "--output", str(tmp_path / "out")]) == 0
+    assert "bound by" in capsys.readouterr().out
+    events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
+    assert {FORWARD, BACKWARD, OPTIMIZER, AUGMENT} <= {event.get("name") for event in events}
+
+
+def test_no_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--steps", "0"]) == 2
+    assert "--steps: 0 is not valid" in capsys.readouterr().err
