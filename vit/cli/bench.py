@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vit.cli.parsing import Parser, check_folder
-from vit.cli.pipeline import pipeline
+from vit.cli.pipeline import growth, pipeline
 from vit.config import check_positive, nearest
 
 _USAGE = """\
@@ -18,6 +18,7 @@ vit bench WHAT …
   forward     forward passes against other libraries' models:   vit bench forward [--models Ti S] [--compile]
   step        training steps against other libraries' models:   vit bench step [--models Ti S] [--compile]
   data        source to augmented batch, against two loaders:   vit bench data --config FILE [--workers 0 1 2]
+  growth      time and memory by tokens, batch and depth:       vit bench growth [--output DIR]
   epoch       whole training epochs against the usual loop:     vit bench epoch --config FILE [--workers 0 1 2]
   attention   the backends, and auto against sdpa in models:    vit bench attention [--models …]
   analysis    statistics of attention against its maps:         vit bench analysis [--tokens 196 1024 4096]
@@ -174,6 +175,7 @@ BENCHES: dict[str, Callable[[list[str]], None]] = {
     "step": partial(_models, "step"),
     "data": partial(pipeline, "data"),
     "epoch": partial(pipeline, "epoch"),
+    "growth": growth,
     "attention": _attention,
     "analysis": _analysis,
     "capture": _capture,

@@ -1,4 +1,4 @@
-"""`vit bench data`, `vit bench epoch`, `vit profile`: where the time of a run goes. Knows no tensors."""
+"""`vit bench data`, `epoch` and `growth`, `vit profile`: where the time of a run goes. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from vit.cli.parsing import check_folder, run_parser
+from vit.cli.parsing import Parser, check_folder, run_parser
 from vit.config import check_positive
 
 
@@ -33,12 +33,35 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
 
     comparison = Comparison(workers=known.workers, peers=known.peers, turns=known.turns)
     bench = {"data": bench_data, "epoch": bench_epoch}[kind]
-    result = bench(config, comparison, lambda text: print(text, file=sys.stderr, flush=True))
+    result = bench(config, comparison, _tell)
     print(markdown(result))
     if known.output:
         known.output.parent.mkdir(parents=True, exist_ok=True)
         known.output.write_text(json.dumps(result, indent=2) + "\n")
         known.output.with_suffix(".md").write_text(markdown(result))
+
+
+def growth(words: list[str]) -> None:
+    """What tokens, batch, depth and processes cost."""
+    text = (
+        "Time and memory of a Vision Transformer against tokens, batch and depth; images/s of two processes over one."
+    )
+    parser = Parser(prog="vit bench growth", description=text)
+    parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--largest_tokens", type=int, default=4096, help="default: %(default)s")
+    parser.add_argument("--processes", type=int, default=2, help="compared with one; 0: none (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("runs/growth"), help="folder (default: %(default)s)")
+    known = parser.parse_args(words)
+    check_folder("--output", known.output)
+    from vit.experiments.growth import draw_growth, measure_growth
+
+    result = measure_growth(known.turns, known.processes, _tell, largest_tokens=known.largest_tokens)
+    draw_growth(result, known.output / "growth.png")
+    print(f"{known.output}/growth.png, and its numbers beside it")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def profile(words: list[str]) -> None:

@@ -1,0 +1,85 @@
+"""What moves moves alone, exponents by hand, a command that leaves a picture, and two processes that both train."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from vit.cli import main
+from vit.experiments import growth
+from vit.experiments.growth import Point, exponent, measure_processes, measure_sweep, sweeps
+
+
+def test_one_quantity_moves_at_a_time() -> None:
+    middle = vars(Point())
+    for name, points in sweeps(4096).items():
+        assert all(
+            {key: value for key, value in vars(point).items() if key != name}.items() <= middle.items()
+            for point in points
+        )
+        assert len({getattr(point, name) for point in points}) == len(points) >= 6
+    assert [point.tokens for point in sweeps(300)["tokens"]] == [64, 144, 256]
+
+
+def test_an_exponent_is_that_of_the_largest() -> None:
+    assert exponent([1, 2, 4, 8, 16], [9, 9, 16, 64, 256]) == 2
+    assert exponent([1, 2], [1, 2]) is None
+
+
+def test_a_sweep_measures_what_grows() -> None:
+    points = [Point(tokens=64, batch=batch, depth=1) for batch in (1, 2, 4)]
+    result = measure_sweep("batch", points, turns=2)
+    assert result["values"] == [1, 2, 4]
+    for kind in ("forward", "step"):
+        memory = result[kind]["bytes"]
+        assert memory[0] < memory[1] < memory[2]
+        assert all(each["median"] > 0 for each in result[kind]["seconds"])
+    assert result["step"]["bytes"][0] > result["forward"]["bytes"][0]
+
+
+def test_the_memory_of_a_step_is_at_least_its_gradients() -> None:
+    model = growth._model(Point(tokens=64, depth=1))
+    side = growth._step(model, torch.rand(1, 3, 128, 128))
+    side()
+    gradients = sum(parameter.nbytes for parameter in model.parameters())
+    assert growth._peak(model, side) > gradients
+
+
+def test_the_command_leaves_numbers_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "measure_sweep", lambda *_: FOUND)
+    assert main(["bench", "growth", "--processes", "0", "--output", str(tmp_path / "deep")]) == 0
+    assert (tmp_path / "deep" / "growth.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((tmp_path / "deep" / "growth.json").read_text())
+    assert stored["sweeps"]["depth"] == FOUND
+    assert "processes" not in stored
+
+
+FOUND = {
+    "values": [1, 2, 4],
+    "middle": vars(Point()),
+    **{
+        kind: {
+            "seconds": [{"median": 0.1 * value, "lower": 0.1, "upper": 1.0} for value in (1, 2, 4)],
+            "bytes": [1000, 2000, 4000],
+            "exponents": {"seconds": 1.0, "bytes": None},
+        }
+        for kind in ("forward", "step")
+    },
+}
+
+
+@pytest.mark.parametrize("words", [["--turns", "0"], ["--processes", "1"], ["--largest_tokens", "63"]])
+def test_what_measures_nothing_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "growth", *words]) == 2
+    assert f"{words[0]}: {words[1]} is not valid" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "_RUN", growth._RUN.replace("4096", "300").replace("width: 128", "width: 16"))
+    result = measure_processes(2, turns=1)
+    assert set(result["images_per_second"]) == {"1", "2"}
+    assert result["ratio"]["median"] > 0
