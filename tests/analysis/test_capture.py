@@ -52,7 +52,8 @@ def test_the_models_answer_and_mode_are_untouched() -> None:
     with torch.no_grad():
         answer = capture(model, IMAGES, lambda _: None)
         assert model.training
-        torch.testing.assert_close(answer, model.eval()(IMAGES), rtol=0, atol=0)
+        # Watched, the last block computes all tokens and not only the class token: other products, another rounding.
+        torch.testing.assert_close(answer, model.eval()(IMAGES), rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_flow_through_what_was_captured() -> None:

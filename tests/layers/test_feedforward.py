@@ -50,3 +50,23 @@ def test_dropout_in_both_places():
     assert (layer(x) == 0).any()
     assert not torch.equal(layer(x), layer(x))
     assert layer.hidden_dropout.stream != layer.dropout.stream
+
+
+@pytest.mark.parametrize("kind", ["gelu", "gelu_tanh", "quick_gelu", "swiglu"])
+def test_inference_mode_changes_no_number(kind):
+    layer = build_feedforward(kind, 6, 24, 0.0, 0).eval()
+    x = torch.randn(2, 5, 6)
+    before = x.clone()
+    with torch.inference_mode():
+        found = layer(x)
+    torch.testing.assert_close(found, layer(x).detach(), rtol=0, atol=0)
+    assert torch.equal(x, before)
+
+
+def test_a_hook_keeps_what_it_saw_in_inference_mode():
+    layer = build_feedforward("gelu", 6, 24, 0.0, 0).eval()
+    x, seen = torch.randn(2, 5, 6), []
+    layer.expand.register_forward_hook(lambda _module, _args, output: seen.append(output))
+    with torch.inference_mode():
+        layer(x)
+    torch.testing.assert_close(seen[0], torch.nn.functional.linear(x, layer.expand.weight, layer.expand.bias).detach())

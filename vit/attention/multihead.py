@@ -57,13 +57,16 @@ class SelfAttention(nn.Module):
         rotate: Callable[[Tensor], Tensor] | None = None,
         rng: SampleRandom | None = None,
         cache: KeyValueCache | None = None,
+        num_queries: int | None = None,
     ) -> Tensor:
         """`rotate` is applied to queries and keys (rotary positions), `b h n d -> b h n d`. With a `cache`, the tokens
-        follow those that it holds and attend to these too; `mask` then has all of them as keys.
+        follow those that it holds and attend to these too; `mask` then has all of them as keys. `num_queries`: only so
+        many of the first tokens attend, and come out; mask and bias then have their rows alone.
         """
         query, key, value = self.heads(tokens)
         if rotate is not None:
             query, key = rotate(query), rotate(key)
+        query = query[:, :, :num_queries]
         if cache is not None:
             key, value = cache.append(key, value)
         dropout = self.dropout_rate if self.training else 0.0
@@ -73,9 +76,9 @@ class SelfAttention(nn.Module):
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (normalised where QK-norm is on) and values, `b h n d` each."""
-        query, key, value = rearrange(
-            self.qkv(tokens), "b n (three h d) -> three b h n d", three=3, h=self.num_heads
-        ).unbind(0)
+        parts = rearrange(self.qkv(tokens), "b n (three h d) -> b n three h d", three=3, h=self.num_heads)
+        # Taken apart before heads and tokens change places: their gradients are put together by one copy, not two.
+        query, key, value = (rearrange(part, "b n h d -> b h n d") for part in parts.unbind(2))
         return self.query_norm(query), self.key_norm(key), value
 
 

@@ -137,7 +137,7 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
     torch.manual_seed(0)
     torch.compiler.reset()
     ours = _ours(cell)
-    macs = multiply_adds(ours, ours.config.image_size)
+    work = {every: _gflop(cell, ours, every_token=every) for every in (True, False)}
     models: dict[str, nn.Module] = {OURS: ours}
     absent, differences = {}, {}
     for name in table.peers:
@@ -153,7 +153,7 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
         ways[name], sides[name] = _side(cell, model, batch, is_ours=name == OURS, device=table.device)
     sides[PEAK], product_gflop = matrix_product(cell.dtype, table.device)
     times = time_in_turns(sides, table.turns, table.device, shortest=SHORTEST)
-    gflop = _PASSES[cell.kind] * 2 * macs * cell.batch_size / 1e9
+    gflop = {name: work[name != OURS] for name in models}
     return {
         "ways": ways,
         "differences": differences,
@@ -162,13 +162,20 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
     }
 
 
-def _summary(times: dict[str, list[Seconds]], batch_size: int, gflop: float, product_gflop: float) -> dict[str, Any]:
+def _gflop(cell: Cell, ours: VisionTransformer, *, every_token: bool) -> float:
+    macs = multiply_adds(ours, ours.config.image_size, every_token=every_token)
+    return _PASSES[cell.kind] * 2 * macs * cell.batch_size / 1e9
+
+
+def _summary(
+    times: dict[str, list[Seconds]], batch_size: int, gflop: dict[str, float], product_gflop: float
+) -> dict[str, Any]:
     rates = {
         name: spread([batch_size / each.wall for each in seconds]) for name, seconds in times.items() if name != PEAK
     }
     peak = spread([product_gflop / each.wall for each in times[PEAK]], 1)
     peers = [name for name in rates if name != OURS]
-    speed = {name: gflop * rates[name]["median"] / batch_size for name in rates}
+    speed = {name: gflop[name] * rates[name]["median"] / batch_size for name in rates}
     return {
         "images_per_second": rates,
         "ratios": {name: spread(times_as_fast(times[OURS], times[name])) for name in peers},

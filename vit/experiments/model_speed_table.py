@@ -11,7 +11,8 @@ CONVENTIONS = {
     "images_per_second": "median and quartiles over the turns of images / seconds on the wall's clock",
     "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
     "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
-    "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step",
+    "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step; of ours "
+    "without those that its last block leaves out, since the head does not read them",
     "share_of_peak": "gflops over those of one large matrix product of the same type, timed in the same turns",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
     "forward": "inference; in bf16 ours holds weights that were cast once, a peer computes by the faster way in `ways`",

@@ -1,13 +1,15 @@
 """Timing in turns: every side once, then every side again, so that what the machine does meanwhile hits all alike.
 
 Owns the clock, the spread and what is said of the machine. It does not know what it times. A ratio is taken within a
-turn and the median of the turns' ratios is given; the order of the sides moves on by one with every turn.
+turn and the median of the turns' ratios is given; the order of the sides is drawn anew for every turn, so that none
+always follows the same other.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,16 +38,18 @@ def time_in_turns(
 ) -> dict[str, list[Seconds]]:
     """Seconds of a call of every side in every turn.
 
-    A turn repeats a call until it lasts `shortest` seconds, as the second of two calls before the first turn tells; at
-    0 there are neither such calls nor repeats. ValueError for no turns.
+    A turn repeats a call until it lasts `shortest` seconds, as the second of two calls before the first turn tells, and
+    calls once before: what the side before it left in caches and freed memory is not its own. At 0 there are neither
+    such calls nor repeats. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
-    names = list(sides)
-    calls = {name: _calls_for(sides[name], shortest, device) for name in names}
-    times: dict[str, list[Seconds]] = {name: [] for name in names}
-    for turn in tqdm(range(turns), desc="turns", disable=None, leave=False):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+    calls = {name: _calls_for(side, shortest, device) for name, side in sides.items()}
+    times: dict[str, list[Seconds]] = {name: [] for name in sides}
+    order = random.Random(0)
+    for _ in tqdm(range(turns), desc="turns", disable=None, leave=False):
+        for name in order.sample(list(sides), len(sides)):
+            if shortest > 0:
+                sides[name]()
             times[name].append(time_calls(sides[name], calls[name], device))
     return times
 

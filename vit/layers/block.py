@@ -51,9 +51,13 @@ class Block(nn.Module):
         bias: Tensor | None = None,
         rotate: Callable[[Tensor], Tensor] | None = None,
         rng: SampleRandom | None = None,
+        num_queries: int | None = None,
     ) -> Tensor:
-        """`bias` on the attention scores and `rotate` of queries and keys tell where tokens stand."""
-        x = x + self.depth1(self.scale1(self._attend(self.norm1(x), bias, rotate, rng)), rng)
+        """`bias` on the attention scores and `rotate` of queries and keys tell where tokens stand. `num_queries`: only
+        so many of the first tokens come out; nothing is computed for the others but their keys and values.
+        """
+        branch = self._attend(self.norm1(x), bias, rotate, rng, num_queries)
+        x = x[:, :num_queries] + self.depth1(self.scale1(branch), rng)  # b q c
         return x + self.depth2(self.scale2(self.feedforward(self.norm2(x), rng)), rng)
 
     def _attend(
@@ -62,8 +66,11 @@ class Block(nn.Module):
         bias: Tensor | None,
         rotate: Callable[[Tensor], Tensor] | None,
         rng: SampleRandom | None,
+        num_queries: int | None,
     ) -> Tensor:
-        return self.attention_dropout(self.attention(tokens, bias=bias, rotate=rotate, rng=rng), rng)
+        bias = None if bias is None else bias[:, :, :num_queries]
+        attended = self.attention(tokens, bias=bias, rotate=rotate, rng=rng, num_queries=num_queries)
+        return self.attention_dropout(attended, rng)
 
 
 def _layer_scale(config: ViTConfig) -> nn.Module:

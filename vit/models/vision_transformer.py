@@ -90,7 +90,7 @@ class VisionTransformer(Model):
 
         `rng` gives every sample its own random numbers in training; without it they are torch's.
         """
-        tokens = self.forward_features(images, rng)
+        tokens = self._tokens(images, rng, self._num_read())
         if self.distillation_head is None:
             if separate_heads:
                 raise ValueError(
@@ -105,15 +105,32 @@ class VisionTransformer(Model):
         """All tokens after the last block, `b (prefix + n) c`, normalised unless the norm follows the
         pooling.
         """
+        return self._tokens(images, rng, None)
+
+    def _tokens(self, images: Tensor, rng: SampleRandom | None, num_read: int | None) -> Tensor:
+        """`forward_features`; where only the first `num_read` tokens are read, the last block computes no others."""
         grid = self.embedding.grid_size(images)
         patches = self.positions(self.embedding(images), grid)
         patches, kept = self.patch_dropout(patches, rng)
         x = self.pre_norm(self.position_dropout(self._with_prefix(patches), rng))
         rotate = self.positions.rotation(grid, kept, images.device)
         biases = self.positions.biases(grid, kept)
+        last = len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
-            x = self._run(block, x, None if biases is None else biases[index], rotate, rng)
+            bias = None if biases is None else biases[index]
+            x = self._run(block, x, bias, rotate, rng, num_read if index == last else None)
         return self.norm(x)
+
+    def _num_read(self) -> int | None:
+        """How many of the first tokens the logits are made of; None: all, or that somebody watches the last of them.
+
+        Dropout of the attention's weights is drawn for all queries, so that skipping some would change the draws.
+        """
+        config = self.config
+        draws = self.training and config.attention_dropout_rate > 0
+        if config.pooling != "cls" or draws or _is_watched(self.norm) or _is_watched(self.blocks[-1]):
+            return None
+        return 2 if config.distillation_token and config.distillation_head else 1
 
     def patch_embedding(self, images: Tensor) -> Tensor:
         """The patches' vectors before positions, `b n c`."""
@@ -155,10 +172,11 @@ class VisionTransformer(Model):
         bias: Tensor | None,
         rotate: Callable[[Tensor], Tensor] | None,
         rng: SampleRandom | None,
+        num_queries: int | None,
     ) -> Tensor:
         if self.gradient_checkpointing and self.training:
-            return checkpoint(block, x, bias, rotate, rng, use_reentrant=False)
-        return block(x, bias, rotate, rng)
+            return checkpoint(block, x, bias, rotate, rng, num_queries, use_reentrant=False)
+        return block(x, bias, rotate, rng, num_queries)
 
     @property
     def num_layers(self) -> int:
@@ -191,6 +209,11 @@ class VisionTransformer(Model):
 
 def _token(count: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(1, count, width))
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether a hook is told what it, or a part of it, computes."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
 def _depth_rate(config: ViTConfig, index: int) -> float:
