@@ -63,11 +63,14 @@ def test_every_side_trains_in_every_turn(sections: dict[str, Any], peers: set[st
 def test_rates_and_ratios_are_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     from vit.experiments.turns import Seconds
 
-    times = {"vit": [Seconds(2.0, 0), Seconds(4.0, 0)], "timm": [Seconds(8.0, 0), Seconds(8.0, 0)]}
+    times = {"vit": [Seconds(2.0, 1.0), Seconds(4.0, 1.0)], "timm": [Seconds(8.0, 5.0), Seconds(8.0, 5.0)]}
     monkeypatch.setattr(pipeline_speed, "time_in_turns", lambda *_: times)
     row = bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)["rows"][0]
     assert row["images_per_second"]["vit"]["median"] == 12.0
     assert row["ratios"] == {"timm": {"median": 3.0, "lower": 2.5, "upper": 3.5}}
+    assert row["processor_ratios"]["timm"]["median"] == 5.0
+    with_workers = bench_data(tiny(augment={"crop": "random_resized"}), Comparison(workers=[1], turns=1), silent)
+    assert with_workers["rows"][0]["processor_ratios"] == {}
 
 
 def test_an_epoch_of_ours_is_the_training_loops(tmp_path: Path) -> None:

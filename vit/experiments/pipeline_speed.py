@@ -31,6 +31,8 @@ Tell = Callable[[str], None]
 _COMMON = {
     "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
     "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
+    "processor_ratios": "the same with the time of the process's threads, which other programs on the machine disturb "
+    "less; only without workers, whose time is not in it",
     "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
 }
 CONVENTIONS = {
@@ -94,7 +96,9 @@ def _bench(
                 sides[name] = theirs(session, batches)
                 sides[name]()
             times = time_in_turns(sides, comparison.turns, session.accelerator.device.type)
-            rows.append({"workers": workers, "kept": loader.is_kept, "absent": absent, **_rates(times, len(split))})
+            rows.append(
+                {"workers": workers, "kept": loader.is_kept, "absent": absent, **_rates(times, len(split), workers)}
+            )
             tell(line(rows[-1]))
         return {"bench": kind, "rows": rows, **_facts(session, split), "conventions": CONVENTIONS[kind]}
 
@@ -180,13 +184,16 @@ def _check_training(config: ClassificationRun) -> None:
         check(is_allowed, name, value, f"the usual loop it is compared with does not have {what}")
 
 
-def _rates(times: dict[str, list[Seconds]], num_images: int) -> dict[str, Any]:
+def _rates(times: dict[str, list[Seconds]], num_images: int, workers: int) -> dict[str, Any]:
     peers = [name for name in times if name != OURS]
     return {
         "images_per_second": {
             name: spread([num_images / each.wall for each in seconds], 1) for name, seconds in times.items()
         },
         "ratios": {name: spread(times_as_fast(times[OURS], times[name])) for name in peers},
+        "processor_ratios": {
+            name: spread(times_as_fast(times[OURS], times[name], "processor")) for name in peers if workers == 0
+        },
         "seconds": {name: [round(each.wall, 4) for each in found] for name, found in times.items()},
     }
 
