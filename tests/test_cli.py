@@ -20,7 +20,6 @@ from vit.settings import dump_run_config
 from vit.training import checkpoints, loop
 from vit.training.interruption import NonFinite
 from vit.training.loop import train
-from vit.training.tasks import classification
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
 
@@ -36,7 +35,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
         train(CONFIG, folder)
     return folder
 
@@ -126,8 +125,8 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
         (["train", "--config", str(recipe), "--output_dir", str(recipe)], "output_dir: "),
         (["train", "--config", str(recipe), "--output_dir", str(recipe / "run")], "is a file, not a folder"),
         (["plan", "--config", str(recipe), "--figure", str(recipe / "plan.png")], "--figure: "),
-        (["bench", "train", "--config", str(recipe), "--output", str(recipe / "a.json")], "--output: "),
-        (["bench", "train", "--config", str(recipe), "--turns", "0"], "--turns: 0 is not valid"),
+        (["bench", "epoch", "--config", str(recipe), "--output", str(recipe / "a.json")], "--output: "),
+        (["bench", "epoch", "--config", str(recipe), "--turns", "0"], "--turns: 0 is not valid"),
         (["predict", "--checkpoint", str(run)], "IMAGE"),
         (["predict", "--checkpoint", str(run), str(tmp_path / "absent.png")], "absent.png"),
         (["predict", "--checkpoint", str(tmp_path), str(tmp_path / "absent.png")], "holds no readable checkpoint"),
@@ -178,7 +177,7 @@ def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: p
 def test_train_tells_where_the_run_is(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
     monkeypatch.setattr("vit.analysis.run.draw_run", lambda _: None)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--config", str(recipe)]) == 0
@@ -270,7 +269,7 @@ def test_a_signal_has_the_shells_code(
 def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "vit train [--config FILE]" in capsys.readouterr().out
-    for command in ("train", "eval", "predict", "plan", "diff", "bench train", "bench layers"):
+    for command in ("train", "eval", "predict", "plan", "diff", "bench epoch", "bench layers"):
         with pytest.raises(SystemExit) as left:
             main([*command.split(), "--help"])
         assert left.value.code == 0

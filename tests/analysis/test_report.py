@@ -12,13 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.training.tiny import tiny
 from vit import create_model
 from vit.analysis import drawings
 from vit.analysis.picture import Picture
 from vit.analysis.report import draw_analysis
-from vit.analysis.subjects import ImageSet, Subject, find_images, find_model
+from vit.analysis.subjects import ImageSet, Subject, SubjectRequest, find_images, find_model, open_subject
 from vit.cli import main
 from vit.config import Preprocessing
+from vit.training.loop import train
 
 QUICK = ("attention_distance", "attention_entropy")
 
@@ -83,6 +85,38 @@ def test_what_is_finished_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         draw_analysis(subject_of(3), tmp_path, QUICK)
 
 
+def test_what_belongs_to_other_settings_or_is_gone_is_drawn_again(tmp_path: Path) -> None:
+    kept: list[str] = []
+    subject = subject_of(5)
+    draw_analysis(subject, tmp_path, QUICK)
+    (tmp_path / "figures" / "attention_entropy.svg").unlink()
+    draw_analysis(subject, tmp_path, QUICK, tell=kept.append)
+    assert [line.endswith("kept") for line in kept] == [True, False]
+    assert (tmp_path / "figures" / "attention_entropy.svg").is_file()
+    labels = replace(subject, images=replace(subject.images, labels=torch.arange(5)))
+    draw_analysis(labels, tmp_path, QUICK[:1], tell=kept.append)
+    assert not kept[-1].endswith("kept")
+    assert not (tmp_path / "figures" / "attention_entropy.png").exists(), "it was of the other subject"
+    (tmp_path / "analysis.json").write_text("{")
+    with pytest.raises(ValueError, match=r"--output: .*analysis\.json is damaged .*; delete it to begin anew"):
+        draw_analysis(subject, tmp_path, QUICK)
+
+
+def test_a_run_is_looked_into_on_its_own_test_images_with_its_own_weights(tmp_path: Path) -> None:
+    train(tiny(train={"epochs": 1}), tmp_path / "run")
+    request = SubjectRequest(model=str(tmp_path / "run"), num_images=9)
+    subject = open_subject(request)
+    assert subject.images.source == "fake, test"
+    assert subject.knows_the_classes
+    for options, message in (
+        ({"random_weights": True}, "--random_weights: True is not valid: a run of ours has its own weights"),
+        ({"seed": 3}, "--seed: 3 is not valid: it has an effect only with --random_weights"),
+        ({"model": "timm:test_vit", "random_weights": True, "select": "last"}, "--select: 'last' is not valid"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_subject(replace(request, **options))
+
+
 def test_what_a_model_has_not_is_left_out_with_the_reason(tmp_path: Path) -> None:
     state = draw_analysis(subject_of(positions="none"), tmp_path, ("position_similarity", "layer_similarity"))
     assert "position" in state["left_out"]["position_similarity"]
@@ -96,8 +130,8 @@ def test_images_of_files_folders_data_sets_and_none(tmp_path: Path) -> None:
     for place in range(5):
         Image.fromarray(np.full((20, 30, 3), 50 * place, dtype=np.uint8)).save(tmp_path / f"{place}.png")
     some = find_images([str(tmp_path)], [], preprocessing, 2)
-    assert some.names == ["0.png", "2.png"]
-    assert some.pixels[1].unique().tolist() == [100]
+    assert some.names == ["0.png", "4.png"]
+    assert some.pixels[1].unique().tolist() == [200]
     assert find_images([str(tmp_path / "3.png")], [], preprocessing, 9).pixels.shape == (1, 3, 16, 16)
     digits = find_images(["digits"], [], preprocessing, 30)
     assert digits.labels is not None

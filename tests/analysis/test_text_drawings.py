@@ -12,14 +12,13 @@ from tests.training.tasks.test_translation import COPYING
 from vit.cli import main
 from vit.figures.text_heads import text_heads
 from vit.training.loop import train
-from vit.training.tasks import translation
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.translation_card.draw_run", lambda *_: None)
         train(COPYING, folder / "copying")
     return folder / "copying"
 

@@ -22,14 +22,13 @@ from vit.evaluation.metrics import CONVENTIONS
 from vit.evaluation.predictions import Predictions
 from vit.hub import load_run
 from vit.training.loop import train
-from vit.training.tasks import classification
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
         train(tiny(train={"epochs": 1}), folder)
     return folder
 

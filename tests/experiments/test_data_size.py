@@ -23,7 +23,6 @@ from vit.experiments.data_size import PlannedRun, plan_runs
 from vit.runs import read_metrics
 from vit.settings import resolve_run
 from vit.training import loop
-from vit.training.tasks import classification
 
 RECIPE = """\
 model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}
@@ -41,7 +40,7 @@ PARTS = ("0.1", "1")
 @pytest.fixture(scope="module", autouse=True)
 def _without_pictures_of_runs() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
         yield
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vit.training.tasks import classification
-
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)

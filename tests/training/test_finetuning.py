@@ -24,7 +24,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Classificati
     run = tmp_path_factory.mktemp("source") / "run"
     config = tiny(train={"epochs": 1, "ema_decay": 0.9})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vit.training.tasks.classification.draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
         train(config, run)
     return run, config
 

@@ -61,7 +61,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Classificati
         if config not in made:
             made[config] = tmp_path_factory.mktemp("unbroken") / "run"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(classification_module, "draw_run", lambda *_: None)
+                patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
                 train(config, made[config])
         return made[config]
 

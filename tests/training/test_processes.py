@@ -24,7 +24,7 @@ from vit.hub import create_model, load_run
 from vit.runs import read_metrics
 from vit.training.interruption import Stopped
 from vit.training.loop import train
-from vit.training.tasks import classification
+from vit.training.tasks import classification_card
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
@@ -82,12 +82,12 @@ def predictions(config: ClassificationRun, model: Any) -> dict[str, Any]:
 
 
 def run_in(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
-    classification.draw_run = lambda *_: None  # in a process of its own
+    classification_card.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
 
 def test_two_processes_train_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
     config = tiny(**RANDOM, train={"ema_decay": 0.9})
     alone = train(config, tmp_path / "one")
     ours, theirs = in_processes(2, run_in, config, tmp_path / "two")

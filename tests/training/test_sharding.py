@@ -24,7 +24,7 @@ from vit.sharding import is_part, is_sharded
 from vit.training import setup
 from vit.training.checkpoints import start_run
 from vit.training.loop import train
-from vit.training.tasks import classification
+from vit.training.tasks import classification_card
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
@@ -51,7 +51,7 @@ def shard_on_cpu() -> None:
 
 def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
     shard_on_cpu()
-    classification.draw_run = lambda *_: None  # in a process of its own
+    classification_card.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
 
@@ -59,7 +59,7 @@ def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> d
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_a_sharded_run_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Losses, validation, and every tensor of the checkpoint: weights, average, optimizer."""
-    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
     changed = {"ema_decay": 0.9, "accumulation_steps": 2}
     config = tiny(**RANDOM, train=changed, optim={"name": name, "clip_norm": 0.5})
     alone = train(config, tmp_path / "one")

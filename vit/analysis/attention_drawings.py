@@ -38,14 +38,15 @@ def attention_distance(subject: Subject) -> Picture:
     for name, other in others.items():
         numbers[name] = {"pixels": other.pixels.tolist(), "uniform_pixels": other.uniform, "convention": PREFIXES[name]}
     words = (
-        f"Mean attention distance of each head over {found.num_images} images; {found.convention}. "
+        f"Mean attention distance of each head over {found.num_images} images. "
         f"Uniform attention: {found.uniform:.2f} pixels."
     )
-    if float(found.prefix_mass.sum()):
+    if subject.profile.layout.num_prefix:
         words += (
-            f" The class token gets {float(found.class_mass.mean()):.1%} of the patches' attention, all tokens without "
-            f"a place {float(found.prefix_mass.mean()):.1%}: without making the rest sum to 1, the mean of "
-            f"{float(found.pixels.mean()):.1f} pixels would be {float(others['raw'].pixels.mean()):.1f}."
+            f" Convention: {found.convention}. Class tokens get {float(found.class_mass.mean()):.1%} of the patches' "
+            f"attention, all tokens without a place {float(found.prefix_mass.mean()):.1%}: without making the rest sum "
+            f"to 1, the mean of {float(found.pixels.mean()):.1f} pixels would be "
+            f"{float(others['raw'].pixels.mean()):.1f}."
         )
     if found.num_images >= ENOUGH_FOR_BARS:
         words += " Bars: 95 % intervals over images."

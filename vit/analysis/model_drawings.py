@@ -17,7 +17,6 @@ from vit.analysis.receptive_field import effective_receptive_field
 from vit.analysis.representation_similarity import representation_similarity
 from vit.analysis.residual_streams import residual_streams
 from vit.analysis.subjects import Subject, part_of
-from vit.config import check
 from vit.data.images import open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.evaluation.evaluate import evaluating
@@ -94,7 +93,10 @@ def streams(subject: Subject) -> Picture:
 
 def layers_alike(subject: Subject) -> Picture:
     count = len(subject.images.names)
-    check(count >= 4, "--images", count, "the similarity of layers needs at least 4 images")
+    if count < 4:
+        raise ValueError(
+            f"the similarity of layers needs at least 4 images, there are {count}; see --data"
+        )
     other = subject.against or subject
     batches = zip(subject.mixed_batches(), other.mixed_batches(), strict=True)
     found = representation_similarity(subject.model, other.model, batches)

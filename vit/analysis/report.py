@@ -43,8 +43,7 @@ def draw_analysis(
     folder.mkdir(parents=True, exist_ok=True)
     state = _begun(subject, folder)
     for place, name in enumerate(names, start=1):
-        known = state["pictures"].get(name) or state["left_out"].get(name)
-        if known is None:
+        if not _is_finished(name, state, folder):
             start = time.perf_counter()
             _draw(subject, name, folder, state)
             write_json(folder / STATE, state)
@@ -57,15 +56,21 @@ def draw_analysis(
     return state
 
 
+def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
+    files = [(folder / "figures" / name).with_suffix(suffix) for suffix in (".png", ".svg", ".json")]
+    return name in state["left_out"] or (name in state["pictures"] and all(file.is_file() for file in files))
+
+
 def _begun(subject: Subject, folder: Path) -> dict[str, Any]:
-    """What the folder holds of this subject; of any other, nothing is kept."""
+    """What the folder holds of this subject; figures of any other are deleted. ValueError for a damaged state."""
     made_of = {
         "model": subject.name,
         "weights": subject.identity,
-        "against": None if subject.against is None else subject.against.identity,
+        "against": None if subject.against is None else [subject.against.name, subject.against.identity],
         "images": len(subject.images.names),
         "images_of": subject.images.source,
         "image_size": list(subject.preprocessing.image_size),
+        "preprocessing": str(subject.preprocessing),
         "fingerprint": subject.images.fingerprint,
         "versions": {
             "python": platform.python_version(),
@@ -74,9 +79,15 @@ def _begun(subject: Subject, folder: Path) -> dict[str, Any]:
     }
     path = folder / STATE
     if path.exists():
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"--output: {path} is damaged ({error}); delete it to begin anew") from error
         if state.get("made_of") == made_of:
             return state
+        for name in state.get("pictures", ()):
+            for suffix in (".png", ".svg", ".json", ".csv"):
+                (folder / "figures" / name).with_suffix(suffix).unlink(missing_ok=True)
     return {"made_of": made_of, "pictures": {}, "left_out": {}}
 
 

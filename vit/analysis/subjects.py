@@ -55,7 +55,10 @@ class ImageSet:
 
     @property
     def fingerprint(self) -> str:
-        return sha256(self.pixels.contiguous().numpy().tobytes()).hexdigest()[:12]
+        """12 hexadecimal digits of the pixels, the labels and the settings of the data set."""
+        digest = sha256(self.pixels.contiguous().numpy().tobytes())
+        digest.update(repr((self.labels if self.labels is None else self.labels.tolist(), self.data)).encode())
+        return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,23 +151,30 @@ def find_model(source: str, *, select: str = "best", random_weights: bool = Fals
 
 
 def find_images(
-    places: Sequence[str], settings: Sequence[str], preprocessing: Preprocessing, num_images: int
+    places: Sequence[str],
+    settings: Sequence[str],
+    preprocessing: Preprocessing,
+    num_images: int,
+    run: str | None = None,
 ) -> ImageSet:
     """At most `num_images`. `places`: none, a data set's name, a folder, or files; `settings`: of a data set.
 
-    ValueError for what is neither, and for a file that is no image.
+    None: the test images of `run`, where there is one, else the two photographs. ValueError for what is neither, and
+    for a file that is no image.
     """
     check(num_images > 0, "--images", num_images, "it must be above 0")
-    if len(places) == 1 and _is_data_set(places[0]):
-        data = resolve_data([], places[0], settings)
-        return replace(from_split(open_test(data), preprocessing, num_images, places[0]), data=data)
+    of_run = run is not None and not places
+    if of_run or (len(places) == 1 and _is_data_set(places[0])):
+        data = resolve_data([run] if run and of_run else [], None if of_run else places[0], settings)
+        source = f"{data.name}, test" if of_run else places[0]
+        return replace(from_split(open_test(data), preprocessing, num_images, source), data=data)
     rule = "it has an effect only with --data naming a data set"
     check(not settings, settings[0] if settings else "", settings[1:2], rule)
     if not places:
         return _photographs(preprocessing, num_images)
     files = [file for place in places for file in _files(Path(place))]
-    step = max(1, len(files) // num_images)
-    chosen = files[::step][:num_images]
+    spread = torch.linspace(0, len(files) - 1, min(num_images, len(files))).round().long()
+    chosen = [files[place] for place in spread.tolist()]
     pixels = torch.stack([resize_and_crop(_read(file), preprocessing) for file in chosen])
     return ImageSet(pixels=pixels, names=[file.name for file in chosen], source=", ".join(places))
 
@@ -250,10 +260,16 @@ def open_subject(request: SubjectRequest) -> Subject:
     if accelerator.num_processes > 1:
         raise ValueError("analyze: figures are drawn by one process; leave out accelerate launch")
     sources = [request.model, *([request.against] if request.against else [])]
+    runs = [source for source in sources if holds_checkpoints(Path(source))]
+    random = request.random_weights
+    check(not random or len(runs) < len(sources), "--random_weights", random, "a run of ours has its own weights")
+    check(random or request.seed == 0, "--seed", request.seed, "it has an effect only with --random_weights")
+    check(bool(runs) or request.select == "best", "--select", request.select, "it has an effect on runs of ours only")
+    run = runs[0] if runs else None
     subjects: list[Subject] = []
     for source in sources:
         found = find_model(source, select=request.select, random_weights=request.random_weights, seed=request.seed)
-        images = find_images(request.places, request.settings, found.preprocessing, request.num_images)
+        images = find_images(request.places, request.settings, found.preprocessing, request.num_images, run)
         model = found.model.to(accelerator.device).eval()
         subjects.append(
             Subject(

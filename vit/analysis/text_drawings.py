@@ -93,16 +93,19 @@ def translator_pictures(found: TextAttention, batch: TextBatch, vocabularies: Vo
             else text_heads(shown, queries, keys, TITLES[kind])
         )
         numbers = {"maps": shown, "queries": queries, "keys": keys, "conventions": CONVENTIONS}
+        if kind == "alignment":  # one head of one layer: numbers, and no figure
+            numbers["statistics"] = {**found.statistics()[kind], "sentences": len(batch.indices)}
         who, whom = KINDS[kind]
         words = f"Where {who} (down) look among {whom} (across), in the first sentence."
         pictures[f"{kind}_maps"] = Picture(figure=drawn, numbers=numbers, words=words)
-        pictures[f"{kind}_statistics"] = _statistics(found, kind, len(batch.indices))
+        if kind != "alignment":
+            pictures[f"{kind}_statistics"] = _statistics(found, kind, len(batch.indices))
     return pictures
 
 
 def _statistics(found: TextAttention, kind: str, num_sentences: int) -> Picture:
     statistics = found.statistics()[kind]
-    names = [name for name in QUANTITIES if name in statistics][:4]
+    names = [name for name in QUANTITIES if name in statistics]
     panels = [HeadValues(values=statistics[name], label=QUANTITIES[name]) for name in names]
     return Picture(
         figure=heads_by_depth(panels, [""] * len(panels)),

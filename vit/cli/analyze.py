@@ -20,7 +20,7 @@ Stopped? The same command continues. Of a translator's run: every head's map of 
 def analyze(words: list[str]) -> None:
     settings, rest = split_settings(words)
     known = _parser().parse_args(rest)
-    output = known.output or Path("runs") / "analysis"
+    output = known.output or Path("runs/analysis") / _folder_name(known.model)
     check_folder("--output", output)
     if translates(known.model):
         _draw_translator(known, settings, output)
@@ -51,6 +51,11 @@ def _draw(known: Namespace, settings: list[str], output: Path) -> dict[str, dict
     return draw_analysis(subject, output, known.figures or tuple(DRAWINGS), tell=_tell)
 
 
+def _folder_name(model: str) -> str:
+    """`timm:vit_tiny_patch16_224` → `timm-vit_tiny_patch16_224`, `runs/digits_vit` → `digits_vit`."""
+    return Path(model.replace(":", "-")).resolve().name
+
+
 def _draw_translator(known: Namespace, settings: list[str], output: Path) -> None:
     used = ("model", "images", "output", "select")
     refuse_without_effect(known, _parser(), used, "the model is a translator")
@@ -69,9 +74,13 @@ def _tell(line: str) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="vit analyze", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help="a run, timm:NAME, torchvision:NAME, hf:NAME, or a name")
-    parser.add_argument("--data", nargs="+", help="a data set's name, a folder, files; default: two photographs")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        help="a data set's name, a folder, files; default: a run's test images, else two photographs",
+    )
     parser.add_argument("--images", type=int, default=64, help="at most so many, or sentences (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="folder (default: runs/analysis)")
+    parser.add_argument("--output", type=Path, help="folder (default: runs/analysis/ and the model's name)")
     parser.add_argument("--figures", nargs="+", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--against", metavar="MODEL", help="another model, whose layers are compared with this one's")
     parser.add_argument("--random_weights", action="store_true", help="build the models without trained weights")

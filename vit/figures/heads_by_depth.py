@@ -40,17 +40,20 @@ class HeadValues:
 def heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
     """A dot for each head above its layer (ViT, figure 7 right), and the layer's mean as a line.
 
-    Up to three panels stand side by side, four two by two.
+    Up to three panels stand side by side, four two by two, six in two rows.
     """
-    assert len(panels) == len(titles) <= 4, f"{len(panels)} panels, {len(titles)} titles"
+    assert len(panels) == len(titles) <= 6, f"{len(panels)} panels, {len(titles)} titles"
     depth = np.asarray(panels[0].values).shape[0]
     width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
     with style():
-        columns = len(panels) if len(panels) <= _MOST_COLUMNS else 2
+        columns = 2 if len(panels) == 4 else min(len(panels), _MOST_COLUMNS)
         rows = -(-len(panels) // columns)
         figure = empty_figure(width * columns, 3.0 * rows + 0.3)
         figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
-        for axes, panel, title in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, titles, strict=False):
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        for axes, panel, title in zip(grid.flat, panels, titles, strict=False):
             _draw_dots(axes, panel)
             axes.set_title(title)
             _finish(axes, panel)
@@ -71,7 +74,7 @@ def _draw_dots(axes: Axes, panel: HeadValues) -> None:
     axes.scatter(places.ravel(), values.ravel(), s=size, color=BLUE, alpha=0.8, linewidths=0, label="a head", zorder=3)
     axes.plot(places.mean(axis=1), values.mean(axis=1), color=ORANGE, lw=1.2, label="mean of the layer", zorder=2)
     axes.set_xlim(0.4, depth + 0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.set_xlabel("layer")
 
 
@@ -86,7 +89,7 @@ def sorted_heads(panel: HeadValues) -> Figure:
         for layer, heads in enumerate(values, start=1):
             color = colormaps[_DEPTHS](scale(layer))
             axes.plot(np.arange(1, num_heads + 1), heads, color=color, lw=1.1, marker="o", markersize=3)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         axes.set_xlabel("head of its layer, sorted")
         _finish(axes, panel)
         if panel.reference is not None:

@@ -29,7 +29,8 @@ def residual_streams(
         for place, (axes, branch) in enumerate(((first, "attention"), (second, "feed-forward"))):
             _lines(axes, {name: values[:, place] for name, values in ratios.items()})
             axes.set(title=branch, yscale="log", ylabel="length of skip / branch" if place == 0 else "")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axes.get_ylim()
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
         _lines(third, cosines)

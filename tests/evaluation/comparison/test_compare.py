@@ -27,7 +27,6 @@ from vit.evaluation.comparison.report import write_report
 from vit.evaluation.speed import Speed
 from vit.settings import run_config_from
 from vit.training.loop import train
-from vit.training.tasks import classification
 
 SETTINGS = {"train": {"epochs": 1}, "data": {"fake_images": 60}}
 
@@ -37,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A ViT, and the same from another seed that held out other images."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
         train(tiny(**SETTINGS), folder / "vit")
         other = tiny(**SETTINGS, seed=1)
         train(replace(other, data=replace(other.data, split_seed=5)), folder / "other")

@@ -23,14 +23,13 @@ from vit.evaluation.translation import (
 )
 from vit.evaluation.translator_checkpoint import length_edges
 from vit.training.loop import train
-from vit.training.tasks import classification, translation
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.translation_card.draw_run", lambda *_: None)
         train(COPYING, folder / "one")
         train(replace(COPYING, seed=1), folder / "two")
     return folder
@@ -58,7 +57,7 @@ def test_a_model_beside_itself_differs_by_nothing(runs: Path, tmp_path: Path) ->
 def test_wrong_input_is_one_line(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classification, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
     train(tiny(train={"epochs": 1}), tmp_path / "images")
     one = str(runs / "one")
     wrong = {

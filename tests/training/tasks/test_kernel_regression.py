@@ -27,7 +27,6 @@ from vit.training import loop
 from vit.training.interruption import NonFinite
 from vit.training.loop import train
 from vit.training.plan import make_plan
-from vit.training.tasks import kernel_regression as task_module
 from vit.training.tasks.kernel_regression import KernelRegression, snapshot_epochs
 
 SGD = OptimConfig(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0, schedule="constant", clip_norm=None)
@@ -49,7 +48,7 @@ def changed(**sections: Any) -> RegressionRun:
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_module, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.kernel_regression_card.draw_run", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +176,7 @@ def test_the_pictures_have_their_numbers(run: Path) -> None:
 def test_the_pictures_are_of_the_chosen_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an average of the widths was kept, that is what was chosen."""
     drawn: list[Any] = []
-    monkeypatch.setattr(task_module, "draw_run", lambda *args: drawn.extend(args[2:4]))
+    monkeypatch.setattr("vit.training.tasks.kernel_regression_card.draw_run", lambda *args: drawn.extend(args[2:4]))
     summary = train(changed(train={"ema_decay": 0.9, "epochs": 2}), tmp_path / "run")
     found, best_epoch = drawn
     assert best_epoch == summary["best.step"] // 3
@@ -188,7 +187,8 @@ def test_the_pictures_are_of_the_chosen_widths(tmp_path: Path, monkeypatch: pyte
 def test_a_resumed_run_has_the_same_bits_and_the_same_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[float]] = []
     monkeypatch.setattr(
-        task_module, "draw_run", lambda *args: drawn.append([found.metrics["test.mse"] for found in args[2].values()])
+        "vit.training.tasks.kernel_regression_card.draw_run",
+        lambda *args: drawn.append([found.metrics["test.mse"] for found in args[2].values()]),
     )
     whole = train(SMALL, tmp_path / "whole")
     original, steps = loop.train_step, []

@@ -42,14 +42,14 @@ COPYING = TranslationRun(
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation_module, "draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.translation_card.draw_run", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "copying"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation_module, "draw_run", lambda *_: None)
+        patch.setattr("vit.training.tasks.translation_card.draw_run", lambda *_: None)
         train(COPYING, folder)
     return folder
 
@@ -232,7 +232,7 @@ def test_a_translator_is_no_classifier(run: Path) -> None:
 
 
 def test_a_classifier_is_no_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.training.tasks.classification.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
     train(tiny(train={"epochs": 1}), tmp_path)
     with pytest.raises(ValueError, match="it holds a model of kind 'vit'; for that there is `vit predict`"):
         load_translator(tmp_path)
