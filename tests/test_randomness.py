@@ -125,3 +125,15 @@ def test_keeps_four_draws_of_a_hash_are_independent() -> None:
 
 def test_more_are_kept_or_left_out_as_the_fewer() -> None:
     assert torch.equal(streams(3).keep(0.3, 9)[:, :6], streams(3).keep(0.3, 6))
+
+
+def test_words_are_even_and_a_place_has_the_same_in_any_company() -> None:
+    stream = SampleRandom.at(3, 1, torch.zeros(20000, dtype=torch.int64))
+    places = torch.arange(20000)
+    words = stream.words_at(places)
+    assert (words.shape, words.dtype) == ((20000, 4), torch.int64)
+    assert 0 <= int(words.min()) < 100
+    assert 65436 < int(words.max()) < 65536
+    assert torch.allclose(words.double().mean(dim=0), torch.tensor(32767.5, dtype=torch.float64), atol=400)
+    assert torch.equal(SampleRandom(stream.state[7:9]).words_at(places[7:9]), words[7:9])
+    assert float(torch.corrcoef(words.T.double()).fill_diagonal_(0).abs().max()) < 0.03
