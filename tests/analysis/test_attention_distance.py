@@ -52,7 +52,9 @@ def layer_of(scores: Tensor) -> AttentionLayer:
 
 def layout_of(grid: tuple[int, int], num_prefix: int = 0) -> TokenLayout:
     size = (16 * grid[0], 16 * grid[1])
-    return TokenLayout(image_size=size, grid=grid, num_prefix=num_prefix, has_class_token=num_prefix > 0)
+    return TokenLayout(
+        image_size=size, patch_size=(16, 16), grid=grid, num_prefix=num_prefix, has_class_token=num_prefix > 0
+    )
 
 
 IMAGES = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(1))
@@ -122,7 +124,7 @@ def test_a_grid_that_is_not_square_and_its_units() -> None:
 
 
 def test_patches_that_are_not_square() -> None:
-    layout = TokenLayout(image_size=(32, 64), grid=(4, 2), num_prefix=0, has_class_token=False)
+    layout = TokenLayout(image_size=(32, 64), patch_size=(8, 32), grid=(4, 2), num_prefix=0, has_class_token=False)
     places = torch.cartesian_prod(torch.arange(4.0) * 8, torch.arange(2.0) * 32)
     assert uniform_distance(layout) == pytest.approx(float(torch.cdist(places, places).mean()), rel=1e-6)
     assert layout.coordinates()[0].tolist() == [4, 16]
@@ -180,3 +182,16 @@ def test_users_errors() -> None:
         mean_attention_distance(model, [torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 40)])
     with pytest.raises(ValueError, match="its patches are not a plain grid"):
         token_layout(model, (32, 32), 18)
+
+
+def test_where_the_patch_does_not_divide_the_image() -> None:
+    import timm
+
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=100, depth=1, embed_dim=24, num_heads=2).eval()
+    found = mean_attention_distance(model, torch.randn(1, 3, 100, 100))
+    places = torch.cartesian_prod(torch.arange(6.0), torch.arange(6.0)) * 16
+    assert found.layout.patch_size == (16, 16)
+    assert found.uniform == pytest.approx(float(torch.cdist(places, places).mean()), rel=1e-6)  # 49.28
+    assert found.layout.coordinates()[-1].tolist() == [88, 88]
+    torch.testing.assert_close(found.fraction, found.pixels / math.hypot(96, 96))

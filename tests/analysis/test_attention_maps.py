@@ -9,7 +9,10 @@ from torch import nn
 from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.attention_maps import attention_maps, relevance, roll, rollout, rows_of, weights_gradient
 from vit.analysis.capture import capture
+from vit.analysis.drawings import DRAWINGS
+from vit.analysis.subjects import ImageSet, Subject
 from vit.attention.attend import attention_weights
+from vit.config import Preprocessing
 from vit.figures.attention_maps import attention_overlays, head_maps
 
 
@@ -56,8 +59,8 @@ def test_the_rows_of_every_query():
 def test_uniform_heads_give_equal_maps_and_the_class_token_its_share():
     model = own(num_registers=2)
     for block in model.blocks:
-        nn.init.zeros_(block.attention.qkv.weight)
-        nn.init.zeros_(block.attention.qkv.bias)
+        nn.init.zeros_(block.attention.qkv.weight[:16])  # queries
+        nn.init.zeros_(block.attention.qkv.bias[:16])
     found = attention_maps(model, torch.randn(2, 3, 16, 24))
     assert found.query == "class"
     assert tuple(found.maps.shape) == (2, 2, 2, 2, 3)
@@ -185,3 +188,13 @@ def test_pictures_show_the_maps():
     assert tall.get_xticks().shape == (2,)
     wide = head_maps(image[0], torch.rand(2, 48, 14, 14), [1, 2]).axes[1]
     assert wide.get_xticks().shape == (16,), "a label for every third head"
+
+
+@pytest.mark.parametrize("drawing", ["attention_heads", "attention_overlays"])
+def test_pictures_under_maps_end_where_the_patches_do(drawing):
+    model = timm_model("vit_tiny_patch16_224", img_size=100, embed_dim=24, num_heads=2).eval()
+    pixels = torch.randint(0, 256, (2, 3, 100, 100), dtype=torch.uint8)
+    images = ImageSet(pixels=pixels, names=["a", "b"], source="made")
+    subject = Subject(name="small", model=model, preprocessing=Preprocessing(image_size=(100, 100)), images=images)
+    picture = DRAWINGS[drawing](subject).figure.axes[0].images[0].get_array()
+    assert picture.shape[:2] == (96, 96)

@@ -143,13 +143,110 @@ def test_half_precision_is_proved_with_its_own_tolerance() -> None:
 
 
 def test_many_tokens_are_proved_on_some_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.analysis.capture.PROVEN", 400)
+    monkeypatch.setattr("vit.analysis.proof.PROVEN", 400)
     model = ours()
     assert len(captured(model, IMAGES)) == 3
     original = model.blocks[2].attention.forward
     model.blocks[2].attention.forward = lambda tokens, **options: original(tokens, **options).flip(1)
     with pytest.raises(ValueError, match=r"blocks\.2"):
         captured(model, IMAGES)
+
+
+def timm_vit() -> nn.Module:
+    import timm
+
+    torch.manual_seed(0)
+    return timm.create_model("test_vit", img_size=80).eval()
+
+
+class UnknownAttention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor, **_: object) -> Tensor:
+        return self.mix(tokens)
+
+
+def test_a_block_that_cannot_be_read_is_named() -> None:
+    model = timm_vit()
+    images = torch.randn(1, 3, 80, 80)
+    assert len(captured(model, images)) == len(model.blocks)
+    model.blocks[1].attn = UnknownAttention(64)
+    with pytest.raises(
+        ValueError, match=r"no attention of a class that can be read was computed in blocks\.1 \(Block\)"
+    ):
+        captured(model, images)
+    assert hooks_on(model) == 0
+
+
+def test_a_block_of_another_class_may_have_no_attention() -> None:
+    model, images = timm_vit(), torch.randn(1, 3, 80, 80)
+    model.blocks[1] = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64))
+    assert [layer.name for layer in captured(model, images)][:2] == ["blocks.0.attn", "blocks.2.attn"]
+    model.blocks[1] = nn.Sequential(nn.LayerNorm(64), UnknownAttention(64))
+    with pytest.raises(ValueError, match=r"blocks\.1 \(Sequential\)"):
+        captured(model, images)
+
+
+def attending(module: nn.Module, tokens: Tensor, radius: int | None) -> Tensor:
+    """timm's attention, to tokens so near only; None: evenly to all."""
+    query, key, value = rearrange(module.qkv(tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    places = torch.arange(tokens.shape[1])
+    mask = None if radius is None else (places[:, None] - places).abs() <= radius
+    query = query * 0 if radius is None else query
+    attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return module.proj(rearrange(attended, "b h n d -> b n (h d)"))
+
+
+@torch.no_grad()
+def changed(change: str) -> nn.Module:
+    model = timm_vit()
+    for block in model.blocks:
+        attention = block.attn
+        match change:
+            case "output bias":
+                attention.proj.bias += 1000
+            case "value bias":
+                attention.qkv.bias[-64:] += 1000
+            case "no output":
+                attention.proj.weight.zero_()
+            case "small":
+                attention.qkv.weight *= 1e-2
+            case "no queries":
+                attention.qkv.weight[:64] = 0
+    return model
+
+
+@pytest.mark.parametrize("radius", [5, None])
+@pytest.mark.parametrize("change", ["nothing", "output bias", "value bias", "no output", "small"])
+def test_constants_and_small_numbers_hide_no_other_attention(change: str, radius: int | None) -> None:
+    model, images = changed(change), torch.randn(2, 3, 80, 80)
+    for block in model.blocks:
+        block.attn.forward = lambda tokens, attention=block.attn, **_: attending(attention, tokens, radius)
+    with pytest.raises(
+        ValueError, match=r"blocks\.0\.attn is not valid: (the output rebuilt|its map cannot be proved)"
+    ):
+        captured(model, images)
+
+
+@pytest.mark.parametrize("change", ["nothing", "small", "no queries"])
+def test_faint_and_even_maps_are_proved(change: str) -> None:
+    assert len(captured(changed(change), torch.randn(2, 3, 80, 80))) == 6
+
+
+@pytest.mark.parametrize("change", ["output bias", "no output"])
+def test_what_rounding_hides_is_not_called_proved(change: str) -> None:
+    with pytest.raises(ValueError, match="its map cannot be proved"):
+        captured(changed(change), torch.randn(2, 3, 80, 80))
+
+
+def test_one_token_has_one_map() -> None:
+    module = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    tokens, layers = torch.randn(2, 1, 12), list[AttentionLayer]()
+    with torch.no_grad(), capturing(module, layers.append):
+        module(tokens, tokens, tokens)
+    assert layers[0].weights().unique().tolist() == [1]
 
 
 @pytest.mark.slow

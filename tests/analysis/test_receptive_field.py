@@ -32,6 +32,15 @@ def test_without_attention_a_token_sees_its_patch():
     assert found.half_area().max() <= 64 / 384 / 2 + 0.05
 
 
+def test_pixels_that_fill_no_patch_are_left_out():
+    import timm
+
+    model = timm.create_model("vit_tiny_patch16_224", img_size=52, depth=1, embed_dim=24, num_heads=2).eval()
+    found = effective_receptive_field(model, [torch.randn(1, 3, 52, 52)])
+    assert tuple(found.fields.shape) == (1, 48, 48), "3 × 3 patches of 16"
+    assert found.centres[0].tolist() == [24, 24]
+
+
 def test_the_field_is_the_length_of_the_jacobians_columns():
     model = silent(own())
     images = torch.randn(200, 3, 16, 24)  # the gradient does not depend on the image, the directions do

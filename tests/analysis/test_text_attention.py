@@ -62,3 +62,19 @@ def test_statistics_by_hand():
     expected = {"entropy": math.log(3), "first_mass": 1 / 3, "last_mass": 1 / 3, "self_mass": 1 / 3}
     expected["distance"] = (3 + 2 + 3) / 3 / 3  # from the places 0, 1, 2: 0+1+2, 1+0+1, 2+1+0
     assert {name: float(values) for name, values in found.items()} == pytest.approx(expected)
+
+
+def test_cross_attention_that_computes_something_else_is_named():
+    model = translator("transformer")
+    module = model.decoder[1].cross_attention
+
+    def evenly(queries, keys_and_values, **_):
+        value = keys_and_values[1]
+        even = value.mean(dim=2, keepdim=True).expand(-1, -1, queries.shape[1], -1)
+        return module.output(even.transpose(1, 2).flatten(2))
+
+    module.attend_to = evenly
+    with pytest.raises(ValueError, match=r"1\.cross_attention is not valid: the output rebuilt"):
+        translator_attention(model, SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
+    assert module.__dict__["attend_to"] is evenly
+    assert "attend_to" not in model.decoder[0].cross_attention.__dict__

@@ -33,7 +33,8 @@ class Heads(NamedTuple):
     value: Tensor
     mask: Tensor | None
     bias: Tensor | None
-    scale: float
+    scale: float | None
+    """None: the score's own."""
     finish: Finish
     input: Tensor
     """b n c"""

@@ -30,7 +30,7 @@ PREFIXES = {
 UNITS = {
     "pixels": "of the image that the model sees, between centres of patches",
     "patches": "pixels divided by the side of a patch (√(height × width) where it is not square)",
-    "fraction": "pixels divided by the diagonal of the image",
+    "fraction": "pixels divided by the diagonal of what the patches cover",
     "interval": "95 %, Student's t over images",
     "uniform": "a head with equal weights on all tokens, by the same convention",
 }
@@ -60,8 +60,8 @@ class AttentionDistance:
 
     @property
     def fraction(self) -> Tensor:
-        """Of the image's diagonal."""
-        return self.pixels / math.hypot(*self.layout.image_size)
+        """Of the diagonal of what the patches cover."""
+        return self.pixels / math.hypot(*self.layout.covered)
 
     def numbers(self) -> dict[str, Any]:
         """Everything, as JSON can hold it, with what the numbers mean."""

@@ -11,6 +11,7 @@ from einops import rearrange
 from vit.analysis.attention_distance import PREFIXES, distance_of
 from vit.analysis.attention_maps import attention_maps, relevance
 from vit.analysis.attention_profile import QUANTITIES
+from vit.analysis.parts import covered
 from vit.analysis.picture import Picture
 from vit.analysis.subjects import Subject
 from vit.figures import attention_maps as map_figures
@@ -110,7 +111,7 @@ def head_maps(subject: Subject) -> Picture:
     found = attention_maps(subject.model, subject.first(1))
     depth = len(found.maps)
     layers = np.unique(np.linspace(0, depth - 1, min(depth, MOST_ROWS)).round().astype(int)).tolist()
-    image = rearrange(subject.images.pixels[0], "c h w -> h w c")
+    image = rearrange(covered(subject.model, subject.images.pixels[0]), "c h w -> h w c")
     whose = {"class": "the class token looks", "patches": "the patches look, on average,"}[str(found.query)]
     return Picture(
         figure=map_figures.head_maps(image, found.maps[layers, 0], [layer + 1 for layer in layers]),
@@ -134,7 +135,7 @@ def overlays(subject: Subject) -> Picture:
         words += " and relevance to the class that the model answers (Chefer et al. 2021)."
     except ValueError as error:
         words += f". No relevance: {error}."
-    pictures = rearrange(subject.images.pixels[:SHOWN], "b c h w -> b h w c")
+    pictures = rearrange(covered(subject.model, subject.images.pixels[:SHOWN]), "b c h w -> b h w c")
     return Picture(
         figure=map_figures.attention_overlays(pictures, maps),
         numbers=numbers | {"conventions": conventions},

@@ -1,9 +1,10 @@
 """Queries, keys and values of every self-attention layer of any ViT, one layer at a time, with proof.
 
 From what was captured the module's output is rebuilt and compared with what the module gave, in every layer of every
-pass; no statistics are made of vectors that do not explain it. No layer is kept: a consumer sees each one as the pass
-goes by, and the model computes its attention as ever. Our own models need nothing in them for this, nor do others.
-Attention between two sequences (pooling by a query, cross-attention) is not captured. Letters: see `attend.py`.
+pass (`proof`); no statistics are made of vectors that do not explain it, nor of some of a model's blocks (`coverage`).
+No layer is kept: a consumer sees each one as the pass goes by, and the model computes its attention as ever. Our own
+models need nothing in them for this, nor do others. Attention between two sequences (pooling by a query,
+cross-attention) is not captured. Letters: see `attend.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from vit.analysis.attention_calls import PROJECTIONS, READERS, Call, Heads, Reader, Rows, reader_of
-from vit.attention.attend import attend, attention_weights
+from vit.analysis.attention_calls import PROJECTIONS, READERS, Call, Reader, Rows, reader_of
+from vit.analysis.coverage import all_blocks
+from vit.analysis.proof import prove
+from vit.attention.attend import attention_weights
 from vit.evaluation.evaluate import evaluating
-
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""The largest difference of a rebuilt output, as a part of the output's largest number."""
-PROVEN = 2**21
-"""Weights that a proof may make at once; with more, it takes evenly spread queries of every sample."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +47,8 @@ class AttentionLayer:
     output: Tensor
     """b n c, what it gave; before a residual connection."""
     difference: float
-    """The largest difference between `output` and what the captured vectors give, as a part of its largest number."""
+    """The largest difference between `output` and what the captured vectors give, as a part of what a wrong map changes
+    in it (see `proof`)."""
     finish: Callable[[Tensor, Rows], Tensor]
     """What the module does after attending: `b h r v -> b r c`, of the queries `rows`; all: `slice(None)`."""
 
@@ -75,14 +73,16 @@ def capture(model: nn.Module, images: Tensor, consume: Consume) -> Any:
 def capturing(model: nn.Module, consume: Consume) -> Iterator[None]:
     """Every self-attention layer that is called inside is given to `consume`, in order.
 
-    ValueError where no layer is of a known class or none is called, and where a rebuilt output is not the module's.
-    The hooks are off afterwards, whatever happens.
+    ValueError where no layer is of a known class or none is called, where a rebuilt output is not the module's or would
+    be with another map too (`proof`), and where attention was read in some of the blocks only (`coverage`). The hooks
+    are off afterwards, whatever happens.
     """
     found = [(name, module, reader) for name, module in model.named_modules() if (reader := reader_of(module))]
     if not found:
         raise ValueError(f"capture: {type(model).__name__} is not valid: {_nothing_found(model)}")
     calls = _Calls(consume)
     with ExitStack() as hooks:
+        hooks.enter_context(all_blocks(model, calls.read))
         for name, module, reader in found:
             for handle in _hooks(calls, name, module, reader):
                 hooks.callback(handle.remove)
@@ -93,11 +93,13 @@ def capturing(model: nn.Module, consume: Consume) -> Iterator[None]:
 
 
 class _Calls:
-    """How many layers were seen, and who is to see them."""
+    """Which layers were seen, and who is to see them."""
 
     def __init__(self, consume: Consume) -> None:
         self.consume = consume
         self.count = 0
+        self.read: set[str] = set()
+        """Names of the modules that were called, self-attention or not."""
 
 
 def _hooks(calls: _Calls, name: str, module: nn.Module, reader: Reader) -> Iterator[Any]:
@@ -125,52 +127,16 @@ def _read(
     call = Call(module, args, kwargs, dict(projected))
     projected.clear()
     heads = reader(call)
+    calls.read.add(name)
     if heads is None:
         return
     output = result[0] if isinstance(result, tuple) else result
     output = output if heads.batch_first else output.transpose(0, 1)
     fields = {field: value for field, value in heads._asdict().items() if field != "batch_first"}
-    difference = _prove(name, heads, output)
+    difference = prove(name, heads, output)
     layer = AttentionLayer(name=name, index=calls.count, output=output, difference=difference, **fields)
     calls.count += 1
     calls.consume(layer)
-
-
-def _prove(name: str, heads: Heads, output: Tensor) -> float:
-    """The largest relative difference. ValueError naming the layer where it is more than rounding."""
-    with torch.no_grad():
-        rows = _rows(heads)
-        mask, bias = (_of_rows(tensor, rows) for tensor in (heads.mask, heads.bias))
-        query = heads.query[:, :, rows]
-        attended = attend(query, heads.key, heads.value, mask=mask, bias=bias, scale=heads.scale, backend="reference")
-        rebuilt = heads.finish(attended.to(heads.value.dtype), rows)
-        given = output[:, rows]
-        fits = rebuilt.shape == given.shape
-        scale = float(given.abs().max().clamp(min=torch.finfo(given.dtype).tiny))
-        difference = float((rebuilt - given).abs().max()) / scale if fits else float("inf")
-    if not difference <= TOLERANCE[given.dtype]:
-        raise ValueError(
-            f"capture: {name} is not valid: the output rebuilt from its queries, keys and values differs by "
-            f"{difference:.2g} of the largest number (at most {TOLERANCE[given.dtype]:.0e}); it computes something else"
-        )
-    return difference
-
-
-def _rows(heads: Heads) -> Tensor:
-    """The queries that a proof takes: all where there is room, else evenly spread, the first and the last included."""
-    b, h, n = heads.query.shape[:3]
-    count = max(2, PROVEN // (b * h * heads.key.shape[2]))
-    device = heads.query.device
-    if count >= n:
-        return torch.arange(n, device=device)
-    return torch.linspace(0, n - 1, count, device=device).round().long()
-
-
-def _of_rows(tensor: Tensor | None, rows: Tensor) -> Tensor | None:
-    """What broadcasts to `b h n m`, of some queries."""
-    if tensor is None or tensor.dim() < 2 or tensor.shape[-2] == 1:
-        return tensor
-    return tensor[..., rows, :]
 
 
 def _nothing_found(model: nn.Module) -> str:

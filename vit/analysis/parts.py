@@ -89,12 +89,23 @@ def patch_grid(model: Any, image_size: tuple[int, int] | None = None) -> Grid:
 
     ValueError where the model does not tell its image size, and none is given.
     """
-    ours = isinstance(model, VisionTransformer)
-    size = image_size or (model.config.image_size if ours else _image_size(model))
+    size = image_size or (model.config.image_size if isinstance(model, VisionTransformer) else _image_size(model))
     if size is None:
         raise ValueError(f"image_size: None is not valid: {type(model).__name__} does not tell it; say it")
-    steps = _pair(model.config.patch_size if ours else first_convolution(model)[1].stride)
+    steps = patch_size(model)
     return size[0] // steps[0], size[1] // steps[1]
+
+
+def patch_size(model: Any) -> tuple[int, int]:
+    """Pixels from a patch to the next, along height and width: the stride of what reads the pixels."""
+    ours = isinstance(model, VisionTransformer)
+    return _pair(model.config.patch_size if ours else first_convolution(model)[1].stride)
+
+
+def covered(model: Any, images: Tensor) -> Tensor:
+    """The part of `… H W` that the patches lie on: rows and columns at the end that fill no patch left out."""
+    (gh, gw), (ph, pw) = patch_grid(model, (images.shape[-2], images.shape[-1])), patch_size(model)
+    return images[..., : gh * ph, : gw * pw]
 
 
 def _image_size(model: Any) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.parts import find_blocks, patch_grid, watching
+from vit.analysis.parts import covered, find_blocks, patch_grid, patch_size, watching
 from vit.evaluation.evaluate import evaluating
 
 CONVENTIONS = {
@@ -22,14 +22,14 @@ CONVENTIONS = {
     "expectation the squared length of the Jacobian's column",
     "centre": "the patch in row gh // 2 and column gw // 2, counted from 0; a map's alike",
     "mean_distance": "pixels, of the field as weights, from the centre's middle",
-    "half_area": "the smallest part of the image that holds half of the field",
+    "half_area": "the smallest part of the image (of what the patches cover) that holds half of the field",
     "uniform_mean_distance": "the same of a field that is equal everywhere, whose half_area is 0.5",
 }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReceptiveField:
-    """`fields` l H W, float64; row and column of the centre in pixels."""
+    """`fields` l H W, float64, of the pixels that patches lie on; row and column of the centre in pixels."""
 
     fields: Tensor
     layers: list[str]
@@ -96,18 +96,21 @@ def _squared_gradients(
         vectors, centre = _at_centre(model, output, size)
         signs = torch.randint(0, 2, vectors.shape, generator=generator).to(vectors) * 2 - 1
         (gradient,) = torch.autograd.grad((vectors * signs).sum(), images, retain_graph=True)
-        squares.append(gradient.double().square().sum(dim=(0, 1)).cpu())
+        seen = gradient if output.dim() == 4 else covered(model, gradient)
+        squares.append(seen.double().square().sum(dim=(0, 1)).cpu())
         centres.append(centre)
     return torch.stack(squares), centres
 
 
 def _at_centre(model: nn.Module, output: Tensor, size: tuple[int, int]) -> tuple[Tensor, tuple[float, float]]:
     """The vectors `b c` at the centre of tokens `b n c` or a map `b c h w`, and where that is in pixels."""
-    grid = (output.shape[2], output.shape[3]) if output.dim() == 4 else patch_grid(model, size)
-    row, column = grid[0] // 2, grid[1] // 2
-    place = ((row + 0.5) * size[0] / grid[0], (column + 0.5) * size[1] / grid[1])
     if output.dim() == 4:
+        row, column = output.shape[2] // 2, output.shape[3] // 2
+        place = ((row + 0.5) * size[0] / output.shape[2], (column + 0.5) * size[1] / output.shape[3])
         return output[:, :, row, column], place
+    grid, (ph, pw) = patch_grid(model, size), patch_size(model)
+    row, column = grid[0] // 2, grid[1] // 2
+    place = ((row + 0.5) * ph, (column + 0.5) * pw)
     return output[:, output.shape[1] - math.prod(grid) + row * grid[1] + column], place
 
 

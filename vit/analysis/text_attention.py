@@ -1,13 +1,13 @@
 """Attention of text models: encoder, causal and cross-attention maps of every head, and Bahdanau's alignment.
 
-Self-attention comes from `capture`; attention between two sequences from the vectors its projections give. Padding asks
-nothing and is in no statistic. Letters: see `attend.py`; l layers. Knows no words.
+Self-attention comes from `capture`; attention between two sequences from the calls of our own module, proved alike.
+Padding asks nothing and is in no statistic. Letters: see `attend.py`; l layers. Knows no words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from vit.analysis.attention_calls import Heads, Rows
 from vit.analysis.capture import AttentionLayer, capturing
+from vit.analysis.proof import prove
 from vit.attention.attend import attention_weights
-from vit.attention.masks import padding
 from vit.attention.multihead import MultiHeadAttention
 from vit.evaluation.evaluate import evaluating
 from vit.models.recurrent import RecurrentTranslator
@@ -75,7 +76,7 @@ def translator_attention(
 ) -> TextAttention:
     """Of a translator reading `source` `b n` and `target` `b m`, with the numbers of real tokens of each (b,).
 
-    ValueError for a model without attention.
+    ValueError for a model without attention, and for what `capturing` and `crossing` refuse.
     """
     from_source, from_target = source_lengths.cpu(), target_lengths.cpu()
     with evaluating(model):
@@ -87,10 +88,9 @@ def translator_attention(
         def consume(layer: AttentionLayer) -> None:
             maps[layer.name.partition(".")[0]].append(layer.weights().cpu())
 
-        with capturing(model, consume), crossing(model) as vectors:
+        cross: list[Tensor] = []
+        with capturing(model, consume), crossing(model, cross.append):
             model(source, source_lengths, target)
-    mask = padding(source_lengths, source.shape[1])
-    cross = [attention_weights(query, key, mask=mask, score=module.score) for module, query, key in vectors()]
     return TextAttention(
         maps={"cross": torch.stack(cross).cpu(), **{kind: torch.stack(found) for kind, found in maps.items()}},
         lengths={
@@ -102,29 +102,49 @@ def translator_attention(
 
 
 @contextmanager
-def crossing(model: nn.Module) -> Iterator[Any]:
-    """Gives a function that says, of every `MultiHeadAttention` that was used inside, its queries and keys."""
-    modules = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    queries: dict[int, Tensor] = {}
-    keys: dict[int, Tensor] = {}
-    handles = []
+def crossing(model: nn.Module, consume: Callable[[Tensor], None]) -> Iterator[None]:
+    """The map, b h n m, of every call of a `MultiHeadAttention` inside is given to `consume`, in order.
 
-    def vectors() -> Iterator[tuple[MultiHeadAttention, Tensor, Tensor]]:
-        for place, module in enumerate(modules):
-            pair = (rearrange(found[place], "b n (h d) -> b h n d", h=module.num_heads) for found in (queries, keys))
-            yield module, next(pair), next(pair)
+    ValueError where a call's output is not what its queries, keys and values give (`proof`), and where a module was
+    not called. The calls are watched no longer afterwards, whatever happens.
+    """
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    seen: set[str] = set()
+    with ExitStack() as watched:
+        for name, module in modules.items():
+            own = module.__dict__.get("attend_to")
+            module.attend_to = _proved(name, module, seen, consume)  # type: ignore[method-assign]
+            watched.callback(_restore, module, own)
+        yield
+    if unseen := [name for name in modules if name not in seen]:
+        raise ValueError(f"capture: {', '.join(unseen)} is not valid: no attention was computed in it")
 
-    def keep(found: dict[int, Tensor], place: int) -> Any:
-        return lambda _module, _args, output: found.__setitem__(place, output)
 
-    try:
-        for place, module in enumerate(modules):
-            handles.append(module.query.register_forward_hook(keep(queries, place)))
-            handles.append(module.key.register_forward_hook(keep(keys, place)))
-        yield vectors
-    finally:
-        for handle in handles:
-            handle.remove()
+def _proved(name: str, module: MultiHeadAttention, seen: set[str], consume: Callable[[Tensor], None]) -> Any:
+    """Its `attend_to`, proved and told."""
+    attend_to = module.attend_to
+
+    def finish(attended: Tensor, _: Rows) -> Tensor:
+        return module.output(rearrange(attended, "b h r v -> b r (h v)"))
+
+    def proved(
+        queries: Tensor, keys_and_values: tuple[Tensor, Tensor], *, mask: Tensor | None = None, **others: Any
+    ) -> Tensor:
+        output: Tensor = attend_to(queries, keys_and_values, mask=mask, **others)
+        query = rearrange(module.query(queries), "b n (h d) -> b h n d", h=module.num_heads)
+        heads = Heads(query, *keys_and_values, mask, bias=None, scale=None, finish=finish, input=queries)
+        prove(name, heads, output, score=module.score)
+        seen.add(name)
+        consume(attention_weights(query, heads.key, mask=mask, score=module.score))
+        return output
+
+    return proved
+
+
+def _restore(module: MultiHeadAttention, own: Any) -> None:
+    del module.attend_to
+    if own is not None:
+        module.attend_to = own  # type: ignore[method-assign]
 
 
 def statistics_of(maps: Tensor, queries: Tensor, keys: Tensor, *, kind: str) -> dict[str, Tensor]:

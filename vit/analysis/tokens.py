@@ -13,7 +13,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.parts import Grid, has_class_token, patch_grid
+from vit.analysis.parts import Grid, has_class_token, patch_grid, patch_size
 
 MOST_PREFIX = 64
 
@@ -23,6 +23,8 @@ class TokenLayout:
     """The tokens of one image size. Sizes are (height, width)."""
 
     image_size: tuple[int, int]
+    """Pixels; at the end of it, rows and columns that fill no patch may be left over."""
+    patch_size: tuple[int, int]
     """Pixels."""
     grid: Grid
     """Patches."""
@@ -31,9 +33,9 @@ class TokenLayout:
     has_class_token: bool
 
     @property
-    def patch_size(self) -> tuple[float, float]:
-        """Pixels."""
-        return self.image_size[0] / self.grid[0], self.image_size[1] / self.grid[1]
+    def covered(self) -> tuple[int, int]:
+        """Pixels that the patches lie on."""
+        return self.grid[0] * self.patch_size[0], self.grid[1] * self.patch_size[1]
 
     @property
     def num_patches(self) -> int:
@@ -65,4 +67,10 @@ def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int)
             f"and {type(model).__name__} has {said}; its patches are not a plain grid of the image"
         )
     with_class = num_prefix > 0 and has_class_token(model)
-    return TokenLayout(image_size=image_size, grid=grid, num_prefix=num_prefix, has_class_token=with_class)
+    return TokenLayout(
+        image_size=image_size,
+        patch_size=patch_size(model),
+        grid=grid,
+        num_prefix=num_prefix,
+        has_class_token=with_class,
+    )

@@ -60,8 +60,8 @@ def architectures() -> dict[str, Callable[[], nn.Module]]:
 
 
 def prove_capture() -> list[dict[str, Any]]:
-    """A row an architecture: layers, tokens, and the largest difference of a rebuilt output, relative to the output's
-    largest number. ValueError where one is more than rounding.
+    """A row an architecture: layers, tokens, and the largest difference of a rebuilt output, as a part of what the map
+    changes in it. ValueError where one is more than rounding.
     """
     return [prove(name, build) for name, build in architectures().items()]
 
