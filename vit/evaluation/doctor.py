@@ -237,6 +237,8 @@ def _columns(contestant: Contestant, names: list[str]) -> tuple[list[int] | None
 def _open(request: DoctorRequest) -> tuple[Split, DataConfig, bool]:
     """Some images, how they are read, and whether they have labels."""
     if request.data is not None and len(source := open_unlabelled(Path(request.data))):
+        if request.overrides:
+            raise ValueError(f"{request.overrides[0]}: it has no effect on a folder of images without classes")
         config = DataConfig(name="imagefolder", root=request.data)
         return Split(source, torch.arange(len(source))[: request.num_images]), config, False
     config = resolve_data([request.model], request.data, request.overrides)

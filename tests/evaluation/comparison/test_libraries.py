@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torchvision.models import ResNet18_Weights
 
 from vit.config import Preprocessing
+from vit.evaluation.class_maps import wnids
 from vit.evaluation.comparison.contestants import Contestant, short_names, weights_digest
 from vit.evaluation.comparison.heads import head_columns, random_head_size
 from vit.evaluation.comparison.libraries import Head, load_library_model
@@ -90,11 +92,22 @@ def test_a_head_of_the_datas_classes() -> None:
     assert head_columns(contestant(2, weights=RANDOM), ["ant", "bee"]) == [0, 1]
 
 
+def test_a_head_is_read_by_the_names_of_its_classes() -> None:
+    assert head_columns(contestant(3, ["cat", "bee", "ant"]), ["ant", "bee"]) == [2, 1]
+    backwards = list(reversed(wnids()))
+    assert head_columns(contestant(1000, backwards), ["n01440764", "n01443537"]) == [999, 998]
+
+
 def test_a_head_of_imagenet_on_a_subset() -> None:
     """tench is 0 and goldfish 1 of the thousand."""
-    wnids = ["n01443537", "n01440764"]
-    assert head_columns(contestant(1000), wnids) == [1, 0]
-    assert random_head_size(wnids) == 1000
+    words = ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
+    assert head_columns(contestant(1000, words), ["n01443537"]) == [1]
+    assert head_columns(contestant(1000, [f"LABEL_{n}" for n in range(1000)]), ["n01443537"]) == [1]
+    with pytest.raises(ValueError, match="in its order"):
+        head_columns(contestant(1000, words[::-1]), ["n01443537"])
+    some = ["n01443537", "n01440764"]
+    assert head_columns(contestant(1000), some) == [1, 0]
+    assert random_head_size(some) == 1000
     assert random_head_size(["ant", "bee"]) == 2
 
 
@@ -102,7 +115,8 @@ def test_a_head_of_imagenet_on_a_subset() -> None:
     ("head", "said"),
     [
         (contestant(7), "its 7 classes are not the data's 2, nor ImageNet's thousand"),
-        (contestant(2, ["bee", "ant"]), "its 2 classes are not the data's 2"),
+        (contestant(2, ["bee", "cat"]), "its 2 classes are not the data's 2, .* .the data's 'ant' is none of them"),
+        (contestant(1000, [f"thing {n}" for n in range(1000)]), "nor ImageNet's thousand in its order"),
         (contestant(1000), "the data's are not among them .the first is 'ant'.; folders named by wnid"),
     ],
 )

@@ -2,8 +2,8 @@
 
 Answers are stored model by model, so that a comparison that was stopped continues where it was. Those of the output
 folder count only if weights, images, labels, preprocessing, precision and device are the same; those of a run if they
-are of the same weights and images (it computed them with its own preprocessing, in its own precision). Computes no
-number from them.
+are of the same weights and images (it computed them with its own preprocessing, in its own precision) and no image file
+has changed since. Computes no number from them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vit.config import DataConfig
+from vit.data.folders import FolderSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader
 from vit.evaluation.class_maps import NUM_CLASSES
@@ -89,10 +90,18 @@ def identity_of(contestant: Contestant, question: Question) -> dict[str, Any]:
         "model": contestant.source,
         "weights": contestant.identity,
         "images": fingerprint(question.split),
+        "last_change": last_change(question.split),
         "preprocessing": settings,
         "precision": str(question.accelerator.mixed_precision),
         "device": question.accelerator.device.type,
     }
+
+
+def last_change(split: Split) -> float:
+    """When the newest of the images' files was written, in seconds; 0 for images that are no files."""
+    if not isinstance(split.source, FolderSource):
+        return 0.0
+    return max((split.source.root / split.source.files[i]).stat().st_mtime for i in split.indices.tolist())
 
 
 def _load_if_same(place: Path, identity: dict[str, Any]) -> Predictions | None:
@@ -114,10 +123,10 @@ def _of_run(contestant: Contestant, question: Question) -> Predictions | None:
         file = folder / "test.npz" if key == "best.step" else record.with_suffix(".npz")
         try:
             step = json.loads(record.read_text()).get(key)
-            found = Predictions.load(file)
+            found, written = Predictions.load(file), file.stat().st_mtime
         except (OSError, ValueError):
             continue
-        if step == contestant.step and found.fingerprint == whole:
+        if step == contestant.step and found.fingerprint == whole and last_change(question.split) <= written:
             return _choose(found, question.split)
     return None
 

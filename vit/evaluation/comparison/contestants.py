@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from vit.config import ClassificationRun, Preprocessing, check
-from vit.evaluation.comparison.libraries import LIBRARIES, Head, load_library_model
+from vit.evaluation.comparison.libraries import LIBRARIES, Head, check_library_name, load_library_model
 from vit.evaluation.comparison.provenance import RANDOM, Provenance, from_run
 from vit.hub import load_run
 from vit.runs import find_checkpoint, holds_checkpoints
@@ -54,10 +54,11 @@ def is_of_library(source: str) -> bool:
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """ValueError for a word that is neither a place with checkpoints nor a library's name."""
+    """ValueError for a word that is neither a place with checkpoints nor a library's name, before anything is built."""
     for source in sources:
         rule = "it is neither a folder with checkpoints nor timm:NAME, torchvision:NAME or hf:NAME"
         check(is_of_library(source) or holds_checkpoints(Path(source)), "model", source, rule)
+        check_library_name(source)
 
 
 def load_contestants(sources: Sequence[str], *, select: str, random_head: Head | None) -> list[Contestant]:

@@ -38,6 +38,13 @@ class LibraryModel:
     num_classes: int
 
 
+def check_library_name(source: str) -> None:
+    """ValueError for a name that timm or torchvision does not list; the hub's names are known to the hub alone."""
+    library, _, name = source.partition(":")
+    if library in ("timm", "torchvision"):
+        {"timm": _check_timm, "torchvision": _check_torchvision}[library](name)
+
+
 def load_library_model(source: str, random_head: Head | None = None) -> LibraryModel:
     """`timm:NAME`, `torchvision:NAME` or `hf:NAME`; with `random_head` built without weights, always the same ones.
 
@@ -66,13 +73,20 @@ def _provenance(
 # ------------------------------------------------------------------ timm
 
 
-def _from_timm(name: str, random_head: Head | None) -> LibraryModel:
+def _check_timm(name: str) -> None:
     import timm
-    from timm.data import resolve_model_data_config
 
     architecture = name.split(".")[0]
     if not timm.is_model(architecture):
         raise ValueError(f"model: timm has no model {name!r}; {nearest(architecture, timm.list_models())}")
+
+
+def _from_timm(name: str, random_head: Head | None) -> LibraryModel:
+    import timm
+    from timm.data import resolve_model_data_config
+
+    _check_timm(name)
+    architecture = name.split(".")[0]
     options = {} if random_head is None else {"num_classes": random_head.num_classes}
     model = timm.create_model(name, pretrained=random_head is None, **options)
     check(model.num_classes > 0, "model", f"timm:{name}", "it has no head; its features alone classify nothing")
@@ -85,14 +99,20 @@ def _from_timm(name: str, random_head: Head | None) -> LibraryModel:
 # ------------------------------------------------------------------ torchvision
 
 
+def _check_torchvision(name: str) -> None:
+    from torchvision import models
+
+    architecture, known = name.partition(".")[0], models.list_models(module=models)
+    if architecture not in known:
+        raise ValueError(f"model: torchvision has no classifier {architecture!r}; {nearest(architecture, known)}")
+
+
 def _from_torchvision(name: str, random_head: Head | None) -> LibraryModel:
     """`vit_b_16` takes torchvision's default weights, `vit_b_16.IMAGENET1K_V1` those."""
     from torchvision import models
 
+    _check_torchvision(name)
     architecture, _, wanted = name.partition(".")
-    known = models.list_models(module=models)
-    if architecture not in known:
-        raise ValueError(f"model: torchvision has no classifier {architecture!r}; {nearest(architecture, known)}")
     choices = {entry.name: entry for entry in models.get_model_weights(architecture)}
     if wanted and wanted not in choices:
         raise ValueError(f"model: torchvision's {architecture} has no weights {wanted!r}; {nearest(wanted, choices)}")
