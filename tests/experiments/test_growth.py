@@ -79,7 +79,7 @@ def test_what_measures_nothing_is_refused(words: list[str], capsys: pytest.Captu
 
 @pytest.mark.slow
 def test_two_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "_RUN", growth._RUN.replace("4096", "300").replace("width: 128", "width: 16"))
+    monkeypatch.setattr(growth, "_RUN", growth._RUN.replace("2048", "300").replace("width: 128", "width: 16"))
     result = measure_processes(2, turns=1)
     assert set(result["images_per_second"]) == {"1", "2"}
     assert result["ratio"]["median"] > 0

@@ -170,7 +170,7 @@ def _peak(model: nn.Module, side: Callable[[], object]) -> int:
 
 _RUN = """\
 model: {name: vit, image_size: 32, patch_size: 4, width: 128, depth: 6, num_heads: 4, pooling: gap, class_token: false}
-data: {name: fake, fake_images: 4096, batch_size: 128}
+data: {name: fake, fake_images: 2048, batch_size: 128}
 augment: {flip: true, crop: pad}
 train: {epochs: 2}
 device: cpu
