@@ -179,6 +179,7 @@ def _from_source(config: ModelConfig, source: Source, num_classes: int | None) -
         new_head=config.new_head,
         layout=source.layout,
     )
+    report.taken = source.taken
     return LoadedModel(model, source.preprocessing, source.class_names, report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from vit.config import ModelConfig
 from vit.hub import load_model
 from vit.weights.convert import convert_model, difference, perturb, verify
 from vit.weights.files import read_tensors, write_tensors
+from vit.weights.layouts import layout_named
 from vit.weights.sources import open_source
 
 TINY = {"image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
@@ -33,9 +35,9 @@ def test_a_file_of_googles_becomes_timms_and_comes_back(
     assert main(["convert", str(npz), "--to", "timm", "--output", str(there), "--verify"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith(f"{npz}: 40 tensors in the layout npz, 33 loaded")
-    assert [line.split(":")[0] for line in said[3:]] == ["source (npz)", "timm", "round trip"]
-    assert all(float(line.split()[-1]) < 1e-5 for line in said[3:5])
-    assert said[5] == "round trip: bitwise"
+    assert [line.split(":")[0] for line in said[2:]] == ["source (npz)", "timm", "round trip", "written"]
+    assert all(float(line.split()[-1]) < 1e-5 for line in said[2:4])
+    assert said[4] == "round trip: bitwise"
     assert "blocks.1.attn.qkv.bias" in load_file(there)
     model = load_model(ModelConfig(name="vit", pretrained=str(there), **TINY)).model  # type: ignore[arg-type]
     write_tensors(back, convert_model(model, "npz").tensors)
@@ -50,7 +52,7 @@ def test_every_target_gives_the_same_logits(target: str) -> None:
     perturb(model)
     conversion = convert_model(model, target)
     assert difference(model, conversion.layout, conversion.tensors) < 1e-5
-    assert verify(conversion)[-1] == "round trip: bitwise"
+    assert list(verify(conversion))[-1] == "round trip: bitwise"
 
 
 def test_a_difference_is_seen(npz: Path) -> None:
@@ -59,6 +61,83 @@ def test_a_difference_is_seen(npz: Path) -> None:
     wrong = {name: tensor.clone() for name, tensor in conversion.tensors.items()}
     wrong["blocks.0.attn.qkv.weight"] = wrong["blocks.0.attn.qkv.weight"].flip(0)
     assert difference(model, conversion.layout, wrong) > 1e-3
+    with pytest.raises(ValueError, match=r"--verify: timm: largest relative difference .*, more than rounding's 1e-04"):
+        list(verify(replace(conversion, tensors=wrong)))
+
+
+def test_a_difference_that_is_no_number_is_refused(npz: Path) -> None:
+    conversion = convert_model(load_model(ModelConfig(pretrained=str(npz))).model, "timm")
+    spoilt = dict(conversion.tensors) | {"norm.bias": torch.full_like(conversion.tensors["norm.bias"], torch.nan)}
+    with pytest.raises(ValueError, match=r"--verify: timm: .* random images nan, more than"):
+        list(verify(replace(conversion, tensors=spoilt)))
+
+
+def test_a_way_back_that_is_not_bitwise_is_refused(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion = convert_model(load_model(ModelConfig(pretrained=str(npz))).model, "timm")
+    monkeypatch.setattr("vit.weights.convert.is_round_trip_exact", lambda *_: False)
+    with pytest.raises(ValueError, match=r"--verify: the way back from timm is not bitwise"):
+        list(verify(conversion))
+
+
+def test_nothing_is_written_where_the_proof_fails(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vit.weights.convert.is_round_trip_exact", lambda *_: False)
+    path = tmp_path / "out.safetensors"
+    assert main(["convert", str(npz), "--to", "timm", "--output", str(path), "--verify"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not path.exists()
+
+
+def test_one_tensor_that_is_no_number_is_named_and_nothing_written(
+    npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors = read_tensors(npz)
+    tensors["Transformer/encoder_norm/bias"][3] = torch.nan
+    write_tensors(tmp_path / "nan.npz", tensors)
+    path = tmp_path / "out.safetensors"
+    assert main(["convert", str(tmp_path / "nan.npz"), "--to", "timm", "--output", str(path), "--verify"]) == 2
+    said = capsys.readouterr().err
+    assert "nan.npz: Transformer/encoder_norm/bias has numbers that are not finite" in said
+    assert said.count("\n") == 1
+    assert not path.exists()
+
+
+def test_the_source_is_compared_where_the_architecture_was_named(tmp_path: Path) -> None:
+    path = tmp_path / "timm.safetensors"  # its tensors do not tell how many heads there are
+    first = load_model(ModelConfig(name="vit", **TINY)).model  # type: ignore[arg-type]
+    write_tensors(path, convert_model(first, "timm").tensors)
+    loaded = load_model(ModelConfig(name="vit", pretrained=str(path), **TINY))  # type: ignore[arg-type]
+    conversion = convert_model(loaded.model, "torchvision")
+    said = list(verify(conversion, open_source(str(path)), loaded.report))
+    assert said[0].startswith("source (timm): largest relative difference")
+    assert float(said[0].split()[-1]) < 1e-5
+
+    def absent(*_: object) -> None:
+        raise ImportError("no module", name="timm")
+
+    source = replace(open_source(str(path)), layout=replace(layout_named("timm"), peer=absent))
+    said = list(verify(conversion, source, loaded.report))
+    assert said[0] == "source not compared: timm is not installed"
+    assert len(said) == 3
+
+
+def test_what_a_source_is_not_compared_for_is_said(npz: Path) -> None:
+    loaded = load_model(ModelConfig(pretrained=str(npz), image_size=64))
+    lines = list(verify(convert_model(loaded.model, "timm"), open_source(str(npz)), loaded.report))
+    assert lines[0] == "source not compared: its positions were resized to the model's grid"
+    assert len(lines) == 3
+
+
+def test_a_run_is_converted_as_it_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vit.runs.holds_checkpoints", lambda _: True)
+    assert main(["convert", str(tmp_path), "--name", "vit_tiny_patch16_224", "--to", "timm", "--verify"]) == 2
+    said = capsys.readouterr().err
+    assert "--name: 'vit_tiny_patch16_224' is not valid" in said
+    assert "leave --name out" in said
+    assert "new_head" not in said
 
 
 def test_what_a_library_has_no_place_for_is_named() -> None:
@@ -77,6 +156,8 @@ def test_what_a_library_has_no_place_for_is_named() -> None:
         (["absent.npz", "--to", "timm", "--verify"], "there is no file 'absent.npz'"),
         (["resnet18", "--random", "--to", "timm", "--verify"], "a ResNet's tensors have the same names"),
         (["vit", "--random", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
+        (["absent.npz", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
+        (["absent.npz", "--to", "hf", "--output", "pyproject.toml"], "there is a file of that name"),
     ],
 )
 def test_wrong_words_are_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import pickle
+import random
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor
 
-from vit.weights.files import SUFFIXES, read_tensors, write_tensors
+from vit.weights.files import SUFFIXES, read_file, read_tensors, write_tensors
 
 
 class Code:
@@ -123,3 +126,107 @@ def test_bad_npz_files_are_refused(
         read_tensors(tmp_path / "bad.npz")
     assert "\n" not in str(caught.value)
     assert "this ran" not in capsys.readouterr().out
+
+
+def torch_bytes(content: Any, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    torch.save(content, stream, **options)
+    return stream.getvalue()
+
+
+MANY = {"weight": torch.arange(64.0).reshape(8, 8), "bias": torch.arange(8.0)}
+FILES: dict[str, bytes] = {
+    "a.safetensors": save(MANY),
+    "zip.pth": torch_bytes(MANY),
+    "old.pth": torch_bytes(MANY, _use_new_zipfile_serialization=False),
+    "a.npz": npz_bytes(**{name: tensor.numpy() for name, tensor in MANY.items()}),
+}
+
+
+def complaint(path: Path, content: bytes) -> str | None:
+    """What is said of these bytes; None: they are read."""
+    path.write_bytes(content)
+    try:
+        read_tensors(path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def assert_one_line(said: str | None, name: str) -> None:
+    assert said is None or (said.startswith("model.pretrained: ") and name in said and "\n" not in said), said
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FILES)
+def test_a_cut_or_spoilt_file_is_one_line_whatever_its_reader_raises(name: str, tmp_path: Path) -> None:
+    whole = FILES[name]
+    generator = random.Random(0)
+    for cut in generator.sample(range(len(whole)), 60):
+        assert_one_line(complaint(tmp_path / name, whole[:cut]), name)
+    for place in [*range(0, len(whole), max(1, len(whole) // 150)), *range(100)]:
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << generator.randrange(8)
+        assert_one_line(complaint(tmp_path / name, bytes(spoilt)), name)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [IndexError, struct.error, AssertionError, KeyError, TypeError, AttributeError, zlib.error, OSError, OverflowError],
+)
+def test_whatever_a_reader_raises_is_damage(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.pth").write_bytes(FILES["old.pth"])
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "load", broken)
+    with pytest.raises(ValueError, match=rf"a\.pth is damaged: {error.__name__}"):
+        read_tensors(tmp_path / "a.pth")
+
+
+def test_a_number_spoilt_in_a_zip_is_seen(tmp_path: Path) -> None:
+    whole = FILES["zip.pth"]
+    place = whole.index(MANY["weight"].numpy().tobytes()) + 8
+    spoilt = bytearray(whole)
+    spoilt[place] ^= 1
+    (tmp_path / "a.pth").write_bytes(spoilt)
+    with pytest.raises(ValueError, match=r"a\.pth is damaged: .*/data/0 in it does not have the checksum"):
+        read_tensors(tmp_path / "a.pth")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a.pth").mkdir()
+    with pytest.raises(ValueError, match=r"a\.pth cannot be read: Is a directory"):
+        read_tensors(tmp_path / "a.pth")
+
+
+OTHER = {"a": torch.zeros(3)}
+SETS: dict[str, tuple[dict[str, Any], str]] = {
+    "timm's average": (
+        {"state_dict": OTHER, "state_dict_ema": TENSORS},
+        "state_dict_ema taken, state_dict passed over",
+    ),
+    "facebook's average": ({"model": OTHER, "model_ema": TENSORS, "epoch": 3}, "model_ema taken, model passed over"),
+    "dino": ({"student": OTHER, "teacher": TENSORS}, "teacher taken, student passed over"),
+    "another name": ({"model": TENSORS, "best": OTHER}, "model taken, best passed over"),
+    "an average of another kind": (
+        {"model": TENSORS, "model_ema": {"decay": 0.9, "module": OTHER}},
+        "model taken, model_ema passed over",
+    ),
+    "no average kept": ({"state_dict": TENSORS, "state_dict_ema": None}, ""),
+    "an optimizer": ({"model": TENSORS, "optimizer": {"state": {}, "param_groups": []}, "lr": torch.zeros(1)}, ""),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), SETS.values(), ids=list(SETS))
+def test_which_of_several_sets_is_taken_is_said(content: dict[str, Any], said: str, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "a.pth")
+    file = read_file(tmp_path / "a.pth")
+    assert_tensors(file.tensors)
+    assert file.taken == said
+    if said:
+        with pytest.raises(ValueError, match=rf"a\.pth holds several sets of weights \({said}\)"):
+            read_tensors(tmp_path / "a.pth")

@@ -155,3 +155,57 @@ def test_nothing_is_loaded_when_something_is_wrong(timm_file: Callable[[str], tu
     with pytest.raises(ValueError, match="stranger"):
         load_weights(model, tensors, "file")
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+
+
+def changed(path: Path, changes: dict[str, Callable[[torch.Tensor], torch.Tensor]]) -> dict[str, torch.Tensor]:
+    tensors = dict(load_file(path))
+    return tensors | {name: change(tensors[name]) for name, change in changes.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.complex64])
+def test_weights_that_are_not_of_floating_point_are_named(
+    dtype: torch.dtype, timm_file: Callable[[str], tuple[nn.Module, Path]]
+) -> None:
+    for name, key in (("vit_tiny_patch16_224", "blocks.0.attn.qkv.weight"), ("resnet18", "layer1.0.conv1.weight")):
+        model = create_model(name, num_classes=37, **LAYOUTS[name][1])
+        spoilt = changed(timm_file(name)[1], {key: lambda tensor: tensor.to(dtype)})
+        with pytest.raises(ValueError, match=rf"file: {key} is of the type {str(dtype)[6:]}; weights are of floating"):
+            load_weights(model, spoilt, "file")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_weights_that_are_not_finite_are_named(
+    value: float, timm_file: Callable[[str], tuple[nn.Module, Path]]
+) -> None:
+    for name, key in (("vit_tiny_patch16_224", "blocks.1.mlp.fc1.bias"), ("resnet18", "layer1.0.bn1.running_var")):
+        model = create_model(name, num_classes=37, **LAYOUTS[name][1])
+        spoilt = changed(timm_file(name)[1], {key: lambda tensor: tensor.index_fill(0, torch.tensor([3]), value)})
+        with pytest.raises(ValueError, match=rf"file: {key} has numbers that are not finite"):
+            load_weights(model, spoilt, "file")
+
+
+def test_casts_are_counted(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+    name = "vit_tiny_patch16_224"
+    path = timm_file(name)[1]
+    model = create_model(name, num_classes=37, **LAYOUTS[name][1])
+    whole = load_weights(model, dict(load_file(path)), "file")
+    assert whole.cast == {}
+    assert "cast" not in whole.summary()
+    half = load_weights(model, {key: tensor.half() for key, tensor in load_file(path).items()}, "file")
+    assert half.cast == {"float16 → float32": len(model.state_dict())}
+    assert f", cast float16 → float32: {len(half.loaded)}" in half.summary()
+    tiny = changed(path, {"norm.weight": lambda tensor: tensor.to(torch.float8_e4m3fn)})
+    assert load_weights(model, tiny, "file").cast == {"float8_e4m3fn → float32": 1}
+
+
+def test_the_set_that_was_taken_is_in_the_report(
+    timm_file: Callable[[str], tuple[nn.Module, Path]], tmp_path: Path
+) -> None:
+    name = "vit_tiny_patch16_224"
+    average = dict(load_file(timm_file(name)[1]))
+    raw = {key: torch.zeros_like(tensor) for key, tensor in average.items()}
+    torch.save({"state_dict": raw, "state_dict_ema": average}, tmp_path / "both.pth")
+    loaded = load_model(ModelConfig(name=name, pretrained=str(tmp_path / "both.pth"), **LAYOUTS[name][1]))
+    assert loaded.report is not None
+    assert "tensors (state_dict_ema taken, state_dict passed over) in the layout timm" in loaded.report.summary()
+    assert torch.equal(loaded.model.state_dict()["norm.weight"], average["norm.weight"])

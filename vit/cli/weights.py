@@ -33,9 +33,17 @@ def _convert(known: argparse.Namespace) -> Iterator[str]:
     from vit.config import ModelConfig
     from vit.hub import load_model
     from vit.runs import holds_checkpoints
-    from vit.weights.convert import convert_model, perturb, verify
+    from vit.weights.convert import check_output, convert_model, perturb, verify
     from vit.weights.sources import open_source
 
+    if known.output:
+        check_output(known.to, known.output)
+    is_run = not known.random and holds_checkpoints(Path(known.source))
+    if is_run and known.name:
+        raise ValueError(
+            f"--name: {known.name!r} is not valid: {known.source!r} is a run, which is converted as it was trained, "
+            "with its own head; leave --name out"
+        )
     if known.random:
         loaded = load_model(ModelConfig(name=known.source))
         perturb(loaded.model)
@@ -45,9 +53,9 @@ def _convert(known: argparse.Namespace) -> Iterator[str]:
         yield loaded.report.summary()
     conversion = convert_model(loaded.model, known.to)
     yield f"{known.to}: {len(conversion.tensors)} tensors, made of {len(loaded.model.state_dict())} of ours"
+    if known.verify:
+        ours = known.random or is_run
+        yield from verify(conversion, None if ours else open_source(known.source), loaded.report)
     if known.output:
         conversion.write(known.output)
         yield f"written: {known.output}"
-    if known.verify:
-        ours = known.random or holds_checkpoints(Path(known.source))
-        yield from verify(conversion, None if ours else open_source(known.source))

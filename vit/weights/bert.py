@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vit.config import BertConfig, check
 from vit.models.text_encoder import TextEncoder
-from vit.weights.loader import load_exactly
+from vit.weights.loader import check_numbers, load_exactly
 from vit.weights.report import LoadReport
 
 FIELDS = {
@@ -90,9 +90,11 @@ def from_bert(source: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def load_bert(model: TextEncoder, source: dict[str, Tensor], name: str) -> LoadReport:
-    """Put Hugging Face's tensors into the model. ValueError for one left over, missing or of another shape."""
+    """Put Hugging Face's tensors into the model. ValueError for one left over, missing, of another shape, of whole
+    numbers or not finite."""
     report = LoadReport(source=name, num_source=len(source))
     renamed, report.ignored = from_bert(source)
+    check_numbers({key: tensor for key, tensor in source.items() if key not in report.ignored}, model, name)
     load_exactly(model, renamed, report)
     return report
 

@@ -5,6 +5,7 @@ Owns `vit convert`. Does not know where a model came from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from vit.weights.files import write_tensors
 from vit.weights.huggingface import to_huggingface, write_folder
 from vit.weights.layout import Forward, Layout, Tensors, apply, invert, kept
 from vit.weights.layouts import find_layout, layout_named
+from vit.weights.report import LoadReport
 from vit.weights.sources import Source
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
 SUFFIXES = {"timm": (".safetensors", ".pth", ".pt", ".bin"), "torchvision": (".safetensors", ".pth", ".pt", ".bin")}
 """What a target's files may end in; `.npz` for npz, and for hf a folder is written."""
 NUM_IMAGES = 2
+LARGEST = 1e-4
+"""Largest relative difference of logits that rounding explains."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,22 @@ class Conversion:
     tensors: dict[str, Tensor]
 
     def write(self, path: Path) -> None:
-        """A file, or for Hugging Face a folder with `config.json`. ValueError for a suffix that the library lacks."""
-        if self.layout.name.startswith("hf"):
+        """A file, or for Hugging Face a folder with `config.json`. ValueError as of `check_output`."""
+        target = "hf" if self.layout.name.startswith("hf") else self.layout.name
+        check_output(target, path)
+        if target == "hf":
             write_folder(path, _config(self.model), self.model.state_dict())
-            return
-        allowed = SUFFIXES.get(self.layout.name, (".npz",))
-        check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
-        write_tensors(path, self.tensors)
+        else:
+            write_tensors(path, self.tensors)
+
+
+def check_output(target: str, path: Path) -> None:
+    """ValueError for a suffix that the target's files do not have, and for hf where a file is in the folder's place."""
+    if target == "hf":
+        check(not path.is_file(), "--output", str(path), "hf writes a folder, and there is a file of that name")
+        return
+    allowed = SUFFIXES.get(target, (".npz",))
+    check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
 
 
 def convert_model(model: Classifier, target: str) -> Conversion:
@@ -60,20 +73,32 @@ def convert_model(model: Classifier, target: str) -> Conversion:
     return Conversion(model, layout, inverted.tensors)
 
 
-def verify(conversion: Conversion, source: Source | None = None) -> list[str]:
-    """What was compared, a line each: with the library's own model, the way back, and the source's own model.
+def verify(conversion: Conversion, source: Source | None = None, report: LoadReport | None = None) -> Iterator[str]:
+    """What was compared, a line each: the source's own model, the library's own, and the way back.
 
-    ValueError where a library has no such model, or is not there to ask.
+    `report`: of the loading of `source`. ValueError where the library has no such model or is not there to ask, where
+    logits differ by more than `LARGEST` or are not numbers, and where the way back is not bitwise.
     """
-    config = _config(conversion.model)
-    lines = []
-    if source is not None and source.layout is not None and config == source.config:
-        theirs = kept(source.layout, source.tensors)
-        lines.append(_say(f"source ({source.layout.name})", difference(conversion.model, source.layout, theirs)))
-    lines.append(_say(conversion.layout.name, difference(conversion.model, conversion.layout, conversion.tensors)))
-    exact = is_round_trip_exact(conversion.layout, conversion.tensors, config)
-    lines.append(f"round trip: {'bitwise' if exact else 'NOT bitwise'}")
-    return lines
+    model, layout = conversion.model, conversion.layout
+    if source is not None:
+        yield _compare_source(model, source, report)
+    yield _compare(layout.name, model, _peer(layout, _config(model), conversion.tensors))
+    if not is_round_trip_exact(layout, conversion.tensors, _config(model)):
+        raise ValueError(f"--verify: the way back from {layout.name} is not bitwise; nothing is written")
+    yield "round trip: bitwise"
+
+
+def _compare_source(model: Classifier, source: Source, report: LoadReport | None) -> str:
+    """With the source library's model of our architecture, whoever named it; or why not."""
+    if source.layout is None:
+        return "source not compared: its tensors are in no other library's layout"
+    if report is not None and report.resized:
+        return "source not compared: its positions were resized to the model's grid"
+    try:
+        peer = _peer(source.layout, _config(model), kept(source.layout, source.tensors))
+    except (ValueError, RuntimeError) as error:  # RuntimeError: torch's, of tensors that do not fit
+        return f"source not compared: {' '.join(str(error).removeprefix('--verify: ').split())[:200]}"
+    return _compare(f"source ({source.layout.name})", model, peer)
 
 
 @torch.no_grad()
@@ -84,16 +109,22 @@ def perturb(model: Classifier) -> None:
         parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
 
 
-def _say(what: str, largest: float) -> str:
-    return f"{what}: largest relative difference of logits on {NUM_IMAGES} random images {largest:.1e}"
+def _compare(what: str, model: Classifier, forward: Forward) -> str:
+    largest = _difference(model, forward)
+    words = f"{what}: largest relative difference of logits on {NUM_IMAGES} random images {largest:.1e}"
+    if not largest <= LARGEST:  # NaN too
+        raise ValueError(f"--verify: {words}, more than rounding's {LARGEST:.0e}; nothing is written")
+    return words
+
+
+def difference(model: Classifier, layout: Layout, theirs: Tensors) -> float:
+    """Largest difference between our logits and the library's own model's, relative to their largest magnitude."""
+    return _difference(model, _peer(layout, _config(model), theirs))
 
 
 @torch.inference_mode()
-def difference(model: Classifier, layout: Layout, theirs: Tensors) -> float:
-    """Largest difference between our logits and the library's own model's, relative to their largest magnitude."""
-    config = _config(model)
-    forward = _peer(layout, config, theirs)
-    images = torch.randn(NUM_IMAGES, 3, *config.image_size, generator=torch.Generator().manual_seed(0))
+def _difference(model: Classifier, forward: Forward) -> float:
+    images = torch.randn(NUM_IMAGES, 3, *_config(model).image_size, generator=torch.Generator().manual_seed(0))
     ours, expected = model.eval()(images), forward(images)
     return float((ours - expected).abs().max() / expected.abs().max())
 

@@ -6,10 +6,14 @@ Reads safetensors, torch files of plain tensors (`weights_only`) and numpy's `.n
 from __future__ import annotations
 
 import pickle
+import struct
 import zipfile
+import zlib
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -18,32 +22,59 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
-WRAPPERS = ("state_dict", "model", "teacher", "student")
-"""Keys under which a training checkpoint keeps the tensors, the first that is there (DINO: the teacher)."""
+WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
+"""Keys under which a training checkpoint keeps the tensors; the first that is there is taken: the moving average
+before the raw weights, as timm's own loader does, and DINO's teacher before the student."""
+_DAMAGE = (
+    *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
+    *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
+)
+"""What torch, numpy and safetensors raise for bytes that are not as they were written."""
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The tensors of a file."""
+
+    tensors: dict[str, Tensor]
+    taken: str = ""
+    """Which of several sets of weights these are, and which were passed over; empty: there is one."""
+
+
+class _Refusal(ValueError):
+    """Our own line about a file, not a library's complaint."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """As `read_file`, for a file of one set of weights. ValueError also for one with several."""
+    file = read_file(path)
+    if file.taken:
+        raise ValueError(f"model.pretrained: {path} holds several sets of weights ({file.taken}); give a file of one")
+    return file.tensors
+
+
+def read_file(path: Path) -> TensorFile:
     """The named tensors of a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file. ValueError, naming it, for any other
     and for one that is damaged or holds more than tensors.
     """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
+    start = _first_bytes(path)
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        if path.suffix == ".npz":
-            return _read_npz(path)
-        if path.suffix in SUFFIXES:
-            _check_torch_file(path)
-            with torch.serialization.safe_globals([Namespace]):  # the arguments that Facebook's checkpoints keep
-                return _only_tensors(path, torch.load(path, map_location="cpu", weights_only=True))
-    except FileNotFoundError as error:
-        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
+            return TensorFile(load_file(path))
+        if start == b"PK":
+            _check_archive(path)
+        return TensorFile(_read_npz(path)) if path.suffix == ".npz" else _read_torch(path, start)
+    except _Refusal:
+        raise
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"model.pretrained: {path} holds more than tensors (a pickle may run code); refused"
         ) from error
-    except (SafetensorError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"model.pretrained: {path} is damaged: {' '.join(str(error).split())}") from error
-    raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
+    except _DAMAGE as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"model.pretrained: {path} is damaged: {why}") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -58,45 +89,65 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise ValueError(f"--output: {str(path)!r} is not valid: its suffix must be one of {', '.join(SUFFIXES)}")
 
 
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2)
+    except FileNotFoundError as error:
+        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
+    except OSError as error:
+        raise ValueError(f"model.pretrained: {path} cannot be read: {error.strerror}") from error
+
+
+def _check_archive(path: Path) -> None:
+    """The checksums of a zip archive, which torch does not look at, and that no program is in it."""
+    with zipfile.ZipFile(path) as archive:
+        bad = archive.testzip()
+        if bad is not None:
+            raise zipfile.BadZipFile(f"{bad} in it does not have the checksum that was written with it")
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):  # as OpenAI's own CLIP files
+            raise _Refusal(f"model.pretrained: {path} is a TorchScript program, not tensors; refused")
+
+
 def _read_npz(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as stream:  # numpy leaves a file open that it cannot read
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError(f"model.pretrained: {path} holds one array without a name, not an .npz archive")
+                raise _Refusal(f"model.pretrained: {path} holds one array without a name, not an .npz archive")
             arrays = {name: archive[name] for name in archive.files}
     except ValueError as error:
         if "pickle" in str(error).lower():  # numpy's words for an array of Python objects, and for a pickle
-            raise ValueError(
+            raise _Refusal(
                 f"model.pretrained: {path} holds more than arrays (a pickle may run code), or is no .npz file; refused"
             ) from error
         raise
     foreign = [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]
     if foreign:
         kind = arrays[foreign[0]].dtype
-        raise ValueError(f"model.pretrained: {path}: {foreign[0]} is of the type {kind}, which is no torch type")
+        raise _Refusal(f"model.pretrained: {path}: {foreign[0]} is of the type {kind}, which is no torch type")
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _check_torch_file(path: Path) -> None:
-    """torch's own complaint about a text file is that of a pickle with code in it."""
-    with path.open("rb") as stream:
-        start = stream.read(2)
+def _read_torch(path: Path, start: bytes) -> TensorFile:
+    """A file of `torch.save`. torch's own complaint about a text file is that of a pickle with code in it."""
     if start != b"PK" and start[:1] != pickle.PROTO:  # a zip archive, or a pickle as torch wrote them before 1.6
-        raise ValueError(f"model.pretrained: {path} is not a readable torch file")
-    if start == b"PK":
-        with zipfile.ZipFile(path) as archive:
-            if any(name.endswith("/constants.pkl") for name in archive.namelist()):  # as OpenAI's own CLIP files
-                raise ValueError(f"model.pretrained: {path} is a TorchScript program, not tensors; refused")
+        raise _Refusal(f"model.pretrained: {path} is not a readable torch file")
+    with torch.serialization.safe_globals([Namespace]):  # the arguments that Facebook's checkpoints keep
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    if _are_tensors(content):
+        return TensorFile(content)
+    sets = (
+        {key: value for key, value in content.items() if isinstance(value, dict) and value}
+        if isinstance(content, dict)
+        else {}
+    )
+    key = next((key for key in WRAPPERS if _are_tensors(sets.get(key))), None)
+    if key is None:
+        raise _Refusal(f"model.pretrained: {path} does not hold a dictionary of tensors")
+    others = [str(other) for other in sets if other != key and (other in WRAPPERS or _are_tensors(sets[other]))]
+    return TensorFile(sets[key], f"{key} taken, {', '.join(others)} passed over" if others else "")
 
 
-def _only_tensors(path: Path, content: object) -> dict[str, Tensor]:
-    """A state dictionary, or the one inside a checkpoint's usual key."""
-    if isinstance(content, dict):
-        for key in WRAPPERS:
-            if isinstance(content.get(key), dict):
-                content = content[key]
-                break
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ValueError(f"model.pretrained: {path} does not hold a dictionary of tensors")
-    return content
+def _are_tensors(content: object) -> TypeGuard[dict[str, Tensor]]:
+    return isinstance(content, dict) and all(isinstance(value, Tensor) for value in content.values())

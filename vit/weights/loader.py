@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -9,7 +13,7 @@ from vit.config import ViTConfig
 from vit.layers.positions import resize_grid
 from vit.models import Classifier
 from vit.weights.grids import Grid, check_grid, read_grid
-from vit.weights.layout import Layout, apply
+from vit.weights.layout import Layout, apply, kept
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
 
@@ -29,15 +33,19 @@ def load_weights(
 
     `source_grid`: the patch grid its positions were learned on; None: the model's if the count fits, else a square.
     `new_head`: leave the head at its first values. A model without a head takes none. `layout`: whose names these are;
-    None: found by them. ValueError for a tensor left over, missing or of another shape, for another number of classes
-    without `new_head`, and for a grid that cannot be told.
+    None: found by them. ValueError for a tensor left over, missing, of another shape, of whole numbers or not finite,
+    for another number of classes without `new_head`, and for a grid that cannot be told.
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
     if isinstance(config, ViTConfig):
         refuse_unsupported(source, name)
-        source = _translate(layout or find_layout(source), source, config, report)
+        layout = layout or find_layout(source)
+        check_numbers(source if layout is None else kept(layout, source), model, name)
+        source = _translate(layout, source, config, report)
         source = _resize_positions(source, model.state_dict(), config, source_grid, report)
+    else:
+        check_numbers(source, model, name)
     target = model.state_dict()
     heads = tuple(f"{head}." for head in model.head_names())
     if new_head or not heads:
@@ -64,9 +72,39 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
                 f"model.pretrained: {report.source}: {key} has shape {tuple(value.shape)}, "
                 f"the model's is {tuple(target[key].shape)}"
             )
+    report.cast = _casts(source, target)
     report.loaded = sorted(source)
     report.actions = {key: action for key, action in report.actions.items() if key in source}
     model.load_state_dict(source, strict=False)
+
+
+def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> None:
+    """ValueError naming the first tensor that is not of floating point, except a count of the model's own (batches that
+    a norm has seen), or that has a number that is not finite."""
+    counts = {key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()}
+    for key, tensor in source.items():
+        if not tensor.is_floating_point() and key not in counts:
+            kind = _word(tensor.dtype)
+            raise ValueError(f"model.pretrained: {name}: {key} is of the type {kind}; weights are of floating point")
+        if not _is_finite(tensor):
+            raise ValueError(f"model.pretrained: {name}: {key} has numbers that are not finite (NaN or infinite)")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """In one pass: the extremes of a tensor with a NaN are NaN."""
+    if tensor.numel() == 0 or not tensor.is_floating_point():
+        return True
+    extremes = torch.aminmax(tensor.detach() if tensor.itemsize > 1 else tensor.detach().float())
+    return bool(extremes.min.isfinite() and extremes.max.isfinite())
+
+
+def _casts(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dict[str, int]:
+    changes = ((value.dtype, target[key].dtype) for key, value in source.items())
+    return dict(Counter(f"{_word(theirs)} → {_word(ours)}" for theirs, ours in changes if theirs != ours))
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _translate(

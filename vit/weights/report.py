@@ -24,6 +24,10 @@ class LoadReport:
     """Head tensors that were left at their first values on purpose."""
     ignored: list[str] = field(default_factory=list)
     """Source tensors of a head that the model does not have on purpose."""
+    cast: dict[str, int] = field(default_factory=dict)
+    """`float16 → float32` → how many of the model's tensors."""
+    taken: str = ""
+    """Which of the source's several sets of weights was taken, and which were passed over; empty: it has one."""
     note: str = ""
     """What to know about the resized ones."""
     dropped: dict[str, str] = field(default_factory=dict)
@@ -52,7 +56,9 @@ class LoadReport:
         reasons = Counter(self.dropped.values())
         dropped = "".join(f", {count} left out ({why})" for why, count in reasons.items())
         layout = f" in the layout {self.layout}" if self.layout else ""
+        taken = f" ({self.taken})" if self.taken else ""
+        casts = "".join(f", cast {change}: {count}" for change, count in self.cast.items())
         return (
-            f"{self.source}: {self.num_source} tensors{layout}, "
-            f"{len(self.loaded)} loaded{changed}{grids}{head}{ignored}{dropped}"
+            f"{self.source}: {self.num_source} tensors{taken}{layout}, "
+            f"{len(self.loaded)} loaded{changed}{casts}{grids}{head}{ignored}{dropped}"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vit.config import Preprocessing, ResNetConfig, ViTConfig, nearest
-from vit.weights.files import read_tensors
+from vit.weights.files import read_file
 from vit.weights.grids import Grid
 from vit.weights.hf_download import fetch_folder
 from vit.weights.hf_preprocessing import PREPROCESSING
@@ -47,6 +47,8 @@ class Source:
     """Whose names the tensors have; None: ours, or a ResNet's, which are the same everywhere."""
     grid: Grid | None = None
     """The patch grid of the positions; None: to be read off their number."""
+    taken: str = ""
+    """Which of a file's several sets of weights these are; empty: it has one."""
 
     @property
     def classes(self) -> int:
@@ -78,10 +80,11 @@ def open_source(pretrained: str) -> Source:
 
 def open_file(path: Path) -> Source:
     """A file of tensors, its architecture as far as they tell it. ValueError for what is not supported."""
-    tensors = read_tensors(path)
-    refuse_unsupported(tensors, str(path))
-    layout = find_layout(tensors)
-    return Source(str(path), tensors, None if layout is None else _told(layout, tensors), layout=layout)
+    file = read_file(path)
+    refuse_unsupported(file.tensors, str(path))
+    layout = find_layout(file.tensors)
+    config = None if layout is None else _told(layout, file.tensors)
+    return Source(str(path), file.tensors, config, layout=layout, taken=file.taken)
 
 
 def _told(layout: Layout, tensors: dict[str, Tensor]) -> ViTConfig | None:
@@ -112,9 +115,9 @@ def open_timm_folder(path: Path) -> Source:
     config = _resnet(name, content["num_classes"]) or timm_config(name, **options)
     needed = {"input_size", "crop_pct", "interpolation", "mean", "std"}
     preprocessing = timm_preprocessing(settings, str(path)) if needed <= set(settings) else None
-    tensors = read_tensors(files[0])
-    layout = find_layout(tensors) if isinstance(config, ViTConfig) else None
-    return Source(str(path), tensors, config, preprocessing, content.get("label_names"), layout, _grid(config))
+    file, names = read_file(files[0]), content.get("label_names")
+    layout = find_layout(file.tensors) if isinstance(config, ViTConfig) else None
+    return Source(str(path), file.tensors, config, preprocessing, names, layout, _grid(config), file.taken)
 
 
 def download_timm(name: str) -> Source:
