@@ -157,6 +157,21 @@ def test_every_tensor_must_fit(tmp_path):
         load_text_encoder(str(tmp_path))
 
 
+def test_numbers_that_are_no_weights_are_named_and_position_ids_are_fine(tmp_path):
+    saved(tmp_path)
+    path, key = tmp_path / "model.safetensors", "encoder.layer.1.output.dense.bias"
+    whole = load_file(path) | {"embeddings.position_ids": torch.arange(19)[None]}
+    save_file(whole, path)
+    assert load_text_encoder(str(tmp_path)).report.ignored == ["embeddings.position_ids"]
+    for spoilt, expected in (
+        (whole[key].int(), "is of the type int32"),
+        (whole[key] * torch.nan, "has numbers that are not finite"),
+    ):
+        save_file(whole | {key: spoilt}, path)
+        with pytest.raises(ValueError, match=rf"{key} {expected}"):
+            load_text_encoder(str(tmp_path))
+
+
 def test_files_that_are_missing_or_broken(tmp_path):
     with pytest.raises(ValueError, match=r"'nowhere' is neither a folder nor 'hf:NAME'"):
         load_text_encoder("nowhere")
