@@ -176,11 +176,12 @@ def _summary(
     peak = spread([product_gflop / each.wall for each in times[PEAK]], 1)
     peers = [name for name in rates if name != OURS]
     speed = {name: gflop[name] * rates[name]["median"] / batch_size for name in rates}
+    ratios = {name: spread(times_as_fast(times[OURS], times[name])) for name in peers}
     return {
         "images_per_second": rates,
-        "ratios": {name: spread(times_as_fast(times[OURS], times[name])) for name in peers},
+        "ratios": ratios,
         "processor_ratios": {name: spread(times_as_fast(times[OURS], times[name], "processor")) for name in peers},
-        "best_peer": max(peers, key=lambda name: rates[name]["median"]) if peers else None,
+        "best_peer": min(peers, key=lambda name: ratios[name]["median"]) if peers else None,
         "gflops": {name: round(found, 1) for name, found in speed.items()},
         "peak_gflops": peak,
         "share_of_peak": {name: round(found / peak["median"], 3) for name, found in speed.items()},
