@@ -79,22 +79,31 @@ def attention_weights(
 
 
 def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
-    shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
-    rule = f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m e, b g m v"
+    """ValueError for vectors that do not fit; the line is made only then, for every block of every pass asks."""
+    broken = _broken_rule(query, key, value, score)
+    if broken is None:
+        return
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (query, key, value))
+    raise ValueError(
+        f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m e, b g m v{broken}"
+    )
+
+
+def _broken_rule(query: Tensor, key: Tensor, value: Tensor, score: Score) -> str | None:
+    """What the vectors must be besides, where they are not; None: they fit."""
     if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
-        raise ValueError(rule)
+        return ""
     if query.shape[0] != key.shape[0]:
-        raise ValueError(f"{rule}, with one b")
+        return ", with one b"
     if 0 in (query.shape[1], query.shape[3], key.shape[1]):
-        raise ValueError(f"{rule}, with at least one head, at least one wide")
-    if not all(tensor.is_floating_point() for tensor in (query, key, value)):
-        raise ValueError(
-            f"query, key, value of {query.dtype}, {key.dtype}, {value.dtype} are not valid: they must be real"
-        )
+        return ", with at least one head, at least one wide"
+    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
+        return f", of real numbers, not {query.dtype}, {key.dtype}, {value.dtype}"
     if query.shape[3] != key.shape[3] and not isinstance(score, Additive):
-        raise ValueError(f"{rule}, with e = d unless the score is Additive")
+        return ", with e = d unless the score is Additive"
     if query.shape[1] % key.shape[1]:
-        raise ValueError(f"{rule}, and g ({key.shape[1]}) must divide h ({query.shape[1]})")
+        return f", and g ({key.shape[1]}) must divide h ({query.shape[1]})"
+    return None
 
 
 def four_dimensions(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

@@ -7,6 +7,7 @@ decides. Letters: see `attend.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,16 @@ from torch import Tensor
 from vit.attention.backends import Request
 
 _HALF = (torch.bfloat16, torch.float16)
+
+
+class Facts(NamedTuple):
+    """What a row's conditions are about."""
+
+    device: str
+    half: bool
+    learns: bool
+    learns_bias: bool
+    num_keys: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +41,14 @@ class Row:
     order: tuple[str, ...]
     reason: str
 
-    def fits(self, query: Tensor, key: Tensor, request: Request) -> bool:
-        learns = torch.is_grad_enabled()
-        facts = (
-            (self.device, query.device.type),
-            (self.half, query.dtype in _HALF),
-            (self.learns, learns and query.requires_grad),
-            (self.learns_bias, learns and request.bias is not None and request.bias.requires_grad),
+    def fits(self, facts: Facts) -> bool:
+        return (
+            self.device in (None, facts.device)
+            and self.half in (None, facts.half)
+            and self.learns in (None, facts.learns)
+            and self.learns_bias in (None, facts.learns_bias)
+            and (self.up_to_keys is None or facts.num_keys <= self.up_to_keys)
         )
-        few = self.up_to_keys is None or key.shape[2] <= self.up_to_keys
-        return few and all(wanted is None or wanted == found for wanted, found in facts)
 
 
 TABLE = (
@@ -77,4 +86,12 @@ TABLE = (
 
 def preferences(query: Tensor, key: Tensor, request: Request) -> tuple[str, ...]:
     """The backends that `auto` tries, in this order; the last of them refuses nothing."""
-    return next(row.order for row in TABLE if row.fits(query, key, request))
+    learns = torch.is_grad_enabled()
+    facts = Facts(
+        device=query.device.type,
+        half=query.dtype in _HALF,
+        learns=learns and query.requires_grad,
+        learns_bias=learns and request.bias is not None and request.bias.requires_grad,
+        num_keys=key.shape[2],
+    )
+    return next(row.order for row in TABLE if row.fits(facts))
