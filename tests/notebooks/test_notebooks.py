@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import time
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,9 @@ def num_pictures(outputs: list[Any]) -> int:
 
 @pytest.mark.slow
 def test_attention_from_the_ground_up_says_the_numbers_of_the_systems_page() -> None:
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     outputs = outputs_of("01_attention_from_the_ground_up.ipynb")
-    assert time.perf_counter() - start < 60
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
     assert num_pictures(outputs) == 11
     assert not [output for output in outputs if output.get("name") == "stderr"]
     said = "".join(output.get("text", "") for output in outputs)
