@@ -94,9 +94,7 @@ def streams(subject: Subject) -> Picture:
 def layers_alike(subject: Subject) -> Picture:
     count = len(subject.images.names)
     if count < 4:
-        raise ValueError(
-            f"the similarity of layers needs at least 4 images, there are {count}; see --data"
-        )
+        raise ValueError(f"the similarity of layers needs at least 4 images, there are {count}; see --data")
     other = subject.against or subject
     batches = zip(subject.mixed_batches(), other.mixed_batches(), strict=True)
     found = representation_similarity(subject.model, other.model, batches)
