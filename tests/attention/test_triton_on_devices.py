@@ -75,7 +75,7 @@ def sum_and_differentiate(name, tensors, mask):
 @pytest.mark.parametrize("tokens", [197, 1024, 4096])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "causal"])
 def test_time_beside_the_other_backends(tokens, masked):
-    """Prints milliseconds forward and backward in bfloat16; it only fails where a kernel fails."""
+    """Prints milliseconds in bfloat16; gradients come on top of a forward pass."""
     from triton.testing import do_bench
 
     tensors = vectors(**IMAGE | {"n": tokens, "m": tokens})
@@ -85,4 +85,5 @@ def test_time_beside_the_other_backends(tokens, masked):
         forward = do_bench(lambda name=name: attend(*tensors, mask=mask, backend=name))
         step = do_bench(lambda name=name: sum_and_differentiate(name, tensors, mask))
         kind = "causal" if masked else "all"
+        assert 0 < forward < step
         print(f"{name:7} {tokens:5} tokens {kind:7} {forward:.3f} ms, with gradients {step:.3f} ms")

@@ -58,7 +58,9 @@ def test_bleu_by_length_shows_values_and_intervals(tmp_path):
 
 
 def test_an_interval_beside_its_value_can_be_drawn():
-    bleu_by_length({"a": [{**ROWS[0], "lower": 31.0}]})
+    figure = bleu_by_length({"a": [{**ROWS[0], "lower": 31.0}]})
+    (bars,) = figure.axes[0].containers[0].lines[2]
+    assert bars.get_segments()[0][:, 1].tolist() == [30, 32], "from the value itself, which lies below its interval"
 
 
 def test_other_buckets_are_refused():
