@@ -78,6 +78,8 @@ class ViTConfig:
         for name in ("layer_scale", "norm_eps", "representation_width"):
             check_positive(f"model.{name}", getattr(self, name))
         self._check_tokens()
+        self._check_positions()
+        self._check_stem()
 
     def _check_tokens(self) -> None:
         check(
@@ -104,6 +106,10 @@ class ViTConfig:
             self.representation_width,
             "the heads of two tokens read the tokens themselves; set model.distillation_head to false",
         )
+        both = self.pooling == "cls_gap" and self.final_norm == "pooled"
+        check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
+
+    def _check_positions(self) -> None:
         learned = self.positions in ("learned_1d", "learned_2d")
         placed_before = self.positions_on_prefix or not self.class_token
         check(
@@ -112,8 +118,6 @@ class ViTConfig:
             True,
             "it needs model.num_registers, learned model.positions, and model.positions_on_prefix with a class token",
         )
-        both = self.pooling == "cls_gap" and self.final_norm == "pooled"
-        check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
         if self.positions in ("sincos_2d", "learned_2d", "rope"):
             divisor, of, what = {
                 "sincos_2d": (4, self.width, "model.width"),
@@ -126,6 +130,8 @@ class ViTConfig:
                 of,
                 f"model.positions {self.positions!r} needs a multiple of {divisor}",
             )
+
+    def _check_stem(self) -> None:
         if self.stem == "resnet":
             check(
                 min(self.patch_size) >= 8 and all(p % 4 == 0 for p in self.patch_size),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,17 +111,12 @@ def translate_all(
     translator = _bare(model)
     indices: list[int] = []
     hypotheses: list[list[int]] = []
-    limits = {"bos": BOS, "eos": EOS, "max_length": max_length}
+    search = _search(max_length, beam_size, length_penalty)
     with evaluating(translator), torch.inference_mode():
         for batch in loader:
             source, lengths = batch.source.to(device), batch.source_lengths.to(device)
             with autocast():
-                if beam_size == 1:
-                    found = greedy(translator, source, lengths, **limits)
-                else:
-                    found = beam(
-                        translator, source, lengths, beam_size=beam_size, length_penalty=length_penalty, **limits
-                    )
+                found = search(translator, source, lengths)
             indices += batch.indices.tolist()
             hypotheses += found
             if progress is not None:
@@ -131,6 +127,12 @@ def translate_all(
     by_index = dict(zip(indices, hypotheses, strict=True))
     decoded = [vocabulary.decode(by_index[index]) for index in range(len(text))]
     return Translations(list(range(len(text))), list(text.sources), list(text.targets), decoded)
+
+
+def _search(max_length: int, beam_size: int, length_penalty: float) -> Callable[..., list[list[int]]]:
+    if beam_size == 1:
+        return partial(greedy, bos=BOS, eos=EOS, max_length=max_length)
+    return partial(beam, bos=BOS, eos=EOS, max_length=max_length, beam_size=beam_size, length_penalty=length_penalty)
 
 
 def _bare(model: nn.Module) -> Any:
