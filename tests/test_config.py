@@ -113,6 +113,10 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.magnitude", AugmentConfig, {"magnitude": 11.0}),
     *(("augment." + name, AugmentConfig, {name: 0}) for name in ("pad", "num_ops", "mix_group", "repeats")),
     ("augment.mix_group", AugmentConfig, {"mix_group": 1}),
+    ("augment.first_image_size", AugmentConfig, {"first_image_size": 0, "growing_epochs": 1}),
+    ("augment.growing_epochs", AugmentConfig, {"first_image_size": 16}),
+    ("augment.growing_epochs", AugmentConfig, {"first_image_size": 16, "growing_epochs": -1}),
+    ("augment.growing_epochs", AugmentConfig, {"growing_epochs": 2}),
     ("augment.pad", AugmentConfig, {"pad": 2}),
     ("augment.scale", AugmentConfig, {"scale": (0.5, 1.0), "crop": "pad"}),
     ("augment.magnitude", AugmentConfig, {"magnitude": 5.0, "policy": "three_augment"}),
@@ -159,6 +163,11 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
         "data.batch_size",
         ClassificationRun,
         {"data": DataConfig(batch_size=12), "augment": AugmentConfig(mixup_alpha=0.1, mix_group=8)},
+    ),
+    (
+        "augment.growing_epochs",
+        ClassificationRun,
+        {"augment": AugmentConfig(first_image_size=4, growing_epochs=3), "train": TrainConfig(epochs=3)},
     ),
     *(("seed", ClassificationRun, {"seed": value}) for value in (-1, 2**63)),
     (

@@ -125,10 +125,11 @@ CHANGES: dict[str, Any] = {
     "cutmix_probability": 0.9,
     "mix_group": 4,
 }
+ELSEWHERE = ("repeats", "first_image_size", "growing_epochs")
+"""Repeats belong to the order of an epoch; images that grow have tests of their own."""
 
 
-# Repeats belong to the order of an epoch.
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(AugmentConfig) if f.name != "repeats"])
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(AugmentConfig) if f.name not in ELSEWHERE])
 def test_every_setting_has_an_effect(field: str) -> None:
     base = dict(BASE)
     if field == "pad":
@@ -160,6 +161,38 @@ def test_every_setting_has_an_effect(field: str) -> None:
 def test_a_setting_without_effect_is_an_error(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=rf"^augment\.{field}: "):
         AugmentConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("final", "patch", "expected"),
+    [
+        ((32, 32), (4, 4), [(16, 16), (20, 20), (24, 24), (28, 28), (32, 32)]),
+        ((32, 32), (1, 1), [(16, 16), (20, 20), (24, 24), (28, 28), (32, 32)]),
+        ((32, 16), (8, 8), [(16, 8), (16, 8), (24, 8), (24, 8), (32, 16)]),
+    ],
+)
+def test_images_grow_in_whole_patches(final: Any, patch: Any, expected: list[tuple[int, int]]) -> None:
+    config = AugmentConfig(first_image_size=16, growing_epochs=4)
+    augment = Augment(config, Preprocessing(image_size=final), NUM_CLASSES, patch_size=patch)
+    assert [augment.image_size(epoch) for epoch in range(5)] == expected
+    assert augment.image_size(40) == final
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_small_image_is_the_large_one_resized(name: str) -> None:
+    """As if the model had that size."""
+    batch = random_batch(9, 24)
+    grown = {"first_image_size": 16, "growing_epochs": 2}
+    for epoch, side in enumerate((16, 20, 24)):
+        small, _ = augmented(batch, side=24, epoch=epoch, **OWN[name] | grown)
+        assert torch.equal(small, augmented(batch, side=side, epoch=epoch, **OWN[name])[0])
+
+
+@pytest.mark.parametrize("first", [3, 16, 20])
+def test_a_first_size_that_cannot_grow_is_refused(first: int) -> None:
+    config = AugmentConfig(first_image_size=first, growing_epochs=2)
+    with pytest.raises(ValueError, match=rf"^augment\.first_image_size: {first} is not valid: .*patch \(4\).*\(16\)"):
+        Augment(config, Preprocessing(image_size=(16, 16)), NUM_CLASSES, patch_size=(4, 4))
 
 
 def test_padding_must_be_smaller_than_the_image() -> None:

@@ -124,6 +124,14 @@ def test_a_frozen_backbone_is_passed_forward_only(weights: Path) -> None:
     assert rows["training arithmetic"].startswith(f"{2 * MULTIPLY_ADDS * 54 * 4 / 1e15:.4g} PFLOP")
 
 
+def test_epochs_of_smaller_images_cost_less() -> None:
+    """One patch and the class token in two of four epochs."""
+    small = 1 * 48 * 16 + 2 * (2 * 16 * 48 + 2 * 2 * 2 * 16 + 2 * 16 * 16 + 2 * 2 * 16 * 64) + 16 * 3
+    rows = make_plan(tiny(CONFIG, augment={"first_image_size": 4, "growing_epochs": 2})).rows
+    assert rows["model"] == "vit, image (8, 8) (the first epoch's (4, 4)), 3 classes"
+    assert rows["training arithmetic"].startswith(f"{6 * (MULTIPLY_ADDS + small) * 54 * 2 / 1e15:.4g} PFLOP")
+
+
 def test_a_compiled_run_is_planned_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("compiled")

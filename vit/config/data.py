@@ -141,9 +141,18 @@ class AugmentConfig:
     """Mixing partners are found among this many neighbours in the epoch's order."""
     repeats: int = 1
     """Repeated augmentation: every chosen image appears this often in an epoch, and fewer images are chosen."""
+    first_image_size: int | None = None
+    """Longer side of the images in the first epoch, from which they grow to the model's size, in whole patches;
+    None: they always have that. Tan and Le 2021 (progressive learning).
+    """
+    growing_epochs: int = 0
+    """`first_image_size` only: epochs before the images have the model's size."""
 
     def __post_init__(self) -> None:
         check_finite("augment", self)
+        check_positive("augment.first_image_size", self.first_image_size)
+        grows = self.growing_epochs > 0 or self.first_image_size is None
+        check(grows, "augment.growing_epochs", self.growing_epochs, "with augment.first_image_size it must be above 0")
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
         check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
         for name in ("erasing_probability", "mix_probability", "cutmix_probability"):
@@ -170,6 +179,7 @@ class AugmentConfig:
             "mix_probability": (mixup or cutmix, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
             "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
             "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
+            "growing_epochs": (self.first_image_size is not None, "augment.first_image_size"),
         }
         check_effect("augment", self, needs)
         check(

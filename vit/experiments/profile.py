@@ -174,12 +174,12 @@ def _watching_the_start(watch: Stopwatch) -> Iterator[None]:
 
 
 def _steps(session: Session, watch: Stopwatch) -> Iterator[int]:
-    """The training loop's steps, epoch after epoch; gives the samples of each."""
+    """The training loop's steps, from the last epoch on (its images have grown); gives the samples of each."""
     _watch(session, watch)
     set_training_mode(session.model)
     set_learning_rate(session.optimizers, 0.0)
     progress, stop = Progress(), StopRequest()
-    for epoch in itertools.count():
+    for epoch in itertools.count(session.config.train.epochs - 1):
         progress.epoch = epoch
         for step in watch.timed_iterator(WAIT, session.task.train_loader.epoch(epoch)):
             with watch.stage(REST):

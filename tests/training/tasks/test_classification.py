@@ -111,6 +111,33 @@ def test_a_batch_becomes_losses_and_correctness() -> None:
     assert correct.tolist() == [True, False, True]
 
 
+class Sizes(nn.Module):
+    """Remembers the size of the images it is shown."""
+
+    seen: tuple[int, ...] = ()
+
+    def forward(self, images: Tensor, **_: object) -> Tensor:
+        self.seen = tuple(images.shape[2:])
+        return torch.zeros(len(images), 3)
+
+
+def test_the_images_grow_to_the_models_size() -> None:
+    grows = {"first_image_size": 4, "growing_epochs": 2}
+    task = Classification(tiny(augment=grows, train={"epochs": 3}), make_accelerator("cpu", "fp32"))
+    model, seen = Sizes(), []
+    for epoch in range(4):
+        task.losses(model, batch_of(0, 1), epoch=epoch)
+        seen.append(model.seen)
+    assert seen == [(4, 4), (4, 4), (8, 8), (8, 8)]
+    assert all(losses.isfinite().all() for losses, _ in (task.losses(task.model, batch_of(0, 1), e) for e in (0, 2)))
+
+
+def test_images_smaller_than_a_patch_are_refused() -> None:
+    grows = {"first_image_size": 3, "growing_epochs": 2}
+    with pytest.raises(ValueError, match=r"^augment\.first_image_size: 3 is not valid: .*\(4\)"):
+        Classification(tiny(augment=grows, train={"epochs": 3}), make_accelerator("cpu", "fp32"))
+
+
 def test_the_teachers_part_is_its_weight() -> None:
     teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", weight=0.25))
     losses, _ = task_with(teacher).losses(Says([0.0, 1.0, 2.0]), batch_of(2), epoch=0)

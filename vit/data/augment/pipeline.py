@@ -29,13 +29,26 @@ if TYPE_CHECKING:
 class Augment:
     """Batched augmentation as configured; holds no state, so equal batches give equal results.
 
-    What happens to a sample is a function of (seed, epoch, position), and of its group's where it is mixed.
+    What happens to a sample is a function of (seed, epoch, position), and of its group's where it is mixed. Images that
+    grow (`augment.first_image_size`) have sides that are multiples of `patch_size`; ValueError where none is possible.
     """
 
-    def __init__(self, config: AugmentConfig, preprocessing: Preprocessing, num_classes: int) -> None:
+    def __init__(
+        self,
+        config: AugmentConfig,
+        preprocessing: Preprocessing,
+        num_classes: int,
+        *,
+        patch_size: tuple[int, int] = (1, 1),
+    ) -> None:
         self.config = config
         self.preprocessing = preprocessing
         self.num_classes = num_classes
+        self.image_sizes = growing_sizes(config, preprocessing.image_size, patch_size)
+
+    def image_size(self, epoch: int) -> tuple[int, int]:
+        """(H, W) of the images in an epoch."""
+        return self.image_sizes[min(epoch, len(self.image_sizes) - 1)]
 
     @torch.no_grad()
     def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
@@ -45,7 +58,7 @@ class Augment:
         """
         config, positions = self.config, batch.positions
         rng = SampleRandom.at(seed, epoch, positions)
-        images = self._crop_and_flip(batch.images, batch.aspects, rng)
+        images = self._crop_and_flip(batch.images, batch.aspects, rng, self.image_size(epoch))
         images = apply_policy(images, rng, config)
         if config.color_jitter > 0:
             images = jitter_colors(images, rng, config.color_jitter)
@@ -57,7 +70,7 @@ class Augment:
             images, targets = mix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
         return images, targets
 
-    def _crop_and_flip(self, images: Tensor, aspects: Tensor, rng: SampleRandom) -> Tensor:
+    def _crop_and_flip(self, images: Tensor, aspects: Tensor, rng: SampleRandom, size: tuple[int, int]) -> Tensor:
         config = self.config
         canvas = (images.shape[-2], images.shape[-1])
         mirrored = rng.fork("flip").uniform() < (0.5 if config.flip else 0.0)
@@ -66,22 +79,22 @@ class Augment:
             check(config.pad < min(canvas), "augment.pad", config.pad, rule)
             offset = rng.fork("crop").integers(2 * config.pad + 1, 2) - config.pad
             images, mirrored = shift_reflected(images, offset, mirrored), torch.zeros_like(mirrored)
-        boxes = self._boxes(canvas, aspects, rng)
-        if canvas != self.preprocessing.image_size or not boxes.cover(canvas):
-            return self._resize(images, boxes, mirrored)
+        boxes = self._boxes(canvas, aspects, rng, size)
+        if canvas != size or not boxes.cover(canvas):
+            return self._resize(images, boxes, mirrored, size)
         if config.flip and config.crop != "pad":
             images = shift_reflected(images, images.new_zeros(len(images), 2, dtype=torch.int64), mirrored)
         return images
 
-    def _boxes(self, canvas: tuple[int, int], aspects: Tensor, rng: SampleRandom) -> Boxes:
-        config, size = self.config, self.preprocessing.image_size
+    def _boxes(self, canvas: tuple[int, int], aspects: Tensor, rng: SampleRandom, size: tuple[int, int]) -> Boxes:
+        config = self.config
         if config.crop == "random_resized":
             stream = rng.fork("crop")
             return random_resized_boxes(stream, canvas, aspects, scale=config.scale, ratio=config.ratio)
         return evaluation_boxes(canvas, aspects, size, self.preprocessing.crop_fraction)
 
-    def _resize(self, images: Tensor, boxes: Boxes, mirrored: Tensor) -> Tensor:
-        (num_rows, num_columns), (height, width) = images.shape[-2:], self.preprocessing.image_size
+    def _resize(self, images: Tensor, boxes: Boxes, mirrored: Tensor, size: tuple[int, int]) -> Tensor:
+        (num_rows, num_columns), (height, width) = images.shape[-2:], size
         random = self.config.crop == "random_resized"
         filter = self.config.interpolation if random else self.preprocessing.interpolation
         antialias = self.preprocessing.antialias
@@ -90,3 +103,22 @@ class Augment:
             boxes.left, boxes.width, num_columns, width, filter=filter, antialias=antialias, mirrored=mirrored
         )
         return resample(images, rows, columns)
+
+
+def growing_sizes(
+    config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """(H, W) of the first epochs, one each, and last `final`, which all others have.
+
+    The longer side grows evenly; each side is rounded down to whole patches and holds at least one.
+    """
+    first, epochs, longer = config.first_image_size, config.growing_epochs, max(final)
+    if first is None:
+        return (final,)
+    rule = f"it must hold a patch ({max(patch_size)}) and be below the model's image size ({longer})"
+    check(max(patch_size) <= first < longer, "augment.first_image_size", first, rule)
+    shares = [(first + (longer - first) * epoch / epochs) / longer for epoch in range(epochs)]
+    sides = [
+        [max(patch, int(share * side) // patch * patch) for side, patch in zip(final, patch_size)] for share in shares
+    ]
+    return (*((height, width) for height, width in sides), final)

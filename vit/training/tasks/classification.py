@@ -24,7 +24,7 @@ from vit.evaluation.evaluate import predict
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 from vit.hub import LoadedModel, load_model
-from vit.models import Classifier, ResNet, build_model, config_to_dict
+from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_to_dict
 from vit.randomness import SampleRandom
 from vit.training.interruption import NonFinite
 from vit.training.tasks.losses import Teacher, target_losses
@@ -64,7 +64,9 @@ class Classification:
         )
         self.val_loader = EvalLoader(self.val_split, self.preprocessing, config.data, **self._place)
         _check_batch_norm(self.model, config, self.train_loader)
-        self.augment = Augment(config.augment, self.preprocessing, len(self.class_names))
+        patch_size = self.model.config.patch_size if isinstance(self.model, VisionTransformer) else (1, 1)
+        classes = len(self.class_names)
+        self.augment = Augment(config.augment, self.preprocessing, classes, patch_size=patch_size)
         self.teacher = _load_teacher(config, accelerator, self.preprocessing, self.class_names)
 
     @property
@@ -143,11 +145,11 @@ class Classification:
             "last.test.top1": classification_metrics(last)["top1"],
         }
 
-    def _multiply_adds(self) -> int:
+    def _multiply_adds(self, image_size: tuple[int, int] | None = None) -> int:
         """Counted on a twin without weights: a pass of a sharded model is every process's."""
         with torch.device("meta"):
             twin = build_model(self.model.config)
-        return multiply_adds(twin, self.preprocessing.image_size)
+        return multiply_adds(twin, image_size or self.preprocessing.image_size)
 
     def write(self, run: Path, best: Predictions, summary: dict[str, Any]) -> None:
         from vit.training.tasks.classification_card import draw_run, model_card
@@ -160,9 +162,12 @@ class Classification:
     def plan(self, precision: str) -> dict[str, str]:
         config, size, macs = self.config, self.preprocessing.image_size, self._multiply_adds()
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        operations = 2 * factor * macs * config.train.epochs * self.train_loader.samples_per_epoch
+        sizes = [self.augment.image_size(epoch) for epoch in range(config.train.epochs)]
+        costs = {each: self._multiply_adds(each) for each in set(sizes)}
+        operations = 2 * factor * sum(costs[each] for each in sizes) * self.train_loader.samples_per_epoch
+        grows = f" (the first epoch's {sizes[0]})" if sizes[0] != size else ""
         return {
-            "model": f"{self.model_name}, image {size}, {len(self.class_names)} classes",
+            "model": f"{self.model_name}, image {size}{grows}, {len(self.class_names)} classes",
             "multiply-adds an image": f"{macs / 1e9:.4f} G forward, attention's products included",
             "images": f"{len(self.train_split):,} to train on, {self.val_loader.num_total:,} to validate, "
             f"{config.data.batch_size} a step",
