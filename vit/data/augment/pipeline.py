@@ -117,8 +117,9 @@ def growing_sizes(
         return (final,)
     rule = f"it must hold a patch ({max(patch_size)}) and be below the model's image size ({longer})"
     check(max(patch_size) <= first < longer, "augment.first_image_size", first, rule)
-    shares = [(first + (longer - first) * epoch / epochs) / longer for epoch in range(epochs)]
-    sides = [
-        [max(patch, int(share * side) // patch * patch) for side, patch in zip(final, patch_size)] for share in shares
-    ]
-    return (*((height, width) for height, width in sides), final)
+    grown = [first * epochs + (longer - first) * epoch for epoch in range(epochs)]  # in units of 1 / epochs pixels
+    heights, widths = (
+        [max(patch, side * length // (longer * epochs) // patch * patch) for length in grown]
+        for side, patch in zip(final, patch_size, strict=True)
+    )
+    return (*zip(heights, widths, strict=True), final)
