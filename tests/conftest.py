@@ -1,11 +1,18 @@
-"""Where Triton programs run, what needs a CUDA device, and the order of the tests."""
+"""Where Triton programs run, what needs a CUDA device or the machine for itself, and the order of the tests."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-import torch
+
+SHARED = "PYTEST_XDIST_WORKER" in os.environ
+"""Whether this is one of several processes that divide the tests (`-n`)."""
+if SHARED:  # read when torch is imported, and inherited by what tests start: threads of all would fight for the cores
+    threads = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
+
+import torch  # noqa: E402
 
 if not torch.cuda.is_available():  # read when triton is first imported, which is later: `vit` imports it on first use
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -14,7 +21,8 @@ if not torch.cuda.is_available():  # read when triton is first imported, which i
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that fork go first: a compiled model starts autograd's threads, and those do not survive a fork."""
     items.sort(key=lambda item: not item.path.name.startswith(("test_processes", "test_sharding")))
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    for item in items:
+        if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        if item.get_closest_marker("timed") and SHARED:
+            item.add_marker(pytest.mark.skip(reason="asserts something about seconds: run it with -n 0"))

@@ -89,6 +89,7 @@ def test_the_command_leaves_numbers_and_a_picture(
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_measured_exponents_are_those_of_the_table(tmp_path: Path) -> None:
     """Row 15. A machine that does other things too is why they are not compared more closely."""
     result = measure_layers(5)
