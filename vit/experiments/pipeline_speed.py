@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import ClassificationRun, check, check_positive, nearest
+from vit.data.augmented import AugmentedLoader
 from vit.data.loading import TrainLoader
 from vit.data.splits import Split
 from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
@@ -73,7 +74,7 @@ def _bench(
     config: ClassificationRun,
     comparison: Comparison,
     tell: Tell,
-    ours: Callable[[Session, TrainLoader], Callable[[], None]],
+    ours: Callable[[Session, AugmentedLoader], Callable[[], None]],
     theirs: Callable[[Session, Batches], Callable[[], None]],
 ) -> dict[str, Any]:
     check_shared(config.data, config.augment)
@@ -88,7 +89,7 @@ def _bench(
             sides[OURS]()
             for name in comparison.peers:
                 try:
-                    batches = LOADERS[name](_wanted(session, split, loader.is_kept), workers)
+                    batches = LOADERS[name](_wanted(session, split, loader.loader.is_kept), workers)
                 except ValueError as reason:
                     absent[name] = str(reason)
                     tell(f"  without {name}: {reason}")
@@ -97,7 +98,12 @@ def _bench(
                 sides[name]()
             times = time_in_turns(sides, comparison.turns, session.accelerator.device.type)
             rows.append(
-                {"workers": workers, "kept": loader.is_kept, "absent": absent, **_rates(times, len(split), workers)}
+                {
+                    "workers": workers,
+                    "kept": loader.loader.is_kept,
+                    "absent": absent,
+                    **_rates(times, len(split), workers),
+                }
             )
             tell(line(rows[-1]))
         return {"bench": kind, "rows": rows, **_facts(session, split), "conventions": CONVENTIONS[kind]}
@@ -114,11 +120,12 @@ def _whole_batches(session: Session) -> Split:
     return replace(split, indices=split.indices[: len(split) // size * size], epoch_length=None)
 
 
-def _our_loader(session: Session, split: Split, workers: int) -> TrainLoader:
-    config = task_of(session).config
+def _our_loader(session: Session, split: Split, workers: int) -> AugmentedLoader:
+    task = task_of(session)
+    config, size = task.config, task.preprocessing.image_size
     data = replace(config.data, workers=workers)
-    size = task_of(session).preprocessing.image_size
-    return TrainLoader(split, data, config.augment, image_size=size, seed=config.seed)
+    loader = TrainLoader(split, data, config.augment, image_size=size, seed=config.seed)
+    return AugmentedLoader(loader, task.train_loader.augment, seed=config.seed)
 
 
 def _wanted(session: Session, split: Split, keep: bool) -> Wanted:
@@ -128,14 +135,14 @@ def _wanted(session: Session, split: Split, keep: bool) -> Wanted:
     return Wanted(split, config.data, config.augment, task.preprocessing, num_classes, device, keep)
 
 
-def _our_batches(session: Session, loader: TrainLoader) -> Callable[[], None]:
-    task, epochs = task_of(session), itertools.count()
+def _our_batches(session: Session, loader: AugmentedLoader) -> Callable[[], None]:
+    epochs = itertools.count()
 
     def run() -> None:
         epoch = next(epochs)
         for step in loader.epoch(epoch):
             for batch in step.batches:
-                task.augment(batch.to(session.accelerator.device), seed=task.config.seed, epoch=epoch)
+                batch.to(session.accelerator.device)
 
     return run
 
@@ -151,7 +158,7 @@ def _their_batches(session: Session, batches: Batches) -> Callable[[], None]:
     return run
 
 
-def _our_training(session: Session, loader: TrainLoader) -> Callable[[], None]:
+def _our_training(session: Session, loader: AugmentedLoader) -> Callable[[], None]:
     """The steps of the training loop, epoch after epoch."""
     progress, stop = Progress(), StopRequest()
 

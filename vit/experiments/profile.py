@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from vit.config import RunConfig
 from vit.data.folders import FolderSource
-from vit.data.loading import EvalLoader, Step, TrainLoader
+from vit.data.loading import EvalLoader, Step
 from vit.data.streaming import CanvasDecoder, canvas_size
 from vit.experiments.stopwatch import Stopwatch
 from vit.experiments.turns import machine
@@ -49,7 +49,8 @@ RULE = (
 )
 CONVENTIONS = {
     "start_seconds": "from the start of the process to the end of the first step",
-    "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between",
+    "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between; small "
+    "batches are augmented several at once",
     "loading_ms": "one process's work for a batch of the images decoded for this, their files in the system's cache",
     "evaluation": "first pass, decoding included",
     "verdict": RULE,
@@ -194,7 +195,10 @@ def _watch(session: Session, watch: Stopwatch) -> None:
     task: Any = session.task
     accelerator: Any = session.accelerator
     if isinstance(task, Classification):
-        task.augment = watch.timed(AUGMENT, task.augment)  # type: ignore[assignment]
+        loader: Any = task.train_loader
+        augment: Any = watch.timed(AUGMENT, loader.augment)
+        augment.image_size = loader.augment.image_size
+        loader.augment = augment
     task.losses = watch.timed(FORWARD, task.losses)
     accelerator.backward = watch.timed(BACKWARD, accelerator.backward)
     accelerator.clip_grad_norm_ = watch.timed(OPTIMIZER, accelerator.clip_grad_norm_)
@@ -252,7 +256,6 @@ def _loading(session: Session) -> tuple[dict[str, float], bool, int | None]:
     task = session.task
     if not isinstance(task, Classification):
         return {}, True, None
-    assert isinstance(task.train_loader, TrainLoader)
     split, data = task.train_split, task.config.data
     spread = torch.linspace(0, len(split) - 1, min(_DECODED, len(split))).to(torch.int64)
     indices = split.indices[spread].tolist()
@@ -268,7 +271,7 @@ def _loading(session: Session) -> tuple[dict[str, float], bool, int | None]:
             (split.source.root / split.source.files[index]).read_bytes()
         reading = time.perf_counter() - started
     each = 1e3 * data.batch_size / len(indices)
-    return {"read": each * reading, "decode": each * (together - reading)}, task.train_loader.is_kept, data.workers
+    return {"read": each * reading, "decode": each * (together - reading)}, task.loader.is_kept, data.workers
 
 
 def _evaluation(session: Session) -> dict[str, float]:

@@ -98,6 +98,11 @@ def batch_of(*labels: int) -> TrainBatch:
     return TrainBatch(images, torch.tensor(labels), places, places, torch.ones(count), torch.ones(count))
 
 
+def losses_of(task: Classification, model: nn.Module, batch: TrainBatch, epoch: int = 0) -> tuple[Tensor, Tensor]:
+    (augmented,) = task.train_loader.augmented([batch], epoch, "cpu")
+    return task.losses(model, augmented, epoch)
+
+
 def task_with(teacher: Teacher | None = None, **model: object) -> Classification:
     task = Classification(tiny(model=model), make_accelerator("cpu", "fp32"))
     task.teacher = teacher
@@ -105,7 +110,7 @@ def task_with(teacher: Teacher | None = None, **model: object) -> Classification
 
 
 def test_a_batch_becomes_losses_and_correctness() -> None:
-    losses, correct = task_with().losses(Says([0.0, 1.0, 2.0]), batch_of(2, 1, 2), epoch=0)
+    losses, correct = losses_of(task_with(), Says([0.0, 1.0, 2.0]), batch_of(2, 1, 2))
     expected = [-log_softmax([0.0, 1.0, 2.0])[label] for label in (2, 1, 2)]
     assert losses.tolist() == pytest.approx(expected, rel=1e-5)
     assert correct.tolist() == [True, False, True]
@@ -126,10 +131,10 @@ def test_the_images_grow_to_the_models_size() -> None:
     task = Classification(tiny(augment=grows, train={"epochs": 3}), make_accelerator("cpu", "fp32"))
     model, seen = Sizes(), []
     for epoch in range(4):
-        task.losses(model, batch_of(0, 1), epoch=epoch)
+        losses_of(task, model, batch_of(0, 1), epoch)
         seen.append(model.seen)
     assert seen == [(4, 4), (4, 4), (8, 8), (8, 8)]
-    assert all(losses.isfinite().all() for losses, _ in (task.losses(task.model, batch_of(0, 1), e) for e in (0, 2)))
+    assert all(losses_of(task, task.model, batch_of(0, 1), epoch)[0].isfinite().all() for epoch in (0, 2))
 
 
 def test_images_smaller_than_a_patch_are_refused() -> None:
@@ -140,7 +145,7 @@ def test_images_smaller_than_a_patch_are_refused() -> None:
 
 def test_the_teachers_part_is_its_weight() -> None:
     teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", weight=0.25))
-    losses, _ = task_with(teacher).losses(Says([0.0, 1.0, 2.0]), batch_of(2), epoch=0)
+    losses, _ = losses_of(task_with(teacher), Says([0.0, 1.0, 2.0]), batch_of(2))
     rows = log_softmax([0.0, 1.0, 2.0])
     assert losses.tolist() == pytest.approx([-0.75 * rows[2] - 0.25 * rows[0]], rel=1e-5)
 
@@ -149,7 +154,7 @@ def test_the_distillation_head_listens_to_the_teacher_only() -> None:
     student = Says([0.0, 1.0, 2.0])
     student.logits = nn.Parameter(torch.tensor([[[0.0, 1.0, 2.0], [2.0, 0.0, 4.0]]]))  # 1 2 k
     teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", weight=0.25))
-    losses, correct = task_with(teacher, distillation_token=True).losses(student, batch_of(2), epoch=0)
+    losses, correct = losses_of(task_with(teacher, distillation_token=True), student, batch_of(2))
     expected = -0.75 * log_softmax([0.0, 1.0, 2.0])[2] - 0.25 * log_softmax([2.0, 0.0, 4.0])[0]
     assert losses.tolist() == pytest.approx([expected], rel=1e-5)
     assert correct.tolist() == [True]
@@ -158,7 +163,7 @@ def test_the_distillation_head_listens_to_the_teacher_only() -> None:
 def test_no_gradient_reaches_the_teacher() -> None:
     teacher = Teacher(Says([9.0, 0.0, 0.0]), DistillConfig(teacher="T", kind="soft"))
     student = Says([0.0, 1.0, 2.0])
-    task_with(teacher).losses(student, batch_of(2), epoch=0)[0].sum().backward()
+    losses_of(task_with(teacher), student, batch_of(2))[0].sum().backward()
     assert teacher.model.logits.grad is None
     assert student.logits.grad is not None
 
@@ -168,8 +173,8 @@ def test_the_models_randomness_is_the_places() -> None:
     rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "patch_dropout_rate")
     task, batch = task_with(**dict.fromkeys(rates, 0.25)), batch_of(0, 1, 2, 0, 1)
     model = task.model.train()
-    whole, _ = task.losses(model, batch, epoch=0)
+    whole, _ = losses_of(task, model, batch)
     halves = [TrainBatch(*(tensor[rows] for tensor in vars(batch).values())) for rows in (slice(0, 2), slice(2, 5))]
-    parts = torch.cat([task.losses(model, half, epoch=0)[0] for half in halves])
+    parts = torch.cat([losses_of(task, model, half)[0] for half in halves])
     torch.testing.assert_close(parts, whole)
-    assert not torch.allclose(task.losses(model, batch, epoch=1)[0], whole)
+    assert not torch.allclose(losses_of(task, model, batch, 1)[0], whole)

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from vit.config import ClassificationRun, ModelConfig, Preprocessing, check
 from vit.data.augment import Augment
+from vit.data.augmented import AugmentedBatch, AugmentedLoader
 from vit.data.images import check_test, fingerprint, open_test, open_training
-from vit.data.loading import EvalLoader, TrainBatch, TrainLoader
+from vit.data.loading import EvalLoader, TrainLoader
 from vit.engine import gather_uneven
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.evaluation.evaluate import predict
@@ -53,7 +54,7 @@ class Classification:
         self.load_report = loaded.report
         self.preprocessing = config.data.preprocessing(self.model.config.image_size)
         _check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
-        self.train_loader = TrainLoader(
+        self.loader = TrainLoader(
             self.train_split,
             config.data,
             config.augment,
@@ -63,10 +64,10 @@ class Classification:
             **self._place,
         )
         self.val_loader = EvalLoader(self.val_split, self.preprocessing, config.data, **self._place)
-        _check_batch_norm(self.model, config, self.train_loader)
+        _check_batch_norm(self.model, config, self.loader)
         patch_size = self.model.config.patch_size if isinstance(self.model, VisionTransformer) else (1, 1)
-        classes = len(self.class_names)
-        self.augment = Augment(config.augment, self.preprocessing, classes, patch_size=patch_size)
+        augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
+        self.train_loader = AugmentedLoader(self.loader, augment, seed=config.seed)
         self.teacher = _load_teacher(config, accelerator, self.preprocessing, self.class_names)
 
     @property
@@ -81,17 +82,16 @@ class Classification:
     def notes(self) -> list[str]:
         return [] if self.load_report is None else [self.load_report.summary()]
 
-    def losses(self, model: nn.Module, batch: TrainBatch, epoch: int) -> tuple[Tensor, Tensor]:
-        """Augment a batch, run the model, compare with the labels and, where there is one, with the teacher."""
-        images, targets = self.augment(batch, seed=self.config.seed, epoch=epoch)
+    def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
+        """Run the model, compare with the targets and, where there is one, with the teacher."""
         rng = SampleRandom.at(self.config.seed, epoch, batch.positions).fork("model")
-        logits = model(images, rng=rng, separate_heads=self.two_heads)
+        logits = model(batch.images, rng=rng, separate_heads=self.two_heads)
         pupil, distilled = (logits[:, 0], logits[:, 1]) if self.two_heads else (logits, logits)
-        losses = target_losses(pupil, targets, self.config.train)
+        losses = target_losses(pupil, batch.targets, self.config.train)
         if self.teacher is not None:
             weight = self.teacher.config.weight
-            losses = (1 - weight) * losses + weight * self.teacher.losses(distilled, images)
-        return losses, pupil.argmax(dim=1) == targets.argmax(dim=1)
+            losses = (1 - weight) * losses + weight * self.teacher.losses(distilled, batch.images)
+        return losses, pupil.argmax(dim=1) == batch.targets.argmax(dim=1)
 
     def names(self, indices: Iterable[int]) -> list[str]:
         return [self.train_split.source.name(index) for index in indices]
@@ -122,7 +122,7 @@ class Classification:
 
     def broken_images(self) -> list[str]:
         """Names of the training images that could not be decoded so far; every process must ask."""
-        names = self.train_loader.broken_names
+        names = self.loader.broken_names
         return names if self.accelerator.num_processes == 1 else sorted(set(gather_object(names)))
 
     def state(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Classification:
         }
 
     def recall(self, state: dict[str, Any]) -> None:
-        self.train_loader.recall_broken(state["broken"])
+        self.loader.recall_broken(state["broken"])
 
     def summary(self, best: Predictions, last: Predictions) -> dict[str, Any]:
         return {
@@ -162,7 +162,7 @@ class Classification:
     def plan(self, precision: str) -> dict[str, str]:
         config, size, macs = self.config, self.preprocessing.image_size, self._multiply_adds()
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        sizes = [self.augment.image_size(epoch) for epoch in range(config.train.epochs)]
+        sizes = [self.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
         costs = {each: self._multiply_adds(each) for each in set(sizes)}
         operations = 2 * factor * sum(costs[each] for each in sizes) * self.train_loader.samples_per_epoch
         grows = f" (the first epoch's {sizes[0]})" if sizes[0] != size else ""
