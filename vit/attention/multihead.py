@@ -72,13 +72,13 @@ class SelfAttention(nn.Module):
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend)
-        return self.output(rearrange(attended, "b h n d -> b n (h d)"))
+        return self.output(attended.transpose(1, 2).flatten(2))  # b n (h d)
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (normalised where QK-norm is on) and values, `b h n d` each."""
         # Taken apart before heads and tokens change places: their gradients are put together by one copy, not two. And
         # without einops: four patterns a block are a twentieth of a small model's pass of one image.
-        parts = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # b n h d, three times
+        parts = self.qkv(tokens).reshape(*tokens.shape[:2], 3, self.num_heads, -1).unbind(2)  # b n h d, three times
         query, key, value = (part.transpose(1, 2) for part in parts)  # b h n d
         return self.query_norm(query), self.key_norm(key), value
 

@@ -5,8 +5,7 @@ A backend that cannot honour a request raises `Refused`; it never answers anothe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -22,8 +21,7 @@ class Refused(ValueError):
         super().__init__(f"backend: {backend!r} is not valid: {reason}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """Everything about one attention besides its vectors; `mask` and `bias` have four dimensions."""
 
     score: Score
