@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.data.image_folders import make_folder, truncate
 from tests.data.test_loading import digits
 from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data import augmented
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentedLoader
+from vit.data.images import open_training
 from vit.data.loading import Step, TrainLoader
 
 EVERYTHING = AugmentConfig(
@@ -37,9 +42,9 @@ class Counted(Augment):
         return super().__call__(batch, **place)
 
 
-def loader_of(count: int, **place: int) -> AugmentedLoader:
-    loader = TrainLoader(digits(count), DataConfig(batch_size=24), EVERYTHING, image_size=(8, 8), seed=7, **place)
-    augment = Counted(EVERYTHING, Preprocessing(image_size=(8, 8)), 10)
+def loader_of(count: int, config: AugmentConfig = EVERYTHING, **place: int) -> AugmentedLoader:
+    loader = TrainLoader(digits(count), DataConfig(batch_size=24), config, image_size=(8, 8), seed=7, **place)
+    augment = Counted(config, Preprocessing(image_size=(8, 8)), 10)
     augment.calls = []
     return AugmentedLoader(loader, augment, seed=7)
 
@@ -62,27 +67,47 @@ def assert_same(ours: list[list[AugmentedBatch]], theirs: list[list[AugmentedBat
             assert torch.equal(tensor, vars(other)[name]), name
 
 
-PLACES: list[dict[str, int]] = [
-    {},
-    {"accumulation_steps": 3},
-    {"accumulation_steps": 6},
-    {"accumulation_steps": 2, "rank": 1, "world_size": 3},
+CALLS: list[tuple[dict[str, int], dict[int, int]]] = [
+    ({}, {1: 5, 24: 5, 30: 5, 48: 3, 72: 2, 512: 1}),
+    ({"accumulation_steps": 3}, {1: 15, 24: 7, 48: 5, 512: 3}),
+    ({"accumulation_steps": 2, "rank": 1, "world_size": 3}, {1: 10, 8: 6, 512: 2}),
 ]
+"""How a step is divided → most images → calls. 97 images: the last of five steps has one, and its other micro-batches
+are stand-ins for one image, which no two join.
+"""
 
 
-@pytest.mark.parametrize(("most", "calls"), [(1, 5), (24, 5), (30, 5), (48, 3), (72, 2), (512, 1)])
-@pytest.mark.parametrize("place", PLACES)
-def test_together_they_are_what_each_is_alone(
-    most: int, calls: int, place: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One image in the last step of five: the others of its micro-batches are stand-ins."""
-    monkeypatch.setattr(augmented, "_IMAGES", most)
+@pytest.mark.parametrize(("place", "calls"), CALLS)
+def test_together_they_are_what_each_is_alone(place: dict[str, int], calls: dict[int, int]) -> None:
     loader = loader_of(97, **place)
-    together = on_cpu(list(loader.epoch(3)))
-    assert max(loader.augment.calls) <= max(most, 24)
-    assert len(loader.augment.calls) == calls or place
-    assert_same(together, alone(loader))
-    assert_same(on_cpu(list(loader.epoch(3, 2))), alone(loader, 2))
+    for most, expected in calls.items():
+        loader.most_images = most
+        loader.augment.calls = []
+        together = on_cpu(list(loader.epoch(3)))
+        assert len(loader.augment.calls) == expected, most
+        assert max(loader.augment.calls) <= max(most, 24)
+        assert_same(together, alone(loader))
+        assert_same(on_cpu(list(loader.epoch(3, 2))), alone(loader, 2))
+
+
+@pytest.mark.parametrize("settings", [{"repeats": 3}, {"first_image_size": 4, "growing_epochs": 4}])
+def test_repeats_and_growing_images(settings: dict[str, int]) -> None:
+    loader = loader_of(97, replace(EVERYTHING, **settings))
+    assert_same(on_cpu(list(loader.epoch(3))), alone(loader))
+
+
+def test_broken_images(tmp_path: Path) -> None:
+    """Their weight of 0 keeps them from being mixed into others."""
+    make_folder(tmp_path / "train", {"a": 24, "b": 24}, size=(8, 8))
+    make_folder(tmp_path / "val", {"a": 3, "b": 3}, size=(8, 8))
+    data = DataConfig(name="imagefolder", root=str(tmp_path), batch_size=8, on_broken_image="skip", workers=0)
+    split, _ = open_training(data)
+    truncate(split.source.root / split.source.files[int(split.indices[11])])
+    loader = TrainLoader(split, data, EVERYTHING, image_size=(8, 8), seed=7)
+    augmented = AugmentedLoader(loader, Augment(EVERYTHING, Preprocessing(image_size=(8, 8)), 2), seed=7)
+    together = on_cpu(list(augmented.epoch(3)))
+    assert sum(int((batch.weights == 0).sum()) for batch in chain(*together)) == 1
+    assert_same(together, alone(augmented))
 
 
 def test_a_step_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,19 +115,41 @@ def test_a_step_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) 
     loader, read = loader_of(97), []
     own = loader.loader.epoch
     monkeypatch.setattr(loader.loader, "epoch", lambda *a: (read.append(1) or step for step in own(*a)))
-    for most, ahead in ((24, 1), (48, 2), (71, 2), (72, 3)):
-        monkeypatch.setattr(augmented, "_IMAGES", most)
+    for most, ahead in ((1, 1), (24, 1), (48, 2), (71, 2), (72, 3)):
+        loader.most_images = most
         read.clear()
         next(loader.epoch(0))
         assert len(read) == ahead
     assert loader.augment.calls == []
 
 
-def test_large_images_are_not_augmented_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augmented, "_VALUES", 24 * 3 * 8 * 8 + 1)
+def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more micro-batches are read at once than they have ready."""
+    monkeypatch.setattr(TrainLoader, "batches_ahead", 2)
     loader = loader_of(97)
     on_cpu(list(loader.epoch(0)))
+    assert loader.augment.calls == [48, 48, 1]
+
+
+@pytest.mark.parametrize("side", [8, 4])
+def test_large_images_are_not_augmented_together(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large before or after."""
+    monkeypatch.setattr(augmented, "_VALUES", 24 * 3 * 8 * 8 + 1)
+    loader = loader_of(97)
+    loader.augment.image_sizes = ((side, side),)
+    on_cpu(list(loader.epoch(0)))
     assert loader.augment.calls == [24, 24, 24, 24, 1]
+
+
+def test_a_batch_is_given_out_and_forgotten() -> None:
+    loader = loader_of(97, accumulation_steps=3)
+    (step, *_) = loader.epoch(0)
+    first = step.batches[0].to("cpu")
+    gone = weakref.ref(first.images)
+    again = step.batches[0].to("cpu").images
+    assert torch.equal(again, first.images)
+    del first
+    assert gone() is None
 
 
 def test_a_batch_on_its_way_knows_its_images() -> None:

@@ -94,7 +94,7 @@ def test_twenty_kills(recipe: Path, unbroken: Path, capsys: pytest.CaptureFixtur
         equal += same is None
         lines.append(f"trial {trial}, {workers} workers, killed {where}: {'equal' if same is None else same}")
     with capsys.disabled():
-        print("", *lines, f"{equal} of {TRIALS} bitwise equal", sep="\n")
+        print("", *lines, f"{equal} of {TRIALS} bitwise equal", sep="\n", file=sys.stderr)  # -n shows no other
     assert equal == TRIALS
     assert sum("'.writing" in line for line in lines) >= 3, "too few kills fell into a save"
 

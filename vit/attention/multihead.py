@@ -78,7 +78,8 @@ class SelfAttention(nn.Module):
         """Queries, keys (normalised where QK-norm is on) and values, `b h n d` each."""
         # Taken apart before heads and tokens change places: their gradients are put together by one copy, not two. And
         # without einops: four patterns a block are a twentieth of a small model's pass of one image.
-        parts = self.qkv(tokens).reshape(*tokens.shape[:2], 3, self.num_heads, -1).unbind(2)  # b n h d, three times
+        (b, n, width), heads = tokens.shape, self.num_heads
+        parts = self.qkv(tokens).reshape(b, n, 3, heads, width // heads).unbind(2)  # b n h d, three times
         query, key, value = (part.transpose(1, 2) for part in parts)  # b h n d
         return self.query_norm(query), self.key_norm(key), value
 

@@ -7,8 +7,9 @@ about as long as 230 in batches of 128.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ from vit.data.augment import Augment
 from vit.data.loading import Step, TrainBatch, TrainLoader
 
 _VALUES = 2**21
-"""Augmented at a time, of all images together: 8 MiB, which the caches hold or nearly so."""
-_IMAGES = 512
+"""Augmented at a time, of all images together: 8 MiB in float32, which the caches hold or nearly so."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class AugmentedLoader:
     def __init__(self, loader: TrainLoader, augment: Augment, *, seed: int) -> None:
         self.loader = loader
         self.augment = augment
+        self.most_images = 512
+        """Augmented at a time; a micro-batch is never divided."""
         self._seed = seed
 
     @property
@@ -54,15 +56,14 @@ class AugmentedLoader:
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
         """As `TrainLoader.epoch`; small steps are read some ahead."""
-        height, width = self.augment.image_size(epoch)
-        most = min(_IMAGES, _VALUES // (3 * height * width))
-        for steps in _neighbours(self.loader.epoch(epoch, start_step), most):
-            batches = [batch for step in steps for batch in step.batches]
-            pending = (
-                _Pending(self, epoch, group, place) for group in _cut(batches, most) for place in range(len(group))
-            )
-            for step in steps:
-                yield replace(step, batches=[next(pending) for _ in step.batches])
+        steps = self.loader.epoch(epoch, start_step)
+        for step in steps:
+            most = self._most(step.batches[0], epoch)
+            group = [step, *islice(steps, max(0, most // _images(step) - 1))]
+            batches = [batch for each in group for batch in each.batches]
+            pending = (_Pending(self, epoch, each, place) for each in _cut(batches, most) for place in range(len(each)))
+            for each in group:
+                yield replace(each, batches=[next(pending) for _ in each.batches])
 
     def augmented(self, batches: list[TrainBatch], epoch: int, device: torch.device | str) -> list[AugmentedBatch]:
         """The batches as one. No sample may be in two of them."""
@@ -72,13 +73,21 @@ class AugmentedLoader:
         sizes = [len(batch.labels) for batch in batches]
         return [AugmentedBatch(*part) for part in zip(*(tensor.split(sizes) for tensor in parts), strict=True)]
 
+    def _most(self, batch: TrainBatch, epoch: int) -> int:
+        """Images to be augmented together: as many as stay small, before and after, and as workers have ready."""
+        height, width = self.augment.image_size(epoch)
+        values = max(3 * height * width, batch.images[0].numel())
+        most = min(self.most_images, _VALUES // values)
+        ready = self.loader.batches_ahead
+        return most if ready is None else min(most, ready * len(batch.labels))
+
 
 class _Group:
-    """Batches that are augmented when one of them is first asked for."""
+    """Batches that are augmented when one of them is first asked for, and then given out once each."""
 
     def __init__(self, batches: list[TrainBatch]) -> None:
         self.batches = batches
-        self.augmented: list[AugmentedBatch] = []
+        self.augmented: dict[int, AugmentedBatch] = {}
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -92,28 +101,16 @@ class _Pending:
 
     def to(self, device: torch.device | str) -> AugmentedBatch:
         group = self._group
-        if not group.augmented:
-            group.augmented = self._loader.augmented(group.batches, self._epoch, device)
-        return group.augmented[self._place]
+        if self._place not in group.augmented:
+            group.augmented = dict(enumerate(self._loader.augmented(group.batches, self._epoch, device)))
+        return group.augmented.pop(self._place)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._group.batches[self._place], name)
 
 
-def _neighbours(steps: Iterable[Step], most: int) -> Iterator[list[Step]]:
-    """Steps that have at most so many images in this process together, or one."""
-    group: list[Step] = []
-    for step in steps:
-        group.append(step)
-        if _images(group) + _images([step]) > most:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _images(steps: list[Step]) -> int:
-    return sum(len(batch.labels) for step in steps for batch in step.batches)
+def _images(step: Step) -> int:
+    return sum(len(batch.labels) for batch in step.batches)
 
 
 def _cut(batches: list[TrainBatch], most: int) -> Iterator[_Group]:

@@ -20,6 +20,7 @@ from vit.data.decoding import BrokenImage
 from vit.data.order import StepPlan, epoch_order
 from vit.data.splits import Split
 from vit.data.streaming import (
+    PREFETCHED,
     WORTH_WORKERS,
     CanvasDecoder,
     Decoded,
@@ -148,6 +149,11 @@ class TrainLoader:
     def is_kept(self) -> bool:
         """Whether the decoded images are in memory, as they are from the first epoch on where they fit."""
         return self._kept is not None
+
+    @property
+    def batches_ahead(self) -> int | None:
+        """Micro-batches that workers decode before they are asked for; None: there are no workers in an epoch."""
+        return None if self.is_kept or not self._config.workers else PREFETCHED * self._config.workers
 
     @property
     def num_broken(self) -> int:

@@ -32,6 +32,8 @@ _PROBED = 256
 _CHUNK = 256
 WORTH_WORKERS = 2048
 """Below this many images a single pass is over before workers have started."""
+PREFETCHED = 2
+"""Chunks that each worker decodes before they are asked for."""
 _SECONDS_BEFORE_PROGRESS = 2.0
 
 
@@ -169,6 +171,7 @@ class ImageStream:
                 collate_fn=_unchanged,
                 worker_init_fn=partial(_obey_only_the_parent, self._closing),
                 persistent_workers=True,
+                prefetch_factor=PREFETCHED,
                 generator=torch.Generator(),  # else every pass draws from torch's global generator
             )
 

@@ -49,8 +49,8 @@ RULE = (
 )
 CONVENTIONS = {
     "start_seconds": "from the start of the process to the end of the first step",
-    "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between; small "
-    "batches are augmented several at once",
+    "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between; every "
+    "batch is augmented alone, where training augments small ones together",
     "loading_ms": "one process's work for a batch of the images decoded for this, their files in the system's cache",
     "evaluation": "first pass, decoding included",
     "verdict": RULE,
@@ -198,7 +198,7 @@ def _watch(session: Session, watch: Stopwatch) -> None:
         loader: Any = task.train_loader
         augment: Any = watch.timed(AUGMENT, loader.augment)
         augment.image_size = loader.augment.image_size
-        loader.augment = augment
+        loader.augment, loader.most_images = augment, 1
     task.losses = watch.timed(FORWARD, task.losses)
     accelerator.backward = watch.timed(BACKWARD, accelerator.backward)
     accelerator.clip_grad_norm_ = watch.timed(OPTIMIZER, accelerator.clip_grad_norm_)

@@ -105,10 +105,11 @@ def train_step(session: Session, progress: Progress, step: Step, stop: StopReque
         with contextlib.nullcontext() if last else accelerator.no_sync(session.model):
             losses, hits = session.task.losses(session.model, batch, progress.epoch)
             share = (losses * batch.weights).sum() / step.normalizer
+            totals[1] += (hits * batch.weights).sum() / step.normalizer
+            del batch  # its samples are not needed any more
             # gradients are averaged over processes, and the loss is a sum over them
             accelerator.backward(share * accelerator.num_processes)
         totals[0] += share.detach()
-        totals[1] += (hits * batch.weights).sum() / step.normalizer
         worst = worst if worst is not None or torch.isfinite(share.detach()) else host_batch
     totals[2:] = _asked_to_stop(stop, accelerator.device)
     totals = _sum_over_processes(session, totals).cpu()

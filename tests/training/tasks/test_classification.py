@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.tiny import tiny
-from vit.config import DistillConfig, TrainConfig
+from vit.config import DistillConfig, TrainConfig, ViTConfig
 from vit.data.loading import TrainBatch
 from vit.engine import make_accelerator
-from vit.training.tasks.classification import Classification
+from vit.models import build_model
+from vit.training.tasks.classification import Classification, _common_patch
 from vit.training.tasks.losses import Teacher, target_losses
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, -1.0]])
@@ -141,6 +142,12 @@ def test_images_smaller_than_a_patch_are_refused() -> None:
     grows = {"first_image_size": 3, "growing_epochs": 2}
     with pytest.raises(ValueError, match=r"^augment\.first_image_size: 3 is not valid: .*\(4\)"):
         Classification(tiny(augment=grows, train={"epochs": 3}), make_accelerator("cpu", "fp32"))
+
+
+def test_growing_images_fit_the_teacher_too() -> None:
+    patches = [build_model(ViTConfig(image_size=(48, 48), patch_size=(side, side))) for side in (4, 6)]
+    assert _common_patch(*patches, Says([1.0])) == (12, 12)
+    assert _common_patch(Says([1.0])) == (1, 1)
 
 
 def test_the_teachers_part_is_its_weight() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -65,10 +66,10 @@ class Classification:
         )
         self.val_loader = EvalLoader(self.val_split, self.preprocessing, config.data, **self._place)
         _check_batch_norm(self.model, config, self.loader)
-        patch_size = self.model.config.patch_size if isinstance(self.model, VisionTransformer) else (1, 1)
+        self.teacher = _load_teacher(config, accelerator, self.preprocessing, self.class_names)
+        patch_size = _common_patch(self.model, *([] if self.teacher is None else [self.teacher.model]))
         augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
         self.train_loader = AugmentedLoader(self.loader, augment, seed=config.seed)
-        self.teacher = _load_teacher(config, accelerator, self.preprocessing, self.class_names)
 
     @property
     def _place(self) -> dict[str, int]:
@@ -212,6 +213,13 @@ def _load_model(config: ModelConfig, class_names: list[str]) -> LoadedModel:
         for name, parameter in loaded.model.named_parameters():
             parameter.requires_grad_(name.startswith(heads))
     return loaded
+
+
+def _common_patch(*models: nn.Module) -> tuple[int, int]:
+    """What the sides of an image are multiples of, that all of them take."""
+    sizes = [model.config.patch_size for model in models if isinstance(model, VisionTransformer)]
+    height, width = (math.lcm(*sides) for sides in zip(*sizes, strict=True)) if sizes else (1, 1)
+    return height, width
 
 
 def _load_teacher(
