@@ -124,11 +124,18 @@ def test_a_step_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more micro-batches are read at once than they have ready."""
-    monkeypatch.setattr(TrainLoader, "batches_ahead", 2)
-    loader = loader_of(97)
+    """No more micro-batches are read at once than they have ready, and no core of theirs is taken."""
+    monkeypatch.setattr(TrainLoader, "busy_workers", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    loader, seen = loader_of(97), []
+    own = loader.augment.__call__
+    monkeypatch.setattr(Counted, "__call__", lambda _, *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
     on_cpu(list(loader.epoch(0)))
     assert loader.augment.calls == [48, 48, 1]
+    assert seen == [2, 2, 2]
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("side", [8, 4])

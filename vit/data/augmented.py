@@ -8,6 +8,7 @@ about as long as 230 in batches of 128.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from vit.data.augment import Augment
 from vit.data.loading import Step, TrainBatch, TrainLoader
+from vit.data.streaming import PREFETCHED
 
 _VALUES = 2**21
 """Augmented at a time, of all images together: 8 MiB in float32, which the caches hold or nearly so."""
@@ -68,7 +70,8 @@ class AugmentedLoader:
     def augmented(self, batches: list[TrainBatch], epoch: int, device: torch.device | str) -> list[AugmentedBatch]:
         """The batches as one. No sample may be in two of them."""
         joined = _joined(batches).to(device)
-        images, targets = self.augment(joined, seed=self._seed, epoch=epoch)
+        with _leaving_cores(self.loader.busy_workers):
+            images, targets = self.augment(joined, seed=self._seed, epoch=epoch)
         parts = (images, targets, joined.positions, joined.weights)
         sizes = [len(batch.labels) for batch in batches]
         return [AugmentedBatch(*part) for part in zip(*(tensor.split(sizes) for tensor in parts), strict=True)]
@@ -78,8 +81,8 @@ class AugmentedLoader:
         height, width = self.augment.image_size(epoch)
         values = max(3 * height * width, batch.images[0].numel())
         most = min(self.most_images, _VALUES // values)
-        ready = self.loader.batches_ahead
-        return most if ready is None else min(most, ready * len(batch.labels))
+        workers = self.loader.busy_workers
+        return min(most, workers * PREFETCHED * len(batch.labels)) if workers else most
 
 
 class _Group:
@@ -107,6 +110,19 @@ class _Pending:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._group.batches[self._place], name)
+
+
+@contextmanager
+def _leaving_cores(workers: int) -> Iterator[None]:
+    """One thread less for each worker: threads wait for each other at every operation, and all for one whose core a
+    worker has. The result does not depend on them.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads - workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _images(step: Step) -> int:

@@ -20,7 +20,6 @@ from vit.data.decoding import BrokenImage
 from vit.data.order import StepPlan, epoch_order
 from vit.data.splits import Split
 from vit.data.streaming import (
-    PREFETCHED,
     WORTH_WORKERS,
     CanvasDecoder,
     Decoded,
@@ -151,9 +150,9 @@ class TrainLoader:
         return self._kept is not None
 
     @property
-    def batches_ahead(self) -> int | None:
-        """Micro-batches that workers decode before they are asked for; None: there are no workers in an epoch."""
-        return None if self.is_kept or not self._config.workers else PREFETCHED * self._config.workers
+    def busy_workers(self) -> int:
+        """Processes that decode while an epoch goes on."""
+        return 0 if self.is_kept else self._config.workers
 
     @property
     def num_broken(self) -> int:
