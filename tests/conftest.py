@@ -18,9 +18,14 @@ if not torch.cuda.is_available():  # read when triton is first imported, which i
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+FIRST = ("test_processes", "test_sharding", "test_kill", "test_timm_family")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that fork go first: a compiled model starts autograd's threads, and those do not survive a fork."""
-    items.sort(key=lambda item: not item.path.name.startswith(("test_processes", "test_sharding")))
+    """Tests that fork go first: a compiled model starts autograd's threads, and those do not survive a fork. Then the
+    longest files, each in a process of its own, so that none is left to one process at the end.
+    """
+    items.sort(key=lambda item: [not item.path.name.startswith(name) for name in FIRST])
     for item in items:
         if item.get_closest_marker("cuda") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
