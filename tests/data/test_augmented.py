@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -123,11 +124,18 @@ def test_a_step_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) 
     assert loader.augment.calls == []
 
 
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("three_threads")
 def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more micro-batches are read at once than they have ready, and no core of theirs is taken."""
     monkeypatch.setattr(TrainLoader, "busy_workers", 1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3)
     loader, seen = loader_of(97), []
     own = loader.augment.__call__
     monkeypatch.setattr(Counted, "__call__", lambda _, *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
@@ -135,7 +143,6 @@ def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loader.augment.calls == [48, 48, 1]
     assert seen == [2, 2, 2]
     assert torch.get_num_threads() == 3
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("side", [8, 4])

@@ -10,6 +10,7 @@ import atexit
 import os
 import signal
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,16 +54,16 @@ class Decoded:
         return Decoded(self.images.index_select(0, rows), self.aspects.index_select(0, rows), broken)
 
 
-class Decoder(Dataset[Decoded]):
+class Decoder(ABC, Dataset[Decoded]):
     """`decoder[indices]` is those images of the source, decoded to (height, width)."""
 
     def __init__(self, source: ImageSource, size: tuple[int, int]) -> None:
         self.source = source
         self.size = size
 
+    @abstractmethod
     def decode(self, index: int) -> tuple[Tensor, float]:
         """One image, uint8 (3, h, w), and its aspect."""
-        raise NotImplementedError
 
     def __getitem__(self, indices: list[int]) -> Decoded:
         images = torch.zeros(len(indices), 3, *self.size, dtype=torch.uint8)
