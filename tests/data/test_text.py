@@ -84,7 +84,14 @@ def test_sides_of_different_length_are_named_both(tmp_path):
         open_training(config)
 
 
-@pytest.mark.parametrize("content", [b"plain text\n", gzip.compress(b"ab\n" * 500)[:-20], gzip.compress(b"\xff\xfe")])
+DAMAGED = {
+    "not gzipped": b"plain text\n",
+    "cut short": gzip.compress(b"ab\n" * 500)[:-20],
+    "not UTF-8": gzip.compress(b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)  # named: gzipped bytes hold the time of day
 def test_a_damaged_file_is_named_in_one_line(tmp_path, content):
     config = config_for(make_set(tmp_path))
     (tmp_path / "val.en.gz").write_bytes(content)
