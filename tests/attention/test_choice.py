@@ -68,6 +68,23 @@ def test_on_a_cpu_auto_takes(options: dict[str, Any], expected: str, answered: l
     assert answered == [expected]
 
 
+@pytest.mark.parametrize(
+    ("learns", "keys", "expected"), [(True, 128, "matmul"), (True, 129, "sdpa"), (False, 128, "sdpa")]
+)
+def test_compiled_on_a_cpu_auto_takes(learns: bool, keys: int, expected: str) -> None:
+    graphs: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, _: list[Tensor]) -> Any:
+        graphs.append(module.code)
+        return module.forward
+
+    query, key = torch.randn(B, H, N, D, requires_grad=learns), torch.randn(B, H, keys, D)
+    attended = torch.compile(attend, backend=backend, fullgraph=True, dynamic=False)(query, key, key)
+    torch.testing.assert_close(attended, attend(query, key, key, backend="reference"))
+    assert len(graphs) == 1
+    assert ("scaled_dot_product_attention" in graphs[0]) == (expected == "sdpa")
+
+
 def test_nothing_that_learns_counts_without_gradients(answered: list[str]) -> None:
     with torch.no_grad():
         ask(**LEARNED)

@@ -581,8 +581,11 @@ def test_tensorboard_gets_what_the_history_gets(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # the compiler warns itself about how it traces
 @pytest.mark.usefixtures("no_figures")
-def test_a_compiled_run_resumes_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny(train={"epochs": 2, "compile": True, "ema_decay": 0.9})
+@pytest.mark.parametrize("augment", [{}, {"first_image_size": 4, "growing_epochs": 1}], ids=["one size", "growing"])
+def test_a_compiled_run_resumes_and_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, augment: dict[str, int]
+) -> None:
+    config = tiny(augment=augment, train={"epochs": 2, "compile": True, "ema_decay": 0.9})
     with monkeypatch.context() as patch:
         at_step(patch, 4, kill)
         with pytest.raises(Killed):
