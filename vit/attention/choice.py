@@ -82,8 +82,8 @@ TABLE = (
         compiled=True,
         up_to_keys=128,
         order=("matmul", "sdpa", "reference"),
-        reason="the compiler fuses softmax and its gradient with what is around them: a float32 step of a small ViT took "
-        "0.92 of sdpa's processor time at 64 tokens, as much at 197 (two cores, AVX-512)",
+        reason="the compiler joins softmax and its gradient to what is around them: at 64 tokens a float32 step of a "
+        "small ViT took 0.92 of the time with sdpa, at 197 as much (two cores, AVX-512)",
     ),
     Row(
         device="cuda",
