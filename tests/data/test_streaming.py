@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,7 @@ from PIL import Image
 
 from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
+from vit.data import streaming
 from vit.data.images import Split, open_training
 from vit.data.preprocessing import to_tensor
 from vit.data.sources import ArraySource
@@ -130,6 +132,31 @@ def test_decode_all_and_select(decoder):
     assert torch.equal(chosen.images, expected.images)
     assert torch.equal(chosen.aspects[[0, 2]], expected.aspects[[0, 2]])
     assert list(chosen.broken) == [1]
+
+
+class HalfSent:
+    """A loader whose worker is killed while it hands a chunk over: the connection is gone before anybody is told."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __iter__(self):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        raise ConnectionResetError
+        yield
+
+
+def test_a_worker_killed_while_it_hands_over_is_named(monkeypatch):
+    def told(*_):
+        raise RuntimeError("worker 7 was killed")
+
+    monkeypatch.setattr(streaming, "DataLoader", HalfSent)
+    before = signal.signal(signal.SIGALRM, told)
+    try:
+        with pytest.raises(RuntimeError, match="worker 7"):
+            list(ImageStream(CanvasDecoder(split_of((8, 8)).source, (8, 8), "bicubic"), 2).decode([[0]]))
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 PROGRAM = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,7 @@ WORTH_WORKERS = 2048
 PREFETCHED = 2
 """Chunks that each worker decodes before they are asked for."""
 _SECONDS_BEFORE_PROGRESS = 2.0
+_SECONDS_UNTIL_TOLD = 5.0
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,13 @@ class ImageStream:
             yield decoded
 
     def _next(self) -> Decoded | None:
-        return None if self._pass is None else next(self._pass, None)
+        try:
+            return None if self._pass is None else next(self._pass, None)
+        except ConnectionError:
+            # A worker was killed while it handed a chunk over. The system tells torch a moment later, whose handler
+            # raises wherever this process is: better here, with the worker's name, than while this error is printed.
+            time.sleep(_SECONDS_UNTIL_TOLD)
+            raise
 
     def close(self) -> None:
         """Stop the workers: torch does so when nothing refers to their loader any more, or by SIGTERM."""
