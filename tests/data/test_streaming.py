@@ -137,25 +137,30 @@ def test_decode_all_and_select(decoder):
 class HalfSent:
     """A loader whose worker is killed while it hands a chunk over: the connection is gone before anybody is told."""
 
+    error = ConnectionResetError
+
     def __init__(self, *_, **__):
         pass
 
     def __iter__(self):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        raise ConnectionResetError
+        raise self.error
         yield
 
 
-def test_a_worker_killed_while_it_hands_over_is_named(monkeypatch):
+@pytest.mark.parametrize("error", [ConnectionResetError, EOFError])
+def test_a_worker_killed_while_it_hands_over_is_named(monkeypatch, error):
     def told(*_):
         raise RuntimeError("worker 7 was killed")
 
     monkeypatch.setattr(streaming, "DataLoader", HalfSent)
+    monkeypatch.setattr(HalfSent, "error", error)
     before = signal.signal(signal.SIGALRM, told)
     try:
         with pytest.raises(RuntimeError, match="worker 7"):
             list(ImageStream(CanvasDecoder(split_of((8, 8)).source, (8, 8), "bicubic"), 2).decode([[0]]))
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 

@@ -83,7 +83,8 @@ TABLE = (
         up_to_keys=128,
         order=("matmul", "sdpa", "reference"),
         reason="the compiler joins softmax and its gradient to what is around them: at 64 tokens a float32 step of a "
-        "small ViT took 0.92 of the time with sdpa, at 197 as much (two cores, AVX-512)",
+        "small ViT took 0.92 of the time with sdpa in batches of 8 and as much in batches of 128; at 197 tokens as "
+        "much; nothing was measured between (two cores, AVX-512)",
     ),
     Row(
         device="cuda",

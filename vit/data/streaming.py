@@ -13,6 +13,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -185,7 +186,7 @@ class ImageStream:
             return
         self._pass = None
         self._chunks.chunks = chunks
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _dead_workers_named():
             # Python's general advice against fork; torch's workers call nothing that other threads may hold.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._pass = iter(self._loader)
@@ -193,13 +194,8 @@ class ImageStream:
             yield decoded
 
     def _next(self) -> Decoded | None:
-        try:
+        with _dead_workers_named():
             return None if self._pass is None else next(self._pass, None)
-        except ConnectionError:
-            # A worker was killed while it handed a chunk over. The system tells torch a moment later, whose handler
-            # raises wherever this process is: better here, with the worker's name, than while this error is printed.
-            time.sleep(_SECONDS_UNTIL_TOLD)
-            raise
 
     def close(self) -> None:
         """Stop the workers: torch does so when nothing refers to their loader any more, or by SIGTERM."""
@@ -208,6 +204,18 @@ class ImageStream:
 
     def __del__(self) -> None:
         self.close()
+
+
+@contextmanager
+def _dead_workers_named() -> Iterator[None]:
+    """A worker may be killed while it hands a chunk over. The system tells torch a moment later, whose handler raises
+    wherever this process is: better here, with the worker's name, than while the broken connection is printed.
+    """
+    try:
+        yield
+    except (ConnectionError, EOFError):
+        time.sleep(_SECONDS_UNTIL_TOLD)
+        raise
 
 
 class _Chunks:
