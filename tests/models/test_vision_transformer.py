@@ -211,6 +211,7 @@ def test_no_images_have_no_logits(backend):
     assert VisionTransformer(replace(BASE, backend=backend))(torch.empty(0, 3, 16, 24)).shape == (0, 5)
 
 
+@torch.no_grad()
 def test_class_token_beside_the_patches_mean():
     model = fill(VisionTransformer(replace(BASE, pooling="cls_gap", num_registers=2)))
     tokens = model.forward_features(images())
