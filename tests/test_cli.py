@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.training.tiny import tiny
-from vit.cli import main
+from vit.cli import main, parsing
 from vit.settings import dump_run_config
 from vit.training import checkpoints, loop
 from vit.training.interruption import NonFinite
@@ -127,6 +128,12 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
         (["plan", "--config", str(recipe), "--figure", str(recipe / "plan.png")], "--figure: "),
         (["bench", "epoch", "--config", str(recipe), "--output", str(recipe / "a.json")], "--output: "),
         (["bench", "epoch", "--config", str(recipe), "--turns", "0"], "--turns: 0 is not valid"),
+        (["bench", "data", "--config", str(recipe), "--output", str(tmp_path)], "it is a folder; give a file in it"),
+        (["bench", "data", "--config", str(recipe), "--output", "a.md"], "'a.md' is where the Markdown goes"),
+        (["bench", "attention", "--batch_sizes", "8", "0"], "--batch_sizes: 0 is not valid"),
+        (["bench", "attention", "--models", "--batch_sizes", "-3"], "--batch_sizes: -3 is not valid"),
+        (["bench", "attention", "--models", "--dtypes", "fp99"], "--dtypes: 'fp99' is not valid"),
+        (["bench", "attention", "--models", "--tokens", "65"], "--tokens: it has no effect with --models"),
         (["predict", "--checkpoint", str(run)], "IMAGE"),
         (["predict", "--checkpoint", str(run), str(tmp_path / "absent.png")], "absent.png"),
         (["predict", "--checkpoint", str(tmp_path), str(tmp_path / "absent.png")], "holds no readable checkpoint"),
@@ -138,6 +145,20 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
     ):
         assert main(words) == 2, words
         assert expected in one_line(capsys), words
+
+
+@pytest.mark.parametrize("words", [["bench", "growth"], ["profile"], ["train"]])
+def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
+    words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **options: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", options["dir"])
+
+    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", refuse)
+    option = "--output_dir" if words == ["train"] else "--output"
+    given = ["--config", str(recipe)] if words != ["bench", "growth"] else []
+    assert main([*words, *given, option, str(tmp_path / "new")]) == 2
+    assert f"{str(tmp_path)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 
 def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

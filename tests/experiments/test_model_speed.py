@@ -63,15 +63,15 @@ def test_the_cifar_models_pooling_has_peers(name: str) -> None:
     ("name", "part"), [("timm", "blocks.1.mlp.fc1"), ("vit-pytorch", "transformer.layers.1.1.net.1")]
 )
 def test_other_weights_do_not_slip_through(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    package, build = peers.PEERS[name]
+    peer = peers.PEERS[name]
 
     def broken(ours: VisionTransformer) -> nn.Module:
-        model = build(ours)
+        model = peer.build(ours)
         with torch.no_grad():
             model.get_submodule(part).weight.mul_(1.2)
         return model
 
-    monkeypatch.setitem(peers.PEERS, name, (package, broken))
+    monkeypatch.setitem(peers.PEERS, name, peer._replace(build=broken))
     with pytest.raises(RuntimeError, match=f"^{name} computes something else"):
         build_peer(name, _tiny())
 
@@ -88,10 +88,24 @@ def test_a_library_without_such_a_model_is_absent(name: str, options: dict[str, 
         build_peer(name, _tiny(**options))
 
 
-def test_a_library_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(peers.PEERS, "timm", ("no_such_package", peers.PEERS["timm"][1]))
-    with pytest.raises(Absent, match="timm is not installed"):
-        build_peer("timm", _tiny())
+def test_a_library_that_is_not_installed_is_no_side_and_asking_for_it_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(peers.PEERS, "timm", peers.PEERS["timm"]._replace(package="no_such_package"))
+    assert Table(kind="forward").sides == ["torchvision", "transformers", "vit-pytorch"]
+    with pytest.raises(ValueError, match=r"^--peers: 'timm' is not valid: it is not installed"):
+        Table(kind="forward", peers=("timm",))
+
+
+def test_a_library_that_fails_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> nn.Module:
+        raise ValueError("tensors were lost")
+
+    monkeypatch.setattr(peers, "build_huggingface", refuse)
+    with pytest.raises(ValueError, match="tensors were lost"):
+        build_peer("transformers", _tiny())
+
+
+def test_the_order_of_the_peers_is_no_other_table() -> None:
+    assert Table(kind="step", peers=("vit-pytorch", "timm")).sides == ["timm", "vit-pytorch"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -149,9 +163,33 @@ def test_a_stopped_table_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [row["batch_size"] for row in rows] == [2, 3]
     stored = json.loads((tmp_path / "table.json").read_text())
     assert stored["rows"] == rows
-    again = Table(kind="forward", models=("Ti",), batch_sizes=(2,), dtypes=("fp32",), peers=("timm",), turns=1)
-    measure_table(again, tmp_path, _say_nothing)
-    assert measured[-1] == "forward_Ti_2_fp32_eager", "other settings are measured anew"
+
+
+@pytest.mark.usefixtures("tiny")
+def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"models": ("Ti",), "dtypes": ("fp32",), "peers": ("timm",)}
+    measure_table(Table(kind="forward", batch_sizes=(2,), turns=2, **settings), tmp_path, _say_nothing)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
+    for kind in ("forward", "step"):
+        with pytest.raises(ValueError, match=r"forward_Ti_2_fp32_eager.json was measured with turns 2, now 1: give"):
+            measure_table(Table(kind=kind, turns=1, **settings), tmp_path, _say_nothing)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.*")} == before
+
+
+@pytest.mark.parametrize("content", ["", '{"kind": "forw', "[]", '{"a": 1}', "null"])
+def test_a_file_that_is_no_cell_is_named_before_anything_is_measured(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(*_: Any) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(model_speed, "measure_cell", measure)
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "strange.json").write_text(content)
+    assert main(["bench", "forward", "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "cells/strange.json is not a finished cell: remove it, or give another folder" in said
+    assert said.count("\n") == 1
 
 
 def test_the_cifar_model_is_the_recipes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from vit.experiments.profile import (
     profile_run,
     verdict,
 )
+from vit.experiments.stopwatch import Stopwatch
 from vit.models import VisionTransformer
 from vit.training.averaging import WeightAverage
 from vit.training.tasks import classification
@@ -129,6 +130,29 @@ def test_the_command_writes_a_trace_with_the_stages(tmp_path: Path, capsys: pyte
     assert "bound by" in capsys.readouterr().out
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     assert {FORWARD, BACKWARD, OPTIMIZER, AUGMENT} <= {event.get("name") for event in events}
+
+
+@pytest.mark.parametrize(("working", "waiting"), [(0.0, 0.3), (0.3, 0.0)])
+def test_operators_of_a_wait_are_not_the_steps_work(working: float, waiting: float, tmp_path: Path) -> None:
+    watch = Stopwatch(torch.device("cpu"))
+    matrix = torch.randn(200, 200)
+
+    def multiply(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            matrix @ matrix
+
+    def steps() -> Iterator[int]:
+        while True:
+            with watch.stage(WAIT):
+                multiply(waiting)
+            with watch.stage(REST):
+                multiply(working)
+                time.sleep(0.1)
+            yield 1
+
+    share = profile._traced(steps(), watch, tmp_path, torch.device("cpu"))
+    assert (share < 0.1) if waiting else (0.3 < share < 0.76)
 
 
 def test_no_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

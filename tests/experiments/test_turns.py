@@ -35,6 +35,22 @@ def test_the_processors_clock_sees_work_and_no_sleep() -> None:
     assert asleep.wall >= 0.05 > 10 * asleep.processor
 
 
+def test_a_devices_queue_is_empty_when_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, queued = [0.0], [0.0]
+
+    def wait() -> None:
+        now[0] += queued[0]
+        queued[0] = 0.0
+
+    def launch(seconds: float) -> None:
+        queued[0] += seconds
+
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+    times = time_in_turns({"a": lambda: launch(0.25), "b": lambda: launch(0.125)}, 3, "cuda", shortest=0.5)
+    assert {name: {each.wall for each in found} for name, found in times.items()} == {"a": {0.25}, "b": {0.125}}
+
+
 def test_ratios_are_taken_within_a_turn() -> None:
     ours, theirs = [Seconds(1, 2), Seconds(10, 5)], [Seconds(2, 2), Seconds(30, 20)]
     assert times_as_fast(ours, theirs) == [2, 3]

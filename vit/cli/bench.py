@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from vit.cli.parsing import Parser, check_folder
+from vit.cli.parsing import Parser, check_file, check_folder
 from vit.cli.pipeline import growth, pipeline
 from vit.config import check_positive, nearest
 
@@ -87,23 +87,20 @@ def _attention(words: list[str]) -> None:
     parser = _parser("attention", "Every backend by type, tokens and mask; with --models, auto against sdpa in models.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"], help="default: fp32 bf16")
-    parser.add_argument("--tokens", nargs="+", type=int, default=[65, 197, 577, 1025])
-    parser.add_argument("--batch_sizes", nargs="+", type=int, default=[8])
+    parser.add_argument("--tokens", nargs="+", type=int, help="of the backends; default: 65 197 577 1025")
+    parser.add_argument("--batch_sizes", nargs="+", type=int, default=[8], help="default: 8")
     parser.add_argument("--models", nargs="*", help="names of models; none: Ti, S and B with patches of 16")
     known = parser.parse_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
     check_positive("--turns", known.turns)
-    for number in known.tokens:
+    for number in known.tokens or ():
         check_positive("--tokens", number)
-    from vit.experiments.attention_speed import MODELS, bench_attention, bench_models
+    if known.tokens and known.models is not None:
+        raise ValueError("--tokens: it has no effect with --models, whose images have 224 pixels")
+    from vit.experiments.attention_speed import MODELS, TOKENS, bench_attention, bench_models
 
     if known.models is None:
-        sizes = [(size, known.tokens) for size in known.batch_sizes]
-        rows = [
-            {"batch_size": size, **row}
-            for size, tokens in sizes
-            for row in bench_attention(known.device, known.dtypes, tokens, size, known.turns)
-        ]
+        rows = bench_attention(known.device, known.dtypes, known.tokens or TOKENS, known.batch_sizes, known.turns)
     else:
         rows = bench_models(known.device, known.dtypes, known.models or MODELS, known.batch_sizes, known.turns)
     _finish(rows, known.output)
@@ -115,8 +112,7 @@ def _layers(words: list[str]) -> None:
     parser.add_argument("--figure", type=Path, help="draw the times into this PNG, their numbers beside it")
     known = parser.parse_args(words)
     for option in ("output", "figure"):
-        place = getattr(known, option)
-        check_folder(f"--{option}", place and place.parent)
+        check_file(f"--{option}", getattr(known, option))
     from vit.experiments.layer_cost import draw_layers, measure_layers
 
     result = measure_layers(known.turns)
@@ -133,7 +129,7 @@ def _analysis(words: list[str]) -> None:
     parser.add_argument("--num_heads", type=int, default=12)
     parser.add_argument("--batch_size", type=int, default=1)
     known = parser.parse_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
     for option in ("turns", "num_heads", "batch_size"):
         check_positive(f"--{option}", getattr(known, option))
     for number in known.tokens:
@@ -149,7 +145,7 @@ def _distance(words: list[str]) -> None:
     parser.set_defaults(turns=1)
     parser.add_argument("--sizes", nargs="+", type=int, default=[224, 512, 1024], help="sides of the image, pixels")
     known = parser.parse_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
     from vit.experiments.distance_cost import bench_distance
 
     _finish(bench_distance(known.sizes, turns=known.turns), known.output)
@@ -161,7 +157,7 @@ def _capture(words: list[str]) -> None:
     )
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
     known = parser.parse_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
     from vit.experiments.capture_proof import prove_capture, table
 
     rows = prove_capture()

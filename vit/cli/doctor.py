@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder
+from vit.cli.parsing import Parser, check_file
 
 _DESCRIPTION = """\
 Prepare the same images wrongly in one common way after another, and say what it costs the model: accuracy where the
@@ -23,7 +23,7 @@ def doctor(words: list[str]) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
     known, overrides = parser.parse_known_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
     from vit.evaluation.doctor import DoctorRequest, examine
     from vit.runs import write_json
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder
+from vit.cli.parsing import Parser, check_file
 
 FORMATS = ("onnx", "torch")
 
@@ -18,7 +18,7 @@ def export(words: list[str]) -> None:
     parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of a run of ours")
     parser.add_argument("--random_weights", action="store_true", help="build the library's model without weights")
     known = parser.parse_args(words)
-    check_folder("--output", known.output.parent)
+    check_file("--output", known.output)
     from vit.evaluation.class_maps import NUM_CLASSES
     from vit.evaluation.comparison.contestants import load_contestants
     from vit.evaluation.comparison.libraries import Head

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from vit.cli.compare import check_baseline
-from vit.cli.parsing import Parser, check_folder, say
+from vit.cli.parsing import Parser, check_file, check_folder, say
 
 
 def evaluate(words: list[str]) -> None:
@@ -67,7 +67,7 @@ def translate(words: list[str]) -> None:
         raise ValueError("--figure: it draws one sentence, and there are several")
     if known.figure and known.figure.suffix != ".png":
         raise ValueError(f"--figure: {str(known.figure)!r} is not valid: it must end in .png")
-    check_folder("--figure", known.figure and known.figure.parent)
+    check_file("--figure", known.figure)
     results = translation.translate(known.checkpoint, known.sentences, known.beam_size, known.device)
     for result in results:
         print(result.text)

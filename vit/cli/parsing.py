@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,26 @@ def run_parser(name: str, what: str) -> Parser:
 
 
 def check_folder(option: str, folder: Path | None) -> None:
-    """ValueError where a folder cannot be made because a file is in its way."""
+    """ValueError where a folder cannot be made or written to, because a file is in its way or nobody may."""
     for place in () if folder is None else (folder, *folder.parents):
         if place.exists():
             if not place.is_dir():
                 raise ValueError(f"{option}: {str(folder)!r} is not valid: {str(place)!r} is a file, not a folder")
-            return
+            try:
+                with tempfile.TemporaryFile(dir=place):
+                    return
+            except OSError as error:
+                raise ValueError(
+                    f"{option}: {str(folder)!r} is not valid: {str(place)!r} cannot be written to ({error.strerror})"
+                ) from error
+
+
+def check_file(option: str, file: Path | None) -> None:
+    """ValueError where a file cannot be written."""
+    if file is not None:
+        if file.is_dir():
+            raise ValueError(f"{option}: {str(file)!r} is not valid: it is a folder; give a file in it")
+        check_folder(option, file.parent)
 
 
 def refuse_without_effect(known: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:

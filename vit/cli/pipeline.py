@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Literal
 
-from vit.cli.parsing import Parser, check_folder, run_parser
+from vit.cli.parsing import Parser, check_file, check_folder, run_parser
 from vit.config import check_positive
 
 
@@ -25,7 +26,9 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
     parser.add_argument("--turns", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON, and as Markdown beside it")
     known, overrides = parser.parse_known_args(words)
-    check_folder("--output", known.output and known.output.parent)
+    check_file("--output", known.output)
+    if known.output and known.output.suffix == ".md":
+        raise ValueError(f"--output: {str(known.output)!r} is where the Markdown goes; give the JSON's name")
     config = resolve_run(known.config, overrides).config
     if not isinstance(config, ClassificationRun):
         raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench {kind}` times the loading of images")
@@ -75,6 +78,7 @@ def profile(words: list[str]) -> None:
     check_folder("--output", known.output)
     check_positive("--steps", known.steps)
     config = resolve_run(known.config, overrides).config
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says when it starts and that there is no GPU
     started = time.perf_counter()
     from vit.experiments.profile import profile_run
 

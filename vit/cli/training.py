@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vit.cli.parsing import Parser, check_folder, is_main_process, run_parser, say
+from vit.cli.parsing import Parser, check_file, check_folder, is_main_process, run_parser, say
 
 
 def train(words: list[str]) -> None:
@@ -44,7 +44,7 @@ def plan(words: list[str]) -> None:
     parser = run_parser("plan", "Say what a run will do and cost, before anything is trained.")
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     known, overrides = parser.parse_known_args(words)
-    check_folder("--figure", known.figure and known.figure.parent)
+    check_file("--figure", known.figure)
     resolved = resolve_run(known.config, overrides)
     from vit.training.plan import draw_plan, make_plan
 

@@ -7,6 +7,7 @@ ratios is given.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,7 +19,7 @@ from torch import Tensor
 from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Refused
 from vit.attention.masks import causal, padding
-from vit.config import check, nearest
+from vit.config import check, check_positive, nearest
 from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
 from vit.hub import create_model
 
@@ -29,59 +30,66 @@ _SHORTEST = 0.02
 
 
 def bench_attention(
-    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_size: int, turns: int
+    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_sizes: Sequence[int], turns: int
 ) -> list[dict[str, Any]]:
     """Milliseconds of every backend, 12 heads of 64, forward and training; `fastest` is what the table should say.
 
-    A backend that refuses has no time. ValueError for an unknown type.
+    A backend that refuses has no time. ValueError for an unknown type and for an empty batch.
     """
+    _check(dtypes, batch_sizes)
     rows = []
-    for dtype in dtypes:
-        check(dtype in DTYPES, "--dtypes", dtype, nearest(dtype, DTYPES))
-        for n in tokens:
-            for mask_name, mask in _masks(n, batch_size, device).items():
-                for training in (False, True):
-                    times = _backends(n, batch_size, DTYPES[dtype], device, mask, training, turns)
-                    rows.append(
-                        {
-                            "dtype": dtype,
-                            "tokens": n,
-                            "mask": mask_name,
-                            "training": training,
-                            "ms": {name: round(1e3 * seconds, 3) for name, seconds in times.items()},
-                            "fastest": min(times, key=lambda name: times[name]),
-                        }
-                    )
+    for batch_size, dtype, n in itertools.product(batch_sizes, dtypes, tokens):
+        for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
+            times = _backends(n, batch_size, DTYPES[dtype], device, mask, training, turns)
+            rows.append(
+                {
+                    "batch_size": batch_size,
+                    "dtype": dtype,
+                    "tokens": n,
+                    "mask": mask_name,
+                    "training": training,
+                    "ms": {name: round(1e3 * seconds, 3) for name, seconds in times.items()},
+                    "fastest": min(times, key=lambda name: times[name]),
+                }
+            )
     return rows
 
 
 def bench_models(
     device: str, dtypes: Sequence[str], names: Sequence[str], batch_sizes: Sequence[int], turns: int
 ) -> list[dict[str, Any]]:
-    """How many times faster whole models are with `auto` than with `sdpa`, forward and training step."""
+    """How many times faster whole models are with `auto` than with `sdpa`, forward and training step.
+
+    ValueError for an unknown type and for an empty batch.
+    """
+    _check(dtypes, batch_sizes)
     rows = []
-    for name in names:
-        for dtype in dtypes:
-            for batch_size in batch_sizes:
-                for training in (False, True):
-                    sides = {
-                        backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
-                        for backend in ("sdpa", "auto")
-                    }
-                    times = time_in_turns(sides, turns, device, shortest=_SHORTEST)
-                    ratios = times_as_fast(times["auto"], times["sdpa"])
-                    rows.append(
-                        {
-                            "model": name,
-                            "dtype": dtype,
-                            "batch_size": batch_size,
-                            "training": training,
-                            "ms": {side: round(1e3 * _median(seconds), 2) for side, seconds in times.items()},
-                            "ratio": round(statistics.median(ratios), 3),
-                            "ratios": [round(ratio, 3) for ratio in ratios],
-                        }
-                    )
+    for name, dtype, batch_size, training in itertools.product(names, dtypes, batch_sizes, (False, True)):
+        sides = {
+            backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
+            for backend in ("sdpa", "auto")
+        }
+        times = time_in_turns(sides, turns, device, shortest=_SHORTEST)
+        ratios = times_as_fast(times["auto"], times["sdpa"])
+        rows.append(
+            {
+                "model": name,
+                "dtype": dtype,
+                "batch_size": batch_size,
+                "training": training,
+                "ms": {side: round(1e3 * _median(seconds), 2) for side, seconds in times.items()},
+                "ratio": round(statistics.median(ratios), 3),
+                "ratios": [round(ratio, 3) for ratio in ratios],
+            }
+        )
     return rows
+
+
+def _check(dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:
+    for dtype in dtypes:
+        check(dtype in DTYPES, "--dtypes", dtype, nearest(dtype, DTYPES))
+    for size in batch_sizes:
+        check_positive("--batch_sizes", size)
 
 
 def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:

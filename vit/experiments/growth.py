@@ -74,14 +74,16 @@ def measure_growth(
     check(processes == 0 or processes > 1, "--processes", processes, "give 2 or more, or 0 to start none")
     rule = f"the smallest model has {TOKENS[0]}"
     check(largest_tokens >= TOKENS[0], "--largest_tokens", largest_tokens, rule)
-    found: dict[str, Any] = {}
-    for name, points in sweeps(largest_tokens).items():
-        tell(f"{name}: {', '.join(str(getattr(point, name)) for point in points)}")
-        found[name] = measure_sweep(name, points, turns)
-    result = {"sweeps": found, "turns": turns, "machine": machine("cpu"), "conventions": CONVENTIONS}
+    result: dict[str, Any] = {"sweeps": {}, "turns": turns, "machine": machine("cpu"), "conventions": CONVENTIONS}
     if processes:
         tell(f"1 and {processes} processes")
         result["processes"] = measure_processes(processes, turns)
+    for name, points in sweeps(largest_tokens).items():
+        tell(f"{name}: {', '.join(str(getattr(point, name)) for point in points)}")
+        found = result["sweeps"][name] = measure_sweep(name, points, turns)
+        for kind in ("forward", "step"):
+            times = ", ".join(f"{1e3 * each['median']:.3g}" for each in found[kind]["seconds"])
+            tell(f"  {kind}: {times} ms; exponents {found[kind]['exponents']}")
     return result
 
 

@@ -10,7 +10,6 @@ faster of autocast and weights cast once, which is tried before.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -24,20 +23,20 @@ from torch import Tensor, nn
 
 from vit.config import check, check_positive, nearest
 from vit.evaluation.cost import multiply_adds
-from vit.experiments.model_speed_table import CELLS, line, write_tables
-from vit.experiments.peers import PEERS, Absent, build_peer
+from vit.experiments.model_speed_table import cell_file, line, read_cells, write_tables
+from vit.experiments.peers import PEERS, Absent, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
     Seconds,
     machine,
     matrix_product,
     spread,
-    time_calls,
     time_in_turns,
     times_as_fast,
 )
 from vit.hub import create_model
 from vit.models.vision_transformer import VisionTransformer
+from vit.runs import write_json
 
 Kind = Literal["forward", "step"]
 _CIFAR = {"image_size": 32, "patch_size": 4, "width": 128, "depth": 6, "num_heads": 4}
@@ -51,6 +50,8 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 `configs/cifar10_vit_small_cpu.yaml`."""
 SHORTEST = 0.25
 OURS, PEAK = "vit", "matrix product"
+_TRIED = 3
+"""Turns that find a peer's faster way."""
 _PASSES = {"forward": 1, "step": 3}
 """Forward passes that a pass costs: a backward pass is two."""
 
@@ -80,20 +81,29 @@ class Table:
     batch_sizes: Sequence[int] | None = None
     """None: each model's own."""
     dtypes: Sequence[str] = ("fp32", "bf16")
-    peers: Sequence[str] = tuple(PEERS)
+    peers: Sequence[str] | None = None
+    """None: all that are installed."""
     turns: int = 7
     compile: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         for option, known in (("models", MODELS), ("peers", PEERS), ("dtypes", ("fp32", "bf16"))):
-            for value in getattr(self, option):
+            for value in getattr(self, option) or ():
                 check(value in known, f"--{option}", value, nearest(value, known))
+        for value in self.peers or ():
+            check(value in installed_peers(), "--peers", value, "it is not installed; the extra 'bench' has it")
         for size in self.batch_sizes or ():
             check_positive("--batch_sizes", size)
         check_positive("--turns", self.turns)
         there = self.device == "cpu" or torch.cuda.is_available()
         check(there, "--device", self.device, "it is not on this machine; it has cpu")
+
+    @property
+    def sides(self) -> list[str]:
+        """The peers, in their own order."""
+        wanted = installed_peers() if self.peers is None else self.peers
+        return [name for name in PEERS if name in wanted]
 
     def cells(self) -> Iterator[Cell]:
         for model in self.models:
@@ -104,32 +114,38 @@ class Table:
 
 def measure_table(table: Table, folder: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """The rows of the asked cells, of which each is stored in `folder` when it is finished, and taken from there where
-    it was measured before with these settings. `table.json` and `table.md` hold all that the folder has.
+    it was measured before. `table.json` and `table.md` hold all that the folder has.
+
+    ValueError, before anything is measured, for a stored file that is not a cell, and for one that was measured with
+    other settings or on another machine: a table is of one kind, and hours of measuring are not overwritten.
     """
-    (folder / CELLS).mkdir(parents=True, exist_ok=True)
+    stored, conditions = read_cells(folder), _conditions(table)
+    for name, row in stored.items():
+        _check_conditions(cell_file(folder, name), row["conditions"], conditions)
     rows = []
     for cell in table.cells():
-        file = folder / CELLS / f"{cell.name}.json"
-        conditions = _conditions(table)
-        row = _stored(file, conditions)
-        if row is None:
+        if cell.name not in stored:
             tell(f"{cell.name} …")
-            row = {**asdict(cell), **measure_cell(cell, table, tell), "conditions": conditions}
-            file.write_text(json.dumps(row, indent=2) + "\n")
+            stored[cell.name] = {**asdict(cell), **measure_cell(cell, table, tell), "conditions": conditions}
+            file = cell_file(folder, cell.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, stored[cell.name])
             write_tables(folder)
-        tell(line(row))
-        rows.append(row)
+        rows.append(stored[cell.name])
+        tell(line(rows[-1]))
     write_tables(folder)
     return rows
 
 
 def _conditions(table: Table) -> dict[str, Any]:
-    return {"turns": table.turns, "peers": list(table.peers), **machine(table.device, PEERS)}
+    return {"turns": table.turns, "peers": table.sides, **machine(table.device, PEERS)}
 
 
-def _stored(file: Path, conditions: dict[str, Any]) -> dict[str, Any] | None:
-    row: dict[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
-    return row if row is not None and row["conditions"] == conditions else None
+def _check_conditions(file: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    differing = [f"{name} {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
+    if differing:
+        what = "; ".join(differing)
+        raise ValueError(f"--output: {file} was measured with {what}: give another folder, or remove that file")
 
 
 def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -140,11 +156,12 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
     work = {every: _gflop(cell, ours, every_token=every) for every in (True, False)}
     models: dict[str, nn.Module] = {OURS: ours}
     absent, differences = {}, {}
-    for name in table.peers:
+    for name in table.sides:
         try:
             models[name], differences[name] = build_peer(name, ours)
         except Absent as reason:
             absent[name] = str(reason)
+            tell(f"  without {name}: {reason}")
     batch = _batch(cell, ours, table.device)
     sides: dict[str, Callable[[], object]] = {}
     ways: dict[str, str] = {}
@@ -216,9 +233,8 @@ def _side(
     if is_ours:
         return "weights cast once", cast
     ways = {"weights cast once": cast, "autocast": _forward(cell, model, batch[0], autocast=True)}
-    for way in ways.values():
-        way()
-    best = min(ways, key=lambda way: min(time_calls(ways[way], 1, device).wall for _ in range(2)))
+    tried = time_in_turns(ways, _TRIED, device, shortest=SHORTEST)
+    best = min(ways, key=lambda way: min(each.wall for each in tried[way]))
     return best, ways[best]
 
 

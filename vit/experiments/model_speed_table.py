@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-CELLS = "cells"
+from vit.runs import write_json
+
+_CELLS = "cells"
 CONVENTIONS = {
     "images_per_second": "median and quartiles over the turns of images / seconds on the wall's clock",
     "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
@@ -41,11 +43,29 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def cell_file(folder: Path, name: str) -> Path:
+    return folder / _CELLS / f"{name}.json"
+
+
+def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
+    """The folder's finished cells by name. ValueError naming a file that is not one."""
+    return {file.stem: _read_cell(file) for file in sorted((folder / _CELLS).glob("*.json"))}
+
+
+def _read_cell(file: Path) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = json.loads(file.read_text())
+        _columns(row), row["conditions"]["peers"]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"--output: {file} is not a finished cell: remove it, or give another folder") from error
+    return row
+
+
 def write_tables(folder: Path) -> None:
     """`table.json` and `table.md` of every cell that is stored in the folder."""
-    rows = [json.loads(file.read_text()) for file in sorted((folder / CELLS).glob("*.json"))]
+    rows = list(read_cells(folder).values())
     rows.sort(key=lambda row: (row["kind"], row["compiled"], row["dtype"] != "fp32", row["model"], row["batch_size"]))
-    (folder / "table.json").write_text(json.dumps({"rows": rows, "conventions": CONVENTIONS}, indent=2) + "\n")
+    write_json(folder / "table.json", {"rows": rows, "conventions": CONVENTIONS})
     (folder / "table.md").write_text(markdown(rows))
 
 

@@ -6,11 +6,12 @@ compared from the embedded tokens on. Knows no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,20 @@ _SHARED_BY_VIT_PYTORCH = (
 
 
 class Absent(Exception):
-    """A library that is not installed, or has no such model; the message says which."""
+    """A library has no such model; the message says what it lacks."""
+
+
+class Peer(NamedTuple):
+    """A library whose models are compared."""
+
+    package: str
+    """What is imported."""
+    build: Callable[[VisionTransformer], nn.Module]
+    """`Absent` where it has no such model."""
+
+
+def installed_peers() -> tuple[str, ...]:
+    return tuple(name for name, peer in PEERS.items() if find_spec(peer.package) is not None)
 
 
 def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
@@ -49,13 +63,7 @@ def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
 
     `Absent` where there is none. RuntimeError where its numbers are not ours.
     """
-    package, build = PEERS[name]
-    if find_spec(package) is None:
-        raise Absent(f"{name} is not installed")
-    try:
-        peer = build(ours)
-    except ValueError as error:
-        raise Absent(str(error).removeprefix("--to: ")) from error
+    peer = PEERS[name].build(ours)
     compare = _trunk_difference if name == "vit-pytorch" else _difference
     found = compare(ours, peer)
     if not found < TOLERANCE:
@@ -63,8 +71,18 @@ def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
     return peer, found
 
 
+@contextmanager
+def _no_such_model() -> Iterator[None]:
+    """What refuses a configuration in here says that the library has no such model."""
+    try:
+        yield
+    except ValueError as error:
+        raise Absent(str(error).removeprefix("--to: ")) from error
+
+
 def _of_layout(build: Callable[[ViTConfig], nn.Module], layout: Layout, ours: VisionTransformer) -> nn.Module:
-    model = build(ours.config)
+    with _no_such_model():
+        model = build(ours.config)
     model.load_state_dict(invert(layout, _copy_of(ours), ours.config).tensors)
     return model
 
@@ -85,18 +103,17 @@ class _Transformers(nn.Module):
 
 
 def _transformers(ours: VisionTransformer) -> nn.Module:
-    return _Transformers(build_huggingface(ours.config, to_huggingface(ours.config, _copy_of(ours))[1]))
+    with _no_such_model():
+        _, tensors = to_huggingface(ours.config, _copy_of(ours))
+    return _Transformers(build_huggingface(ours.config, tensors))
 
 
 def _vit_pytorch(ours: VisionTransformer) -> nn.Module:
     from vit_pytorch import ViT
 
     config = ours.config
-    plain = ViTConfig(pooling=config.pooling, class_token=config.class_token)
-    for field in ("positions", "feedforward", "qk_norm", "num_registers", "layer_scale", "stem", "distillation_token"):
-        value = getattr(config, field)
-        check(value == getattr(plain, field), f"model.{field}", value, "vit-pytorch has no such model")
-    check(config.pooling in ("cls", "gap"), "model.pooling", config.pooling, "vit-pytorch has no such model")
+    with _no_such_model():
+        _check_plain(config)
     model: nn.Module = ViT(
         image_size=config.image_size,
         patch_size=config.patch_size,
@@ -113,6 +130,15 @@ def _vit_pytorch(ours: VisionTransformer) -> nn.Module:
             module.eps = config.norm_eps
     _fill(model, ours)
     return model
+
+
+def _check_plain(config: ViTConfig) -> None:
+    rule = "vit-pytorch has no such model"
+    plain = ViTConfig(pooling=config.pooling, class_token=config.class_token)
+    for field in ("positions", "feedforward", "qk_norm", "num_registers", "layer_scale", "stem", "distillation_token"):
+        value = getattr(config, field)
+        check(value == getattr(plain, field), f"model.{field}", value, rule)
+    check(config.pooling in ("cls", "gap"), "model.pooling", config.pooling, rule)
 
 
 def _fill(model: nn.Module, ours: VisionTransformer) -> None:
@@ -151,10 +177,9 @@ def _relative(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
 
 
-PEERS: dict[str, tuple[str, Callable[[VisionTransformer], nn.Module]]] = {
-    "timm": ("timm", partial(_of_layout, build_timm, TIMM)),
-    "torchvision": ("torchvision", partial(_of_layout, build_torchvision, TORCHVISION)),
-    "transformers": ("transformers", _transformers),
-    "vit-pytorch": ("vit_pytorch", _vit_pytorch),
+PEERS = {
+    "timm": Peer("timm", partial(_of_layout, build_timm, TIMM)),
+    "torchvision": Peer("torchvision", partial(_of_layout, build_torchvision, TORCHVISION)),
+    "transformers": Peer("transformers", _transformers),
+    "vit-pytorch": Peer("vit_pytorch", _vit_pytorch),
 }
-"""Library → the package that is imported, and how its model is made."""

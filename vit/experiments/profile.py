@@ -243,9 +243,14 @@ def _traced(run: Iterator[int], watch: Stopwatch, output: Path, device: torch.de
         elapsed = _seconds_of(run, _TRACED)
     output.mkdir(parents=True, exist_ok=True)
     traced.export_chrome_trace(str(output / "trace.json"))
-    rows = [row for row in traced.key_averages() if row.key not in STAGES]
-    busy = sum(row.self_device_time_total if on_cuda else row.self_cpu_time_total for row in rows) / 1e6
+    work = [event for event in traced.events() if event.name not in STAGES and not _is_in_a_wait(event)]
+    busy = sum(event.self_device_time_total if on_cuda else event.self_cpu_time_total for event in work) / 1e6
     return min(1.0, busy / (elapsed - (watch.seconds.get(WAIT, 0.0) - before)))
+
+
+def _is_in_a_wait(event: Any) -> bool:
+    """Whether it ran while the step waited for data, as the decoding of a run without workers does."""
+    return event is not None and (event.name == WAIT or _is_in_a_wait(event.cpu_parent))
 
 
 # ------------------------------------------------------------------ beside the steps

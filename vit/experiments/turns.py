@@ -55,13 +55,18 @@ def time_in_turns(
 
 
 def time_calls(side: Callable[[], object], calls: int, device: str) -> Seconds:
-    """Of one call, from `calls` of them."""
+    """Of one call, from `calls` of them; on CUDA from an empty queue to an empty queue."""
+    _empty_queue(device)
     wall, processor = time.perf_counter(), time.process_time()
     for _ in range(calls):
         side()
+    _empty_queue(device)
+    return Seconds((time.perf_counter() - wall) / calls, (time.process_time() - processor) / calls)
+
+
+def _empty_queue(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
-    return Seconds((time.perf_counter() - wall) / calls, (time.process_time() - processor) / calls)
 
 
 def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:

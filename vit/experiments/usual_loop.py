@@ -90,7 +90,7 @@ def _usual_optimizer(model: nn.Module, config: ClassificationRun) -> torch.optim
         decay, momentum = config.optim.weight_decay, config.optim.momentum
         return Muon(model.parameters(), lr=config.optim.lr, weight_decay=decay, momentum=momentum)
     betas, decay = config.optim.betas, config.optim.weight_decay
-    return torch.optim.AdamW(model.parameters(), lr=config.optim.lr, betas=betas, weight_decay=decay)
+    return torch.optim.AdamW(model.parameters(), lr=config.optim.lr, betas=betas, weight_decay=decay, fused=True)
 
 
 class UsualLoop:
