@@ -11,7 +11,8 @@ from vit.runs import write_json
 _CELLS = "cells"
 CONVENTIONS = {
     "images_per_second": "median and quartiles over the turns of images / seconds on the wall's clock",
-    "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
+    "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns; where the "
+    "machine's speed changes between turns, the medians of images a second may stand the other way round",
     "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
     "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step; of ours "
     "without those that its last block leaves out, since the head does not read them",
