@@ -161,6 +161,14 @@ def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     assert f"{str(tmp_path)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 
+def test_a_file_that_nobody_may_write_is_named_before_the_work(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parsing.os, "access", lambda *_: False)
+    assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
+    assert f"--output: {str(recipe)!r} is not valid: it is there and cannot be written to" in one_line(capsys)
+
+
 def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     import shutil
 

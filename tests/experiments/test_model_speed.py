@@ -169,6 +169,12 @@ def test_a_stopped_table_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"models": ("Ti",), "dtypes": ("fp32",), "peers": ("timm",)}
     measure_table(Table(kind="forward", batch_sizes=(2,), turns=2, **settings), tmp_path, _say_nothing)
+    cell = tmp_path / "cells" / "forward_Ti_2_fp32_eager.json"
+    renamed = cell.with_name("forward_Ti_3_fp32_eager.json")
+    renamed.write_bytes(cell.read_bytes())
+    with pytest.raises(ValueError, match=r"forward_Ti_3_fp32_eager.json is not a finished cell"):
+        measure_table(Table(kind="forward", turns=2, **settings), tmp_path, _say_nothing)
+    renamed.unlink()
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
     for kind in ("forward", "step"):
         with pytest.raises(ValueError, match=r"forward_Ti_2_fp32_eager.json was measured with turns 2, now 1: give"):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 
 from tests.training.tasks.test_kernel_regression import SMALL
 from tests.training.tasks.test_translation import COPYING
@@ -153,6 +155,32 @@ def test_operators_of_a_wait_are_not_the_steps_work(working: float, waiting: flo
 
     share = profile._traced(steps(), watch, tmp_path, torch.device("cpu"))
     assert (share < 0.1) if waiting else (0.3 < share < 0.76)
+
+
+def test_a_kernel_counts_once_and_outside_waits_only() -> None:
+    """torch's own events: a kernel, the operator that it is attached to, and the stage, which CUDA shows as well."""
+
+    def event(name: str, device: DeviceType, start: int, end: int, **options: Any) -> FunctionEvent:
+        return FunctionEvent(
+            start, name, 1, start, end, device_type=device, device_index=0, use_device="cuda", **options
+        )
+
+    operator = event("aten::mm", DeviceType.CPU, 0, 10)
+    operator.append_kernel("gemm", 0, 50)
+    waiting = event("aten::index", DeviceType.CPU, 210, 230)
+    waiting.append_kernel("gather", 0, 30)
+    events = [
+        operator,
+        waiting,
+        event("gemm", DeviceType.CUDA, 100, 150),
+        event("gather", DeviceType.CUDA, 220, 250),
+        event(FORWARD, DeviceType.CPU, 0, 190),
+        event(FORWARD, DeviceType.CUDA, 100, 150, is_user_annotation=True),
+        event("Optimizer.step#AdamW.step", DeviceType.CUDA, 100, 150, is_user_annotation=True),
+        event(WAIT, DeviceType.CPU, 200, 300),
+    ]
+    assert profile._busy_seconds(events, DeviceType.CUDA) == pytest.approx(50e-6)
+    assert profile._busy_seconds(events, DeviceType.CPU) == pytest.approx(10e-6)
 
 
 def test_no_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vit.cli.parsing import Parser, check_file, check_folder
-from vit.cli.pipeline import growth, pipeline
+from vit.cli.pipeline import growth, pipeline, tell
 from vit.config import check_positive, nearest
 
 _USAGE = """\
@@ -100,9 +100,9 @@ def _attention(words: list[str]) -> None:
     from vit.experiments.attention_speed import MODELS, TOKENS, bench_attention, bench_models
 
     if known.models is None:
-        rows = bench_attention(known.device, known.dtypes, known.tokens or TOKENS, known.batch_sizes, known.turns)
+        rows = bench_attention(known.device, known.dtypes, known.tokens or TOKENS, known.batch_sizes, known.turns, tell)
     else:
-        rows = bench_models(known.device, known.dtypes, known.models or MODELS, known.batch_sizes, known.turns)
+        rows = bench_models(known.device, known.dtypes, known.models or MODELS, known.batch_sizes, known.turns, tell)
     _finish(rows, known.output)
 
 

@@ -35,7 +35,7 @@ def run_parser(name: str, what: str) -> Parser:
 def check_folder(option: str, folder: Path | None) -> None:
     """ValueError where a folder cannot be made or written to, because a file is in its way or nobody may."""
     for place in () if folder is None else (folder, *folder.parents):
-        if place.exists():
+        if os.path.exists(place):  # noqa: PTH110  Path.exists raises below a folder that may not be entered
             if not place.is_dir():
                 raise ValueError(f"{option}: {str(folder)!r} is not valid: {str(place)!r} is a file, not a folder")
             try:
@@ -52,7 +52,11 @@ def check_file(option: str, file: Path | None) -> None:
     if file is not None:
         if file.is_dir():
             raise ValueError(f"{option}: {str(file)!r} is not valid: it is a folder; give a file in it")
-        check_folder(option, file.parent)
+        if file.exists():
+            if not os.access(file, os.W_OK):
+                raise ValueError(f"{option}: {str(file)!r} is not valid: it is there and cannot be written to")
+        else:
+            check_folder(option, file.parent)
 
 
 def refuse_without_effect(known: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:

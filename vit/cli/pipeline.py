@@ -36,7 +36,7 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
 
     comparison = Comparison(workers=known.workers, peers=known.peers, turns=known.turns)
     bench = {"data": bench_data, "epoch": bench_epoch}[kind]
-    result = bench(config, comparison, _tell)
+    result = bench(config, comparison, tell)
     print(markdown(result))
     if known.output:
         known.output.parent.mkdir(parents=True, exist_ok=True)
@@ -58,12 +58,13 @@ def growth(words: list[str]) -> None:
     check_folder("--output", known.output)
     from vit.experiments.growth import draw_growth, measure_growth
 
-    result = measure_growth(known.turns, known.processes, _tell, largest_tokens=known.largest_tokens)
+    result = measure_growth(known.turns, known.processes, tell, largest_tokens=known.largest_tokens)
     draw_growth(result, known.output / "growth.png")
     print(f"{known.output}/growth.png, and its numbers beside it")
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """How far it is, beside the result."""
     print(text, file=sys.stderr, flush=True)
 
 

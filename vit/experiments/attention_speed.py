@@ -23,6 +23,7 @@ from vit.config import check, check_positive, nearest
 from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
 from vit.hub import create_model
 
+Tell = Callable[[str], None]
 TOKENS = (65, 197, 577, 1025)
 HEADS, WIDTH = 12, 64
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
@@ -30,7 +31,7 @@ _SHORTEST = 0.02
 
 
 def bench_attention(
-    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_sizes: Sequence[int], turns: int
+    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_sizes: Sequence[int], turns: int, tell: Tell
 ) -> list[dict[str, Any]]:
     """Milliseconds of every backend, 12 heads of 64, forward and training; `fastest` is what the table should say.
 
@@ -52,11 +53,12 @@ def bench_attention(
                     "fastest": min(times, key=lambda name: times[name]),
                 }
             )
+            tell(str(rows[-1]))
     return rows
 
 
 def bench_models(
-    device: str, dtypes: Sequence[str], names: Sequence[str], batch_sizes: Sequence[int], turns: int
+    device: str, dtypes: Sequence[str], names: Sequence[str], batch_sizes: Sequence[int], turns: int, tell: Tell
 ) -> list[dict[str, Any]]:
     """How many times faster whole models are with `auto` than with `sdpa`, forward and training step.
 
@@ -82,6 +84,7 @@ def bench_models(
                 "ratios": [round(ratio, 3) for ratio in ratios],
             }
         )
+        tell(str(rows[-1]))
     return rows
 
 

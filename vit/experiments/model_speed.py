@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from vit.config import check, check_positive, nearest
 from vit.evaluation.cost import multiply_adds
-from vit.experiments.model_speed_table import cell_file, line, read_cells, write_tables
+from vit.experiments.model_speed_table import cell_file, cell_name, line, read_cells, write_tables
 from vit.experiments.peers import PEERS, Absent, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
@@ -68,8 +68,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        mode = "compiled" if self.compiled else "eager"
-        return f"{self.kind}_{self.model}_{self.batch_size}_{self.dtype}_{mode}"
+        return cell_name(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)

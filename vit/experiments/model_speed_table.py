@@ -44,6 +44,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def cell_name(row: dict[str, Any]) -> str:
+    mode = "compiled" if row["compiled"] else "eager"
+    return f"{row['kind']}_{row['model']}_{row['batch_size']}_{row['dtype']}_{mode}"
+
+
 def cell_file(folder: Path, name: str) -> Path:
     return folder / _CELLS / f"{name}.json"
 
@@ -57,6 +62,8 @@ def _read_cell(file: Path) -> dict[str, Any]:
     try:
         row: dict[str, Any] = json.loads(file.read_text())
         _columns(row), row["conditions"]["peers"]
+        if cell_name(row) != file.stem:
+            raise ValueError(f"it is {cell_name(row)}")
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"--output: {file} is not a finished cell: remove it, or give another folder") from error
     return row

@@ -11,7 +11,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from vit.config import RunConfig
@@ -243,14 +244,26 @@ def _traced(run: Iterator[int], watch: Stopwatch, output: Path, device: torch.de
         elapsed = _seconds_of(run, _TRACED)
     output.mkdir(parents=True, exist_ok=True)
     traced.export_chrome_trace(str(output / "trace.json"))
-    work = [event for event in traced.events() if event.name not in STAGES and not _is_in_a_wait(event)]
-    busy = sum(event.self_device_time_total if on_cuda else event.self_cpu_time_total for event in work) / 1e6
+    busy = _busy_seconds(traced.events(), DeviceType.CUDA if on_cuda else DeviceType.CPU)
     return min(1.0, busy / (elapsed - (watch.seconds.get(WAIT, 0.0) - before)))
 
 
-def _is_in_a_wait(event: Any) -> bool:
-    """Whether it ran while the step waited for data, as the decoding of a run without workers does."""
-    return event is not None and (event.name == WAIT or _is_in_a_wait(event.cpu_parent))
+def _busy_seconds(events: Iterable[Any], device: DeviceType) -> float:
+    """In which the device computed outside waits for data. Each kernel is an event of its own, and a part of the
+    operator's that started it: on CUDA only the first counts.
+    """
+    events = list(events)
+    waits = [event.time_range for event in events if event.name == WAIT]
+    work = [
+        event
+        for event in events
+        if event.device_type == device
+        and not event.is_user_annotation
+        and event.name not in STAGES
+        and not any(wait.start <= event.time_range.start < wait.end for wait in waits)
+    ]
+    on_cuda = device == DeviceType.CUDA
+    return sum(event.self_device_time_total if on_cuda else event.self_cpu_time_total for event in work) / 1e6
 
 
 # ------------------------------------------------------------------ beside the steps
