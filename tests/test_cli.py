@@ -147,14 +147,15 @@ def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.Cap
         assert expected in one_line(capsys), words
 
 
+def _no_permission(*_: Any, **options: Any) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", options["dir"])
+
+
 @pytest.mark.parametrize("words", [["bench", "growth"], ["profile"], ["train"]])
 def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: Any, **options: Any) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", options["dir"])
-
-    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
     option = "--output_dir" if words == ["train"] else "--output"
     given = ["--config", str(recipe)] if words != ["bench", "growth"] else []
     assert main([*words, *given, option, str(tmp_path / "new")]) == 2
@@ -167,6 +168,38 @@ def test_a_file_that_nobody_may_write_is_named_before_the_work(
     monkeypatch.setattr(parsing.os, "access", lambda *_: False)
     assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
     assert f"--output: {str(recipe)!r} is not valid: it is there and cannot be written to" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [(["bench", "growth"], "new"), (["bench", "attention"], "a.json"), (["doctor", "RUN"], "a.json")]
+)
+def test_a_folder_that_may_not_be_entered_is_named_before_the_work(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of mode 000 and for anyone but root: to ask whether something is in it is an error."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    stat = Path.stat
+
+    def refuse(path: Path, **options: Any) -> os.stat_result:
+        if closed in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
+    assert main([*words, "--output", str(closed / name)]) == 2
+    assert f"{str(closed)!r} cannot be written to (Permission denied)" in one_line(capsys)
+
+
+def test_a_file_that_is_there_needs_its_folder_too(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is replaced, or another is written beside it."""
+    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
+    assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
+    assert f"{str(recipe.parent)!r} cannot be written to (Permission denied)" in one_line(capsys)
+    parsing.check_file("--output", Path("/dev/null"))
 
 
 def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from torch import nn
 from vit.cli import main
 from vit.experiments import model_speed, peers
 from vit.experiments.model_speed import MODELS, Cell, Table, measure_cell, measure_table
+from vit.experiments.model_speed_table import markdown
 from vit.experiments.peers import Absent, build_peer
+from vit.experiments.turns import Seconds
 from vit.hub import create_model
 from vit.models.vision_transformer import VisionTransformer
 
@@ -130,6 +132,24 @@ def test_a_cell_says_what_was_measured(kind: Any, dtype: str) -> None:
     assert set(row["ways"].values()) <= set(ways)
 
 
+def test_the_share_of_the_peak_is_taken_within_a_turn() -> None:
+    """The host slows down in two of three turns."""
+    ours = [Seconds(wall, wall) for wall in (1.0, 2.0, 4.0)]
+    product = [Seconds(wall, wall) for wall in (2.0, 1.0, 3.0)]
+    sides = {"vit": ours, "timm": ours, "matrix product": product}
+    row = model_speed._summary(sides, 2, {"vit": 0.9, "timm": 1.0}, 1.0)
+    assert row["share_of_peak"] == {"vit": 0.675, "timm": 0.75}
+    assert row["peak_gflops"] == {"median": 0.5, "lower": 0.4, "upper": 0.8}
+    assert row["ratios"]["timm"]["median"] == 1.0
+    row |= {"kind": "step", "model": "Ti", "batch_size": 2, "dtype": "fp32", "compiled": False}
+    assert markdown([row | {"conditions": {"peers": ["timm"]}}]).splitlines()[4].split(" | ")[8:] == [
+        "1.000 (1.000–1.000)",
+        "90%",
+        "68%",
+        "0.5 (0.4–0.8) |",
+    ]
+
+
 @pytest.mark.usefixtures("tiny")
 def test_a_step_trains() -> None:
     cell = Cell(kind="step", model="Ti", batch_size=2, dtype="fp32", compiled=False)
@@ -172,7 +192,7 @@ def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
     cell = tmp_path / "cells" / "forward_Ti_2_fp32_eager.json"
     renamed = cell.with_name("forward_Ti_3_fp32_eager.json")
     renamed.write_bytes(cell.read_bytes())
-    with pytest.raises(ValueError, match=r"forward_Ti_3_fp32_eager.json is not a finished cell"):
+    with pytest.raises(ValueError, match=r"forward_Ti_3_fp32_eager.json holds the cell forward_Ti_2_fp32_eager: "):
         measure_table(Table(kind="forward", turns=2, **settings), tmp_path, _say_nothing)
     renamed.unlink()
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}

@@ -31,8 +31,14 @@ def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.Monk
 
 
 def test_the_processors_clock_sees_work_and_no_sleep() -> None:
-    asleep = time_calls(lambda: turns.time.sleep(0.05), 1, "cpu")
+    def work() -> None:
+        end = turns.time.process_time() + 0.05
+        while turns.time.process_time() < end:
+            pass
+
+    asleep, awake = (time_calls(call, 1, "cpu") for call in (lambda: turns.time.sleep(0.05), work))
     assert asleep.wall >= 0.05 > 10 * asleep.processor
+    assert awake.processor >= 0.05
 
 
 def test_a_devices_queue_is_empty_when_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def _attention(words: list[str]) -> None:
     for number in known.tokens or ():
         check_positive("--tokens", number)
     if known.tokens and known.models is not None:
-        raise ValueError("--tokens: it has no effect with --models, whose images have 224 pixels")
+        raise ValueError("--tokens: it has no effect with --models, whose images say how many there are")
     from vit.experiments.attention_speed import MODELS, TOKENS, bench_attention, bench_models
 
     if known.models is None:

@@ -48,14 +48,14 @@ def check_folder(option: str, folder: Path | None) -> None:
 
 
 def check_file(option: str, file: Path | None) -> None:
-    """ValueError where a file cannot be written."""
+    """ValueError where a file cannot be written, or none beside it: it is replaced, or a second one goes there."""
     if file is not None:
-        if file.is_dir():
+        if os.path.isdir(file):  # noqa: PTH112  as above
             raise ValueError(f"{option}: {str(file)!r} is not valid: it is a folder; give a file in it")
-        if file.exists():
-            if not os.access(file, os.W_OK):
-                raise ValueError(f"{option}: {str(file)!r} is not valid: it is there and cannot be written to")
-        else:
+        exists = os.path.exists(file)  # noqa: PTH110
+        if exists and not os.access(file, os.W_OK):
+            raise ValueError(f"{option}: {str(file)!r} is not valid: it is there and cannot be written to")
+        if not exists or os.path.isfile(file):  # noqa: PTH113  /dev/stdout needs no folder
             check_folder(option, file.parent)
 
 

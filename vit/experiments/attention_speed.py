@@ -20,7 +20,7 @@ from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Refused
 from vit.attention.masks import causal, padding
 from vit.config import check, check_positive, nearest
-from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
+from vit.experiments.turns import DTYPES, Seconds, check_device, time_in_turns, times_as_fast
 from vit.hub import create_model
 
 Tell = Callable[[str], None]
@@ -35,9 +35,9 @@ def bench_attention(
 ) -> list[dict[str, Any]]:
     """Milliseconds of every backend, 12 heads of 64, forward and training; `fastest` is what the table should say.
 
-    A backend that refuses has no time. ValueError for an unknown type and for an empty batch.
+    A backend that refuses has no time. ValueError for an unknown type, an empty batch and a device that is not there.
     """
-    _check(dtypes, batch_sizes)
+    _check(device, dtypes, batch_sizes)
     rows = []
     for batch_size, dtype, n in itertools.product(batch_sizes, dtypes, tokens):
         for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
@@ -62,9 +62,12 @@ def bench_models(
 ) -> list[dict[str, Any]]:
     """How many times faster whole models are with `auto` than with `sdpa`, forward and training step.
 
-    ValueError for an unknown type and for an empty batch.
+    ValueError for what `bench_attention` refuses, and for a name that is no Vision Transformer's.
     """
-    _check(dtypes, batch_sizes)
+    _check(device, dtypes, batch_sizes)
+    with torch.device("meta"):
+        for name in names:
+            create_model(name, backend="auto")
     rows = []
     for name, dtype, batch_size, training in itertools.product(names, dtypes, batch_sizes, (False, True)):
         sides = {
@@ -88,7 +91,8 @@ def bench_models(
     return rows
 
 
-def _check(dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:
+def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:
+    check_device("--device", device)
     for dtype in dtypes:
         check(dtype in DTYPES, "--dtypes", dtype, nearest(dtype, DTYPES))
     for size in batch_sizes:
@@ -131,7 +135,7 @@ def _model_pass(
 ) -> Callable[[], None]:
     torch.manual_seed(0)
     model = create_model(name, backend=backend).to(device).train(training)
-    images = torch.randn(batch_size, 3, 224, 224, device=device)
+    images = torch.randn(batch_size, 3, *model.config.image_size, device=device)
     half = dtype != torch.float32
 
     def run() -> None:

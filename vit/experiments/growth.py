@@ -33,6 +33,7 @@ TOKENS = (64, 144, 256, 576, 1024, 2304, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32)
 DEPTHS = (1, 2, 4, 8, 16, 24)
 _FITTED = 3
+_SHORTEST = 0.1
 CONVENTIONS = {
     "model": f"patches of {PATCH}, width {WIDTH}, {HEADS} heads, {CLASSES} classes, no class token",
     "forward": "inference",
@@ -100,7 +101,7 @@ def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, A
             side()
             memory.append(_peak(model, side))
             sides[str(getattr(point, name))] = side
-        times = time_in_turns(sides, turns, "cpu")
+        times = time_in_turns(sides, turns, "cpu", shortest=_SHORTEST)
         seconds = [spread([each.wall for each in times[side]], 6) for side in sides]
         medians = [each["median"] for each in seconds]
         result[kind] = {

@@ -10,6 +10,7 @@ faster of autocast and weights cast once, which is tried before.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -28,6 +29,7 @@ from vit.experiments.peers import PEERS, Absent, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
     Seconds,
+    check_device,
     machine,
     matrix_product,
     spread,
@@ -95,8 +97,7 @@ class Table:
         for size in self.batch_sizes or ():
             check_positive("--batch_sizes", size)
         check_positive("--turns", self.turns)
-        there = self.device == "cpu" or torch.cuda.is_available()
-        check(there, "--device", self.device, "it is not on this machine; it has cpu")
+        check_device("--device", self.device)
 
     @property
     def sides(self) -> list[str]:
@@ -189,18 +190,23 @@ def _summary(
     rates = {
         name: spread([batch_size / each.wall for each in seconds]) for name, seconds in times.items() if name != PEAK
     }
-    peak = spread([product_gflop / each.wall for each in times[PEAK]], 1)
+    products = [product_gflop / each.wall for each in times[PEAK]]
     peers = [name for name in rates if name != OURS]
     speed = {name: gflop[name] * rates[name]["median"] / batch_size for name in rates}
+    shares = {
+        name: [gflop[name] / each.wall / peak for each, peak in zip(times[name], products, strict=True)]
+        for name in rates
+    }
     ratios = {name: spread(times_as_fast(times[OURS], times[name])) for name in peers}
     return {
         "images_per_second": rates,
         "ratios": ratios,
         "processor_ratios": {name: spread(times_as_fast(times[OURS], times[name], "processor")) for name in peers},
         "best_peer": min(peers, key=lambda name: ratios[name]["median"]) if peers else None,
+        "gflop": {name: round(found, 6) for name, found in gflop.items()},
         "gflops": {name: round(found, 1) for name, found in speed.items()},
-        "peak_gflops": peak,
-        "share_of_peak": {name: round(found / peak["median"], 3) for name, found in speed.items()},
+        "peak_gflops": spread(products, 1),
+        "share_of_peak": {name: round(statistics.median(found), 3) for name, found in shares.items()},
         "seconds": {name: [[round(value, 6) for value in each] for each in seconds] for name, seconds in times.items()},
     }
 

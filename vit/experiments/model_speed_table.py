@@ -16,18 +16,26 @@ CONVENTIONS = {
     "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
     "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step; of ours "
     "without those that its last block leaves out, since the head does not read them",
-    "share_of_peak": "gflops over those of one large matrix product of the same type, timed in the same turns",
+    "peak_gflops": "those of one large matrix product of the same type, timed in the same turns",
+    "share_of_peak": "gflops over peak_gflops, within a turn; median of the turns",
+    "work": "products of ours over the peer's, for the same logits: our last block leaves out what the head does not "
+    "read",
+    "rows": "may come from different hours and states of this package, and the peak says how fast the machine was: "
+    "images a second can be compared within a row, ratios between rows too",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
     "forward": "inference; in bf16 ours holds weights that were cast once, a peer computes by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
     "largest number; vit-pytorch: of its blocks, from the same tokens",
 }
-_HEADER = ("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio", "of peak")
+_HEADER = (
+    *("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio"),
+    *("work", "of peak", "peak GFLOP/s"),
+)
 
 
 def line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
-    kind, model, batch, dtype, mode, ours, best, theirs, ratio, share = _columns(row)
+    kind, model, batch, dtype, mode, ours, best, theirs, ratio, _, share, _ = _columns(row)
     return f"{kind} {model} batch {batch} {dtype} {mode}: {ours} images/s, {best} {theirs}, ratio {ratio}, peak {share}"
 
 
@@ -62,10 +70,11 @@ def _read_cell(file: Path) -> dict[str, Any]:
     try:
         row: dict[str, Any] = json.loads(file.read_text())
         _columns(row), row["conditions"]["peers"]
-        if cell_name(row) != file.stem:
-            raise ValueError(f"it is {cell_name(row)}")
+        name = cell_name(row)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"--output: {file} is not a finished cell: remove it, or give another folder") from error
+    if name != file.stem:
+        raise ValueError(f"--output: {file} holds the cell {name}: remove it, or give it that name")
     return row
 
 
@@ -79,10 +88,14 @@ def write_tables(folder: Path) -> None:
 
 def _columns(row: dict[str, Any]) -> tuple[str, ...]:
     best, rates = row["best_peer"], row["images_per_second"]
-    of_peer = ("none", "—", "—") if best is None else (best, _rate(rates[best]), _ratio(row["ratios"][best]))
+    of_peer = ("none", "—", "—", "—")
+    if best is not None:
+        work = row["gflop"]["vit"] / row["gflop"][best]
+        of_peer = (best, _rate(rates[best]), _ratio(row["ratios"][best]), f"{work:.0%}")
     mode = "compiled" if row["compiled"] else "eager"
     cell = (row["kind"], row["model"], str(row["batch_size"]), row["dtype"], mode)
-    return (*cell, _rate(rates["vit"]), *of_peer, f"{row['share_of_peak']['vit']:.0%}")
+    peak = f"{row['share_of_peak']['vit']:.0%}", _rate(row["peak_gflops"])
+    return (*cell, _rate(rates["vit"]), *of_peer, *peak)
 
 
 def _rate(rate: dict[str, float]) -> str:

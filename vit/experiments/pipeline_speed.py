@@ -214,6 +214,7 @@ def _facts(session: Session, split: Split) -> dict[str, Any]:
         "batch_size": config.data.batch_size,
         "model": session.task.model_name,
         "precision": session.precision,
+        "optimizer": config.optim.name,
         "augment": asdict(config.augment),
         "compile": config.train.compile,
         "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),

@@ -22,7 +22,7 @@ from torch import Tensor
 from vit.attention.attend import attention_weights
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 from vit.config import check
-from vit.experiments.turns import DTYPES, Seconds, time_in_turns, times_as_fast
+from vit.experiments.turns import DTYPES, Seconds, check_device, time_in_turns, times_as_fast
 
 WIDTH = 64
 """Of a head, as in ViT."""
@@ -40,8 +40,9 @@ def bench_statistics(
 ) -> dict[str, Any]:
     """Milliseconds and bytes of both ways for every number of tokens, and the medians of the turns' ratios.
 
-    The tokens are those of a square grid. ValueError for numbers that are no square.
+    The tokens are those of a square grid. ValueError for numbers that are no square and a device that is not there.
     """
+    check_device("--device", device)
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     rows = [
         _compare(

@@ -76,6 +76,12 @@ def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:
     return max(1, round(shortest / time_calls(side, 1, device).wall))
 
 
+def check_device(option: str, device: str) -> None:
+    """ValueError for a device that the machine does not have."""
+    there = torch.device(device).type == "cpu" or torch.cuda.is_available()
+    check(there, option, device, "it is not on this machine; it has cpu")
+
+
 def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
     """Median and quartiles."""
     lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
