@@ -199,7 +199,12 @@ def test_a_file_that_is_there_needs_its_folder_too(
     monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
     assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
     assert f"{str(recipe.parent)!r} cannot be written to (Permission denied)" in one_line(capsys)
-    parsing.check_file("--output", Path("/dev/null"))
+
+
+def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file is replaced in one step, and so would be the device."""
+    assert main(["bench", "attention", "--output", os.devnull]) == 2
+    assert "it is a device or a pipe; give a file" in one_line(capsys)
 
 
 def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,24 +74,21 @@ def test_times_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["ms"][row["fastest"]] == min(row["ms"].values()) > 0 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("names", "what"), [((MODEL, "nonsense"), "model.name: 'nonsense'"), ((MODEL, "resnet18"), "model.backend: 'auto'")]
-)
-def test_every_model_is_known_before_the_first_is_timed(
-    names: tuple[str, ...], what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["nonsense", "resnet18"])
+def test_every_model_is_known_before_the_first_is_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def time_in_turns(*_: Any, **__: Any) -> None:
         raise AssertionError("it was timed")
 
     monkeypatch.setattr(attention_speed, "time_in_turns", time_in_turns)
-    with pytest.raises(ValueError, match=f"^{what} is not valid"):
-        bench_models("cpu", ["fp32"], names, [1], 1, lambda _: None)
+    with pytest.raises(ValueError, match=f"^--models: '{name}' is not valid"):
+        bench_models("cpu", ["fp32"], [MODEL, name], [1], 1, lambda _: None)
 
 
 @pytest.mark.parametrize("words", [["attention"], ["attention", "--models"], ["analysis"], ["forward"]])
 def test_a_device_that_is_not_there(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["bench", *words, "--device", "cuda"]) == 2
     said = capsys.readouterr().err

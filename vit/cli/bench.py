@@ -47,8 +47,10 @@ def _finish(result: Any, output: Path | None) -> None:
 
 
 def _write(result: Any, output: Path) -> None:
+    from vit.runs import write_json
+
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(result, indent=2) + "\n")
+    write_json(output, result)
 
 
 def _parser(what: str, description: str) -> Parser:
@@ -96,7 +98,7 @@ def _attention(words: list[str]) -> None:
     for number in known.tokens or ():
         check_positive("--tokens", number)
     if known.tokens and known.models is not None:
-        raise ValueError("--tokens: it has no effect with --models, whose images say how many there are")
+        raise ValueError("--tokens: it has no effect with --models, whose images decide how many")
     from vit.experiments.attention_speed import MODELS, TOKENS, bench_attention, bench_models
 
     if known.models is None:

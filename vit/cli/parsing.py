@@ -52,11 +52,12 @@ def check_file(option: str, file: Path | None) -> None:
     if file is not None:
         if os.path.isdir(file):  # noqa: PTH112  as above
             raise ValueError(f"{option}: {str(file)!r} is not valid: it is a folder; give a file in it")
-        exists = os.path.exists(file)  # noqa: PTH110
-        if exists and not os.access(file, os.W_OK):
-            raise ValueError(f"{option}: {str(file)!r} is not valid: it is there and cannot be written to")
-        if not exists or os.path.isfile(file):  # noqa: PTH113  /dev/stdout needs no folder
-            check_folder(option, file.parent)
+        if os.path.exists(file):  # noqa: PTH110
+            if not os.path.isfile(file):  # noqa: PTH113
+                raise ValueError(f"{option}: {str(file)!r} is not valid: it is a device or a pipe; give a file")
+            if not os.access(file, os.W_OK):
+                raise ValueError(f"{option}: {str(file)!r} is not valid: it is there and cannot be written to")
+        check_folder(option, file.parent)
 
 
 def refuse_without_effect(known: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:

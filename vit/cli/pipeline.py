@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -33,6 +32,7 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
     if not isinstance(config, ClassificationRun):
         raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench {kind}` times the loading of images")
     from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch, markdown
+    from vit.runs import write_json
 
     comparison = Comparison(workers=known.workers, peers=known.peers, turns=known.turns)
     bench = {"data": bench_data, "epoch": bench_epoch}[kind]
@@ -40,7 +40,7 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
     print(markdown(result))
     if known.output:
         known.output.parent.mkdir(parents=True, exist_ok=True)
-        known.output.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(known.output, result)
         known.output.with_suffix(".md").write_text(markdown(result))
 
 

@@ -65,9 +65,8 @@ def bench_models(
     ValueError for what `bench_attention` refuses, and for a name that is no Vision Transformer's.
     """
     _check(device, dtypes, batch_sizes)
-    with torch.device("meta"):
-        for name in names:
-            create_model(name, backend="auto")
+    for name in names:
+        _check_model(name)
     rows = []
     for name, dtype, batch_size, training in itertools.product(names, dtypes, batch_sizes, (False, True)):
         sides = {
@@ -97,6 +96,14 @@ def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> No
         check(dtype in DTYPES, "--dtypes", dtype, nearest(dtype, DTYPES))
     for size in batch_sizes:
         check_positive("--batch_sizes", size)
+
+
+def _check_model(name: str) -> None:
+    try:
+        with torch.device("meta"):
+            create_model(name, backend="auto")
+    except ValueError as error:
+        raise ValueError(f"--models: {name!r} is not valid: {error}") from error
 
 
 def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:

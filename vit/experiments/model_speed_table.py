@@ -14,14 +14,13 @@ CONVENTIONS = {
     "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns; where the "
     "machine's speed changes between turns, the medians of images a second may stand the other way round",
     "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
-    "gflops": "two for each multiply-add of the products of a forward pass, three times that for a step; of ours "
-    "without those that its last block leaves out, since the head does not read them",
-    "peak_gflops": "those of one large matrix product of the same type, timed in the same turns",
-    "share_of_peak": "gflops over peak_gflops, within a turn; median of the turns",
-    "work": "products of ours over the peer's, for the same logits: our last block leaves out what the head does not "
-    "read",
-    "rows": "may come from different hours and states of this package, and the peak says how fast the machine was: "
-    "images a second can be compared within a row, ratios between rows too",
+    "gflop": "of a pass of the batch: two for each multiply-add of the products, three times that for a step",
+    "gflops": "gflop over the median of the seconds",
+    "work": "gflop of ours over the peer's: our last block leaves out what the head does not read",
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
+    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+    "rows": "may come from different hours and states of this package; the peak says how fast the machine was: images "
+    "a second can be compared within a row",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
     "forward": "inference; in bf16 ours holds weights that were cast once, a peer computes by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
@@ -74,7 +73,7 @@ def _read_cell(file: Path) -> dict[str, Any]:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"--output: {file} is not a finished cell: remove it, or give another folder") from error
     if name != file.stem:
-        raise ValueError(f"--output: {file} holds the cell {name}: remove it, or give it that name")
+        raise ValueError(f"--output: {file} holds the cell {name}, which is another: remove it")
     return row
 
 

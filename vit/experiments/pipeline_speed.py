@@ -178,7 +178,7 @@ def _check_training(config: ClassificationRun) -> None:
     """What the usual loop does not do would be work of one side only."""
     optim, train = config.optim, config.train
     allowed: dict[str, tuple[Any, bool, str]] = {
-        "optim.name": (optim.name, optim.name in ("adamw", "muon"), "it; use adamw or muon"),
+        "optim.name": (optim.name, optim.name == "adamw", "it; use adamw"),
         "optim.layer_decay": (optim.layer_decay, optim.layer_decay == 1, "rates a layer"),
         "train.accumulation_steps": (train.accumulation_steps, train.accumulation_steps == 1, "micro-batches"),
         "train.loss": (train.loss, train.loss == "cross_entropy", "bce"),
@@ -214,7 +214,6 @@ def _facts(session: Session, split: Split) -> dict[str, Any]:
         "batch_size": config.data.batch_size,
         "model": session.task.model_name,
         "precision": session.precision,
-        "optimizer": config.optim.name,
         "augment": asdict(config.augment),
         "compile": config.train.compile,
         "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),

@@ -78,7 +78,7 @@ def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:
 
 def check_device(option: str, device: str) -> None:
     """ValueError for a device that the machine does not have."""
-    there = torch.device(device).type == "cpu" or torch.cuda.is_available()
+    there = device == "cpu" or (device == "cuda" and torch.cuda.is_available())
     check(there, option, device, "it is not on this machine; it has cpu")
 
 

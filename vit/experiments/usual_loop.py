@@ -1,4 +1,4 @@
-"""The usual training loop, to be compared with: another library's loader, timm's Vision Transformer, torch's optimizer.
+"""The usual training loop, to be compared with: another library's loader, timm's Vision Transformer, torch's AdamW.
 
 Does the work a step that ours does; timm starts from its own weights. Knows no clock.
 """
@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from vit.config import ClassificationRun, ViTConfig, check
 from vit.evaluation.cost import count_parameters
@@ -84,20 +83,9 @@ def check_same_size(ours: nn.Module, theirs: nn.Module) -> None:
         raise ValueError(f"model.name: timm's counterpart has {sizes[1]:,} parameters, not {sizes[0]:,}")
 
 
-def _usual_optimizers(model: nn.Module, config: ClassificationRun) -> list[Optimizer]:
-    """As ours: with `muon`, timm's on the blocks' matrices and AdamW on the rest."""
-    rest = dict(model.named_parameters())
-    optimizers: list[Optimizer] = []
-    rate, decay = config.optim.lr, config.optim.weight_decay
-    if config.optim.name == "muon":
-        from timm.optim import Muon
-
-        matrices = [name for name, each in rest.items() if name.startswith("blocks.") and each.ndim == 2]
-        hidden = [rest.pop(name) for name in matrices]
-        optimizers.append(Muon(hidden, lr=rate, weight_decay=decay, momentum=config.optim.momentum))
-    betas = config.optim.betas
-    optimizers.append(torch.optim.AdamW(rest.values(), lr=rate, betas=betas, weight_decay=decay, fused=True))
-    return optimizers
+def _usual_optimizer(model: nn.Module, config: ClassificationRun) -> torch.optim.Optimizer:
+    betas, decay = config.optim.betas, config.optim.weight_decay
+    return torch.optim.AdamW(model.parameters(), lr=config.optim.lr, betas=betas, weight_decay=decay, fused=True)
 
 
 class UsualLoop:
@@ -109,7 +97,7 @@ class UsualLoop:
         self._session, self._loader = session, loader
         config, self._device = task_of(session).config, session.accelerator.device
         self._model = timm_model(session).to(self._device).train()
-        self._optimizers = _usual_optimizers(self._model, config)
+        self._optimizer = _usual_optimizer(self._model, config)
         decay = config.train.ema_decay
         self._average = None if decay is None else ModelEmaV3(self._model, decay=decay)
 
@@ -124,9 +112,8 @@ class UsualLoop:
         F.cross_entropy(logits.float(), targets, label_smoothing=config.train.label_smoothing).backward()
         if config.optim.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), config.optim.clip_norm)
-        for optimizer in self._optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
         if self._average is not None:
             self._average.update(self._model)
 
