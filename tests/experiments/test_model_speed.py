@@ -192,7 +192,7 @@ def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
     cell = tmp_path / "cells" / "forward_Ti_2_fp32_eager.json"
     renamed = cell.with_name("forward_Ti_3_fp32_eager.json")
     renamed.write_bytes(cell.read_bytes())
-    with pytest.raises(ValueError, match=r"forward_Ti_3_fp32_eager.json holds the cell forward_Ti_2_fp32_eager, which):
+    with pytest.raises(ValueError, match=r"forward_Ti_3_fp32_eager.json holds the cell forward_Ti_2_fp32_eager, which"):
         measure_table(Table(kind="forward", turns=2, **settings), tmp_path, _say_nothing)
     renamed.unlink()
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
