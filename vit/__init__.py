@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vit.hub import create_model
     from vit.models import list_models
+    from vit.models.inference import for_inference
 
-__all__ = ["create_model", "list_models"]
+__all__ = ["create_model", "for_inference", "list_models"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from vit.models import list_models
 
         return list_models
+    if name == "for_inference":
+        from vit.models.inference import for_inference
+
+        return for_inference
     raise AttributeError(f"module 'vit' has no attribute {name!r}")

@@ -4,8 +4,8 @@ Every cell of the table is one model, batch size, type and kind of pass; all sid
 matrix product is timed as one side more, so that the share of the machine's peak comes from the same turns. A finished
 cell is stored in the folder of the table, and a stopped table goes on behind it.
 
-How each side computes in bf16. A step: autocast. A forward pass: ours with weights that were cast once; a peer by the
-faster of autocast and weights cast once, which is tried before.
+How each side computes in bf16. A step: autocast. A forward pass: ours as `for_inference` gives it; a peer by the faster
+of autocast and weights cast once, which is tried before.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from vit.experiments.turns import (
     times_as_fast,
 )
 from vit.hub import create_model
+from vit.layers.packed import PackedLinear
+from vit.models.inference import for_inference
 from vit.models.vision_transformer import VisionTransformer
 from vit.runs import write_json
 
@@ -232,11 +234,14 @@ def _side(
     model = model.to(device)
     if cell.kind == "step":
         return "autocast" if cell.dtype == "bf16" else "fp32", _step(cell, model, batch)
-    if cell.dtype == "fp32":
-        return "fp32", _forward(cell, model, batch[0], autocast=False)
-    cast = _forward(cell, deepcopy(model).bfloat16(), batch[0].bfloat16(), autocast=False)
+    images = batch[0].to(DTYPES[cell.dtype])
     if is_ours:
-        return "weights cast once", cast
+        twin = for_inference(model, DTYPES[cell.dtype], packed=not cell.compiled)
+        packed = any(isinstance(module, PackedLinear) for module in twin.modules())
+        return "for_inference, packed" if packed else "for_inference", _forward(cell, twin, images, autocast=False)
+    if cell.dtype == "fp32":
+        return "fp32", _forward(cell, model, images, autocast=False)
+    cast = _forward(cell, deepcopy(model).bfloat16(), images, autocast=False)
     ways = {"weights cast once": cast, "autocast": _forward(cell, model, batch[0], autocast=True)}
     tried = time_in_turns(ways, _TRIED, device, shortest=SHORTEST)
     best = min(ways, key=lambda way: min(each.wall for each in tried[way]))

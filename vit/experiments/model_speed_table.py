@@ -22,7 +22,8 @@ CONVENTIONS = {
     "rows": "may come from different hours and states of this package; the peak says how fast the machine was: images "
     "a second can be compared within a row",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
-    "forward": "inference; in bf16 ours holds weights that were cast once, a peer computes by the faster way in `ways`",
+    "forward": "inference; ours as for_inference gives it (weights cast once, and packed for the processor unless "
+    "compiled), a peer in bf16 by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
     "largest number; vit-pytorch: of its blocks, from the same tokens",
 }

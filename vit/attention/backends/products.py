@@ -7,7 +7,7 @@ products and, where no gradient is recorded, a softmax in place. Letters: see `a
 from __future__ import annotations
 
 import torch
-from einops import rearrange, repeat
+from einops import repeat
 from torch import Tensor
 
 from vit.attention.backends.request import Request, dead_rows
@@ -42,13 +42,15 @@ def reference(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Te
 
 
 def matmul(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tensor:
-    num_heads, num_groups = query.shape[1], key.shape[1]
     query, key, factor = request.inner_product("matmul").vectors(query, key, request.scale)
-    grouped = rearrange(query * factor, "b (g r) n d -> b g (r n) d", g=num_groups)
-    scores = rearrange(grouped @ key.transpose(-2, -1), "b g (r n) m -> b (g r) n m", r=num_heads // num_groups)
-    weights = _drop(_softmax_over_allowed(scores, request), request)
-    grouped = rearrange(weights.to(value.dtype), "b (g r) n m -> b g (r n) m", g=num_groups)
-    return rearrange(grouped @ value, "b g (r n) v -> b (g r) n v", r=num_heads // num_groups)
+    (b, h, n, d), (_, g, m, v) = query.shape, value.shape
+    # Without einops, as in `SelfAttention.heads`; (r n) are the queries that share a head of keys.
+    query, key = query.reshape(b * g, h // g * n, d), key.reshape(b * g, m, d)
+    # The product itself multiplies by the factor, before it rounds: float16 would overflow, and a pass is saved.
+    scores = torch.baddbmm(query.new_empty(()), query, key.transpose(1, 2), beta=0, alpha=factor)
+    weights = _drop(_softmax_over_allowed(scores.view(b, h, n, m), request), request)
+    attended = weights.to(value.dtype).reshape(b * g, h // g * n, m) @ value.reshape(b * g, m, v)
+    return attended.view(b, h, n, v)
 
 
 def _softmax_over_allowed(scores: Tensor, request: Request) -> Tensor:
