@@ -17,6 +17,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 
 from vit.launcher import told_cpu
+from vit.processor import MULTIPLIES_BFLOAT16
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """glibc's numbers for what `mallopt` sets (malloc.h)."""
@@ -61,7 +62,7 @@ def has_fast_bf16(kind: str) -> bool:
     if kind == "cuda":
         return torch.cuda.get_device_capability()[0] >= 8
     if kind == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return MULTIPLIES_BFLOAT16
     return False
 
 

@@ -85,6 +85,16 @@ def test_backend_equals_the_reference_in_float64(backend, with_mask, with_bias, 
         torch.testing.assert_close(actual.double(), expected, atol=2e-5, rtol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("backend", ["reference", "matmul", "sdpa"])
+def test_at_a_scale_of_zero_every_key_weighs_alike(backend, dtype):
+    """Products so large that oneDNN computes them: it wrote nothing at a factor of 0."""
+    query, key, value = torch.randn(3, 2, 4, 37, 32).to(dtype)
+    answer = attend(query, key, value, scale=0.0, backend=backend)
+    expected = value.float().mean(dim=2, keepdim=True).expand_as(value)
+    torch.testing.assert_close(answer.float(), expected, atol=1e-2, rtol=0)
+
+
 @pytest.mark.parametrize("backend", QUICK)
 def test_dead_row_is_zero_in_value_and_gradient(backend):
     leaves = [t.requires_grad_() for t in tensors()]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vit.attention import attend as attend_module
+from vit.attention import choice
 from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Request
 from vit.attention.choice import TABLE, preferences
@@ -57,8 +58,6 @@ BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
         (LEARNED, "matmul"),
         ({"score": GaussianKernel()}, "reference"),
         (LEARNED | {"score": GaussianKernel()}, "reference"),
-        ({"dtype": torch.bfloat16}, "matmul"),
-        ({"dtype": torch.bfloat16, "keys": 513}, "sdpa"),
         ({"dtype": torch.bfloat16, "learns": True}, "matmul"),
         ({"dtype": torch.bfloat16, "learns": True, "keys": 513}, "sdpa"),
         ({"dtype": torch.bfloat16, "learns": True, "keys": 513} | BY_SAMPLE, "matmul"),
@@ -67,6 +66,29 @@ BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
 def test_on_a_cpu_auto_takes(options: dict[str, Any], expected: str, answered: list[str]) -> None:
     ask(**options)
     assert answered == [expected]
+
+
+MASKED = {"mask": torch.ones(N, 1, dtype=torch.bool)}
+
+
+@pytest.mark.parametrize(
+    ("options", "fast", "slow"),
+    [
+        ({"keys": 512}, "matmul", "sdpa"),
+        ({"keys": 513}, "sdpa", "sdpa"),
+        ({"keys": 128} | MASKED, "matmul", "sdpa"),
+        ({"keys": 129} | MASKED, "sdpa", "sdpa"),
+        ({"learns": True}, "matmul", "matmul"),
+    ],
+)
+def test_in_bfloat16_it_depends_on_the_processor(
+    options: dict[str, Any], fast: str, slow: str, answered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for multiplies in (True, False):
+        monkeypatch.setattr(choice, "MULTIPLIES_BFLOAT16", multiplies)
+        ask(dtype=torch.bfloat16, **options)
+    ask(dtype=torch.float16, **options)
+    assert answered == [fast, slow, slow]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +111,8 @@ def test_compiled_on_a_cpu_auto_takes(learns: bool, keys: int, expected: str) ->
 def test_nothing_that_learns_counts_without_gradients(answered: list[str]) -> None:
     with torch.no_grad():
         ask(**LEARNED)
-    assert answered == ["sdpa"]
+        ask(dtype=torch.float16, learns=True)
+    assert answered == ["sdpa", "sdpa"]
 
 
 def test_the_last_choice_refuses_nothing() -> None:

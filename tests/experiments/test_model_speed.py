@@ -19,6 +19,7 @@ from vit.experiments.peers import Absent, build_peer
 from vit.experiments.turns import DTYPES, Seconds
 from vit.hub import create_model
 from vit.layers.packed import packing_pays
+from vit.models import inference
 from vit.models.vision_transformer import VisionTransformer
 
 TINY: dict[str, Any] = {"name": "vit", "image_size": 8, "patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
@@ -236,8 +237,10 @@ def test_every_side_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(torch, "compile", compile)
     table = Table(kind=kind, models=("Ti",), peers=("timm",), turns=1, compile=True)
-    measure_cell(next(table.cells()), table, _say_nothing)
+    monkeypatch.setattr(inference, "packing_pays", lambda _: True)
+    row = measure_cell(next(table.cells()), table, _say_nothing)
     assert compiled == ["vit", "timm"]
+    assert row["ways"]["vit"] == {"forward": "for_inference", "step": "fp32"}[kind]
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from vit import create_model, for_inference
-from vit.layers.packed import PackedLinear, packing_pays
+from vit.layers.packed import PackedLinear
+from vit.models import inference
+from vit.models.model import Model
 
-TINY = {"image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
-SHAPES = (
-    {},
-    {"pooling": "gap", "class_token": False, "positions": "rope"},
-    {"pooling": "map", "qk_norm": True, "feedforward": "swiglu", "num_registers": 2, "layer_scale": 0.1},
-)
-needs_packing = pytest.mark.skipif(not packing_pays(torch.bfloat16), reason="oneDNN has no bfloat16 on this processor")
+TINY = {"name": "vit", "image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+MODELS: dict[str, dict[str, Any]] = {
+    "class token": TINY,
+    "rotary": TINY | {"pooling": "gap", "class_token": False, "positions": "rope"},
+    "map": TINY | {"pooling": "map", "qk_norm": True, "feedforward": "swiglu", "num_registers": 2, "layer_scale": 0.1},
+    "ResNet": {"name": "resnet18", "num_classes": 5},
+}
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
 
-def build(**options: object) -> nn.Module:
+@pytest.fixture
+def _packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "packing_pays", lambda _: True)
+
+
+def build(name: str = "class token") -> Model:
     torch.manual_seed(0)
-    model = create_model("vit", **{**TINY, **options}).train()
+    model = create_model(**MODELS[name]).train()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * 0.05)
     return model
 
 
@@ -32,15 +41,44 @@ def images() -> Tensor:
     return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("options", SHAPES, ids=("class token", "rotary", "map"))
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float64, 1e-5)])
-def test_it_answers_as_the_model_does(options: dict[str, object], dtype: torch.dtype, tolerance: float) -> None:
-    model = build(**options)
+def kinds(model: nn.Module) -> list[type]:
+    return [type(module) for module in model.modules()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_it_answers_as_the_model_does(name: str, dtype: torch.dtype) -> None:
+    model = build(name)
     answer = for_inference(model, dtype)(images().to(dtype))
     expected = model.eval()(images())
     assert answer.dtype == dtype
     assert not answer.requires_grad
+    tolerance = 5e-2 if dtype == torch.bfloat16 else 1e-5
     assert (answer.float() - expected).abs().max() < tolerance * expected.abs().max()
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_packing")
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_it_answers_as_the_model_does(name: str) -> None:
+    model = build(name)
+    twin = for_inference(model)
+    assert nn.Linear not in kinds(twin)
+    assert kinds(twin).count(PackedLinear) == kinds(model).count(nn.Linear) > 0
+    expected = model.eval()(images())
+    assert (twin(images()) - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_packing")
+def test_packed_only_where_it_is_wanted() -> None:
+    assert PackedLinear not in kinds(for_inference(build(), packed=False))
+    twin = for_inference(build())
+    with pytest.raises(ValueError, match="model: it is packed already; give the model that it was made of"):
+        for_inference(twin)
+    with torch.device("meta"):
+        empty = create_model(**TINY)
+    assert PackedLinear not in kinds(for_inference(empty))
 
 
 def test_the_model_stays_as_it_was() -> None:
@@ -53,35 +91,7 @@ def test_the_model_stays_as_it_was() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-@needs_packing
-@pytest.mark.parametrize("bias", [True, False])
-def test_packed_products_are_the_layers_own(bias: bool) -> None:
-    layer = nn.Linear(19, 13, bias=bias)
-    x = torch.randn(2, 7, 19)
-    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-6)
-    half = nn.Linear(19, 13, bias=bias).bfloat16()
-    exact = linear(x.bfloat16().double(), half.weight.double(), half.bias.double() if bias else None)
-    assert (PackedLinear(half)(x.bfloat16()).double() - exact).abs().max() < 2**-8 * exact.abs().max()
-
-
-@needs_packing
-def test_every_linear_layer_is_packed_where_it_pays() -> None:
-    kinds = [type(module) for module in for_inference(build(), torch.bfloat16).modules()]
-    assert kinds.count(PackedLinear) == 2 * 4 + 1
-    assert nn.Linear not in kinds
-    for plain in (for_inference(build(), torch.bfloat16, packed=False), for_inference(build(), torch.float64)):
-        assert PackedLinear not in [type(module) for module in plain.modules()]
-
-
-@needs_packing
-def test_what_a_packed_model_cannot_do_is_said() -> None:
-    twin = for_inference(build(), torch.bfloat16)
-    with pytest.raises(ValueError, match="gives no gradients"):
-        twin(images().bfloat16().requires_grad_())
-    with pytest.raises(ValueError, match="is not saved"):
-        twin.state_dict()
-
-
-def test_a_type_of_whole_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"dtype: torch.int8 is not valid"):
-        for_inference(build(), torch.int8)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, "bf16"])
+def test_a_type_that_no_model_computes_in_is_refused(dtype: Any) -> None:
+    with pytest.raises(ValueError, match=r"dtype: .* is not valid: choose from torch.float32, torch.bfloat16"):
+        for_inference(build(), dtype)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vit.attention.backends import Request
+from vit.processor import MULTIPLIES_BFLOAT16
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -22,6 +23,8 @@ class Facts(NamedTuple):
 
     device: str
     half: bool
+    fast_bfloat16: bool
+    masked: bool
     learns: bool
     learns_bias: bool
     compiled: bool
@@ -35,6 +38,9 @@ class Row:
     device: str | None = None
     half: bool | None = None
     """Whether the vectors have 16 bits."""
+    fast_bfloat16: bool | None = None
+    """Whether they are bfloat16 and the processor multiplies it itself."""
+    masked: bool | None = None
     learns: bool | None = None
     """Whether a gradient is asked for."""
     learns_bias: bool | None = None
@@ -48,6 +54,8 @@ class Row:
         return (
             self.device in (None, facts.device)
             and self.half in (None, facts.half)
+            and self.fast_bfloat16 in (None, facts.fast_bfloat16)
+            and self.masked in (None, facts.masked)
             and self.learns in (None, facts.learns)
             and self.learns_bias in (None, facts.learns_bias)
             and self.compiled in (None, facts.compiled)
@@ -70,11 +78,27 @@ TABLE = (
     Row(
         device="cpu",
         half=True,
+        learns=True,
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
-        reason="oneDNN's 16-bit products outrun sdpa's: without a mask matmul was 3.3 times faster at 65 tokens, 1.9 "
-        "at 197, 1.1 at 577, and 6.4, 2.0 and 1.3 in training; with one it was level at 197 and behind at 577 (two "
+        reason="sdpa's backward is slow in 16 bits: matmul trained 6.4 times faster at 65 tokens, 2.0 at 197, 1.3 at "
+        "577, there with a mask 0.7 (two cores, AVX512_BF16); 2.8 times at 65 and level at 577 on one core without it",
+    ),
+    Row(
+        device="cpu",
+        fast_bfloat16=True,
+        masked=False,
+        up_to_keys=512,
+        order=("matmul", "sdpa", "reference"),
+        reason="oneDNN's bfloat16 products outrun sdpa's: 3.3 times faster at 65 tokens, 1.9 at 197, 1.1 at 577 (two "
         "cores, AVX512_BF16)",
+    ),
+    Row(
+        device="cpu",
+        fast_bfloat16=True,
+        up_to_keys=128,
+        order=("matmul", "sdpa", "reference"),
+        reason="a mask is a pass more: 1.6 to 1.8 times faster at 65 tokens, level at 197, 0.6 at 577 (the same)",
     ),
     Row(
         device="cpu",
@@ -104,6 +128,8 @@ def preferences(query: Tensor, key: Tensor, request: Request) -> tuple[str, ...]
     facts = Facts(
         device=query.device.type,
         half=query.dtype in _HALF,
+        fast_bfloat16=query.dtype == torch.bfloat16 and MULTIPLIES_BFLOAT16,
+        masked=request.mask is not None,
         learns=learns and query.requires_grad,
         learns_bias=learns and request.bias is not None and request.bias.requires_grad,
         compiled=torch.compiler.is_compiling(),

@@ -236,6 +236,7 @@ def _side(
         return "autocast" if cell.dtype == "bf16" else "fp32", _step(cell, model, batch)
     images = batch[0].to(DTYPES[cell.dtype])
     if is_ours:
+        assert isinstance(model, VisionTransformer)
         twin = for_inference(model, DTYPES[cell.dtype], packed=not cell.compiled)
         packed = any(isinstance(module, PackedLinear) for module in twin.modules())
         return "for_inference, packed" if packed else "for_inference", _forward(cell, twin, images, autocast=False)

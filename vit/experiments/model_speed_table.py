@@ -17,13 +17,14 @@ CONVENTIONS = {
     "gflop": "of a pass of the batch: two for each multiply-add of the products, three times that for a step",
     "gflops": "gflop over the median of the seconds",
     "work": "gflop of ours over the peer's: our last block leaves out what the head does not read",
-    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns: torch's or, on a "
+    "CPU, one with packed weights, whichever is faster",
     "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
     "rows": "may come from different hours and states of this package; the peak says how fast the machine was: images "
     "a second can be compared within a row",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",
-    "forward": "inference; ours as for_inference gives it (weights cast once, and packed for the processor unless "
-    "compiled), a peer in bf16 by the faster way in `ways`",
+    "forward": "inference; ours as for_inference gives it: weights cast once and, where `ways` says so, packed for the "
+    "processor, which no peer offers; a peer in bf16 by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
     "largest number; vit-pytorch: of its blocks, from the same tokens",
 }

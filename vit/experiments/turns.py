@@ -14,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +22,12 @@ from tqdm import tqdm
 
 from vit.config import check
 from vit.layers.packed import PackedLinear, packing_pays
+from vit.processor import processor_name
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
 _TRIED = 3
+"""Calls that tell which of two products is the faster."""
 
 
 class Seconds(NamedTuple):
@@ -115,20 +116,13 @@ def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
     """What a time depends on besides the program; the versions of those `packages` that are installed."""
     return {
-        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else _processor(),
+        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "system": f"{platform.system()} {platform.release()}",
         "versions": {"python": platform.python_version(), **_versions(("torch", *packages))},
     }
-
-
-def _processor() -> str:
-    """Linux keeps its name in a file."""
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.is_file() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

@@ -1,53 +1,80 @@
 """Linear layers that only answer: their weights are laid out for the processor's products once, not at every call.
 
-The products are oneDNN's, by the operators that torch's compiler puts into its frozen programs. Knows no model.
+The products are oneDNN's, by the operators that torch's compiler puts into its frozen programs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
+
+from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
 class PackedLinear(nn.Module):
     """What `linear` computes, `... i -> ... o`, from a copy of its weights; for vectors of their type, on a CPU.
 
-    ValueError where `torch.compile` is at work, where a gradient is asked for, and for a `state_dict`.
+    It has no parameters, and `torch.compile` goes around it. ValueError for vectors of another type, where a gradient is
+    asked for, where it is to be copied, saved or filled, and where it is to have another type or device.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.dtype = linear.weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
         self.bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
-            raise ValueError("torch.compile lays weights out itself: compile for_inference(model, packed=False)")
+            _refuse("is not compiled, for the compiler packs weights itself: compile for_inference(…, packed=False)")
+        if x.dtype != self.dtype:
+            _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
         if torch.is_grad_enabled() and x.requires_grad:
-            raise ValueError("a packed model gives no gradients: ask the model that it was made of")
+            _refuse("gives no gradients: ask the model that it was made of")
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, dtype={self.dtype}"
+
+    def __getstate__(self) -> Never:
+        _refuse("is neither copied nor saved: take the model that it was made of")
+
     def _save_to_state_dict(self, *_: Any) -> None:
-        raise ValueError("a packed model is not saved: save the model that it was made of")
+        _refuse("has no state_dict: take that of the model that it was made of")
+
+    def _load_from_state_dict(self, *_: Any) -> None:
+        _refuse("is not filled with other weights: fill the model that it was made of")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLinear:  # noqa: ARG002
+        probe = fn(torch.empty(0, dtype=self.dtype))
+        if (probe.dtype, probe.device.type) != (self.dtype, "cpu"):
+            _refuse(f"stays {self.dtype} on the CPU: make another of the model that it was made of")
+        return self
+
+
+def _refuse(what: str) -> Never:
+    raise ValueError(f"a packed model {what}")
 
 
 def pack(model: nn.Module) -> None:
-    """Packs every linear layer of `model`, in place."""
+    """Packs, in place, every linear layer of `model` that nobody watches by a hook."""
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
-            if type(part) is nn.Linear:
+            if type(part) is nn.Linear and not part._forward_hooks and not part._forward_pre_hooks:
                 setattr(module, name, PackedLinear(part).train(part.training))
 
 
 def packing_pays(dtype: torch.dtype) -> bool:
-    """Whether packed products are the faster ones on this processor (`LOG.md`).
+    """Whether packed products are the faster ones on this processor (measured: `LOG.md`).
 
-    In bfloat16 they are wherever oneDNN has it; in float32 on AMD's processors, which MKL does not serve as well.
+    In bfloat16 they are where the processor multiplies it itself; in float32 on AMD's, which MKL serves worse.
     """
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32 and "AMD" in str(torch.cpu.get_capabilities().get("cpu_name"))
+        return MULTIPLIES_BFLOAT16
+    return dtype == torch.float32 and "AMD" in processor_name()

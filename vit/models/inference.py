@@ -6,24 +6,25 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
-from torch import nn
 
-from vit.layers.packed import pack, packing_pays
+from vit.layers.packed import PackedLinear, pack, packing_pays
+from vit.models.model import Model
 
-M = TypeVar("M", bound=nn.Module)
+M = TypeVar("M", bound=Model)
+_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool = True) -> M:
-    """A copy of `model` that only answers: in evaluation mode, all its weights in `dtype`, for images of that type.
+    """A copy of `model` that only answers: in evaluation mode, all that it holds in `dtype`, for images of that type.
 
-    Autocast casts the weights anew at every call and keeps the sums between blocks in float32; this copy does neither.
-    On a CPU where that is faster its linear layers are `packed`; it then stays there and is neither compiled (give
-    `packed=False`) nor saved. ValueError for a type that is not one of real numbers.
+    Autocast casts the weights in every pass and keeps the sums between blocks in float32; this copy does neither. On
+    a CPU where that is faster its linear layers are `packed`, but for those with hooks: it then keeps that type, and is
+    neither copied nor saved, nor compiled (give `packed=False`). ValueError for another type, and for a packed model.
     """
-    if not dtype.is_floating_point:
-        raise ValueError(
-            f"dtype: {dtype} is not valid: a model computes in torch.float32, bfloat16, float16 or float64"
-        )
+    if dtype not in _TYPES:
+        raise ValueError(f"dtype: {dtype!r} is not valid: choose from {', '.join(str(each) for each in _TYPES)}")
+    if any(isinstance(module, PackedLinear) for module in model.modules()):
+        raise ValueError("model: it is packed already; give the model that it was made of")
     twin = deepcopy(model).to(dtype).eval().requires_grad_(False)
     on_cpu = all(parameter.device.type == "cpu" for parameter in twin.parameters())
     if packed and on_cpu and packing_pays(dtype):

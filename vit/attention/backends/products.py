@@ -46,8 +46,11 @@ def matmul(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tenso
     (b, h, n, d), (_, g, m, v) = query.shape, value.shape
     # Without einops, as in `SelfAttention.heads`; (r n) are the queries that share a head of keys.
     query, key = query.reshape(b * g, h // g * n, d), key.reshape(b * g, m, d)
-    # The product itself multiplies by the factor, before it rounds: float16 would overflow, and a pass is saved.
-    scores = torch.baddbmm(query.new_empty(()), query, key.transpose(1, 2), beta=0, alpha=factor)
+    # The product itself multiplies by the factor, which saves a pass. Not in float16, where the keys' gradient would
+    # overflow before it is scaled, and not by 0, at which oneDNN writes nothing (torch 2.15).
+    if factor == 0 or query.dtype == torch.float16:
+        query, factor = query * factor, 1.0
+    scores = torch.baddbmm(query.new_zeros(()), query, key.transpose(1, 2), beta=0, alpha=factor)
     weights = _drop(_softmax_over_allowed(scores.view(b, h, n, m), request), request)
     attended = weights.to(value.dtype).reshape(b * g, h // g * n, m) @ value.reshape(b * g, m, v)
     return attended.view(b, h, n, v)

@@ -1,0 +1,107 @@
+"""Linear layers with packed weights: the same numbers, and one line for what they cannot do."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from vit.layers import packed
+from vit.layers.packed import PackedLinear, pack, packing_pays
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
+
+def layer(bias: bool = True, dtype: torch.dtype = torch.float32) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(19, 13, bias=bias, dtype=dtype)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(19,), (1, 19), (2, 7, 19), (0, 7, 19)])
+def test_its_products_are_the_layers(bias: bool, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    torch.testing.assert_close(PackedLinear(layer(bias))(x), layer(bias)(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bfloat16 here")
+@pytest.mark.parametrize("bias", [True, False])
+def test_in_bfloat16_it_rounds_once(bias: bool) -> None:
+    half, x = layer(bias, torch.bfloat16), torch.randn(2, 7, 19).bfloat16()
+    exact = linear(x.double(), half.weight.double(), half.bias.double() if bias else None)
+    assert (PackedLinear(half)(x).double() - exact).abs().max() <= 2**-8 * exact.abs().max()
+
+
+def test_later_changes_of_the_layer_do_not_reach_it() -> None:
+    source, x = layer(), torch.randn(3, 19)
+    twin, before = PackedLinear(source), source(x).detach()
+    with torch.no_grad():
+        source.weight.zero_()
+    torch.testing.assert_close(twin(x), before)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda twin: twin(torch.randn(3, 19).bfloat16()), "takes torch.float32, not torch.bfloat16"),
+        (lambda twin: twin(torch.randn(3, 19, requires_grad=True)), "gives no gradients"),
+        (deepcopy, "is neither copied nor saved"),
+        (pickle.dumps, "is neither copied nor saved"),
+        (lambda twin: twin.state_dict(), "has no state_dict"),
+        (lambda twin: twin.load_state_dict({}, strict=False), "is not filled with other weights"),
+        (lambda twin: twin.bfloat16(), "stays torch.float32 on the CPU"),
+        (lambda twin: twin.to("meta"), "stays torch.float32 on the CPU"),
+        (lambda twin: torch.compile(twin, backend="eager", fullgraph=True)(torch.randn(3, 19)), "is not compiled"),
+    ],
+)
+def test_what_it_cannot_do_is_said(attempt: Callable[[nn.Module], Any], message: str) -> None:
+    twin = nn.Sequential(PackedLinear(layer()))
+    with pytest.raises(Exception, match=f"a packed model {message}"):
+        attempt(twin)
+
+
+def test_the_compiler_goes_around_it() -> None:
+    twin, x = nn.Sequential(PackedLinear(layer()), nn.ReLU()), torch.randn(3, 19)
+    torch.testing.assert_close(torch.compile(twin, backend="eager")(x), twin(x))
+
+
+def test_where_it_is_already_it_may_be_sent() -> None:
+    twin = PackedLinear(layer())
+    assert twin.to("cpu", torch.float32) is twin
+    assert repr(twin) == "PackedLinear(in_features=19, out_features=13, dtype=torch.float32)"
+
+
+def test_a_watched_layer_keeps_its_hook() -> None:
+    seen: list[nn.Module] = []
+    model = nn.Sequential(layer(), nn.Sequential(nn.Linear(13, 5)))
+    model[0].register_forward_hook(lambda module, *_: seen.append(module))
+    pack(model)
+    with torch.no_grad():
+        model(torch.randn(2, 19))
+    assert [type(module) for module in (model[0], model[1][0])] == [nn.Linear, PackedLinear]
+    assert seen == [model[0]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "multiplies", "expected"),
+    [
+        (torch.bfloat16, "Intel", True, True),
+        (torch.bfloat16, "AMD EPYC", False, False),
+        (torch.float32, "AMD EPYC", False, True),
+        (torch.float32, "Intel", True, False),
+        (torch.float16, "AMD EPYC", True, False),
+        (torch.float64, "AMD EPYC", True, False),
+    ],
+)
+def test_where_it_pays(
+    dtype: torch.dtype, name: str, multiplies: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "MULTIPLIES_BFLOAT16", multiplies)
+    monkeypatch.setattr(packed, "processor_name", lambda: name)
+    assert packing_pays(dtype) == expected
