@@ -17,8 +17,8 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 class PackedLinear(nn.Module):
     """What `linear` computes, `... i -> ... o`, from a copy of its weights; for vectors of their type, on a CPU.
 
-    It has no parameters, and `torch.compile` goes around it. ValueError for vectors of another type, where a gradient is
-    asked for, where it is to be copied, saved or filled, and where it is to have another type or device.
+    It has no parameters, and `torch.compile` goes around it. ValueError for vectors of another type, where a gradient
+    is asked for, where it is to be copied, saved or filled, and where it is to have another type or device.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
