@@ -17,8 +17,9 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 class PackedLinear(nn.Module):
     """What `linear` computes, `... i -> ... o`, from a copy of its weights; for vectors of their type, on a CPU.
 
-    It has no parameters, and `torch.compile` goes around it. ValueError for vectors of another type, where a gradient
-    is asked for, where it is to be copied, saved or filled, and where it is to have another type or device.
+    It has no parameters. `torch.compile` goes around it, and refuses it where it may not. ValueError for vectors of another
+    type, where a gradient is asked for, where it is to be copied, saved or filled, and where it is to have another type or
+    device: a model of which it is a part may then be half changed.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -26,11 +27,11 @@ class PackedLinear(nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = linear.weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
-        self.bias = None if linear.bias is None else linear.bias.detach()
+        self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
-            _refuse("is not compiled, for the compiler packs weights itself: compile for_inference(…, packed=False)")
+            _refuse("is not compiled: compile for_inference(…, packed=False)")
         if x.dtype != self.dtype:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
         if torch.is_grad_enabled() and x.requires_grad:
@@ -69,12 +70,12 @@ def pack(model: nn.Module) -> None:
 
 
 def packing_pays(dtype: torch.dtype) -> bool:
-    """Whether packed products are the faster ones on this processor (measured: `LOG.md`).
+    """Whether packed products are the faster ones on this processor, as far as was measured (`LOG.md`).
 
-    In bfloat16 they are where the processor multiplies it itself; in float32 on AMD's, which MKL serves worse.
+    In bfloat16 where it multiplies that itself (Zen 4); in float32 on AMD's, which MKL serves worse (Zen 4), not on Intel's.
     """
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
         return MULTIPLIES_BFLOAT16
-    return dtype == torch.float32 and "AMD" in processor_name()
+    return dtype == torch.float32 and "AMD " in processor_name()

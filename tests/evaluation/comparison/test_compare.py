@@ -28,7 +28,7 @@ from vit.evaluation.speed import Speed
 from vit.settings import run_config_from
 from vit.training.loop import train
 
-SETTINGS = {"train": {"epochs": 1}, "data": {"fake_images": 60}}
+SETTINGS = {"train": {"epochs": 1, "precision": "fp32"}, "data": {"fake_images": 60}}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def data(runs: list[str]) -> DataConfig:
 @pytest.fixture
 def asking(runs: list[str], data: DataConfig, tmp_path: Path) -> Asking:
     def make(models: list[str] = runs, **options: Any) -> CompareRequest:
-        return CompareRequest(models=models, data=data, output_dir=tmp_path, device="cpu", **options)
+        return CompareRequest(models=models, data=data, output_dir=tmp_path, device="cpu", precision="fp32", **options)
 
     return make
 

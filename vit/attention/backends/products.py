@@ -45,15 +45,22 @@ def matmul(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tenso
     query, key, factor = request.inner_product("matmul").vectors(query, key, request.scale)
     (b, h, n, d), (_, g, m, v) = query.shape, value.shape
     # Without einops, as in `SelfAttention.heads`; (r n) are the queries that share a head of keys.
-    query, key = query.reshape(b * g, h // g * n, d), key.reshape(b * g, m, d)
-    # The product itself multiplies by the factor, which saves a pass. Not in float16, where the keys' gradient would
-    # overflow before it is scaled, and not by 0, at which oneDNN writes nothing (torch 2.15).
-    if factor == 0 or query.dtype == torch.float16:
-        query, factor = query * factor, 1.0
-    scores = torch.baddbmm(query.new_zeros(()), query, key.transpose(1, 2), beta=0, alpha=factor)
+    query, key = query.reshape(b * g, h // g * n, d), key.reshape(b * g, m, d).transpose(1, 2)
+    scores = _scaled_product(query, key, factor)
     weights = _drop(_softmax_over_allowed(scores.view(b, h, n, m), request), request)
     attended = weights.to(value.dtype).reshape(b * g, h // g * n, m) @ value.reshape(b * g, m, v)
     return attended.view(b, h, n, v)
+
+
+def _scaled_product(first: Tensor, second: Tensor, factor: float) -> Tensor:
+    """`factor * first @ second`, where it may by the product itself, which saves a pass.
+
+    Not in float16, where the gradient of `second` would overflow before it is scaled; not by 0, at which oneDNN writes
+    nothing; and not compiled, for the compiler would write out the summand that is not there (torch 2.15).
+    """
+    if factor == 0 or first.dtype == torch.float16 or torch.compiler.is_compiling():
+        return (first * factor) @ second
+    return torch.baddbmm(first.new_zeros(()), first, second, beta=0, alpha=factor)
 
 
 def _softmax_over_allowed(scores: Tensor, request: Request) -> Tensor:
