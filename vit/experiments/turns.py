@@ -1,6 +1,6 @@
 """Timing in turns: every side once, then every side again, so that what the machine does meanwhile hits all alike.
 
-Owns the clock, the spread and what is said of the machine. It does not know what it times. A ratio is taken within a
+Owns the clock, the spread and what is said of the machine. It knows of what it times only the matrix product that is the peak. A ratio is taken within a
 turn and the median of the turns' ratios is given; the order of the sides is drawn anew for every turn, so that none
 always follows the same other.
 """

@@ -17,9 +17,9 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 class PackedLinear(nn.Module):
     """What `linear` computes, `... i -> ... o`, from a copy of its weights; for vectors of their type, on a CPU.
 
-    It has no parameters. `torch.compile` goes around it, and refuses it where it may not. ValueError for vectors of another
-    type, where a gradient is asked for, where it is to be copied, saved or filled, and where it is to have another type or
-    device: a model of which it is a part may then be half changed.
+    It has no parameters. `torch.compile` goes around it, and refuses it where it may not. ValueError for vectors of
+    another type, where a gradient is asked for, where it is to be copied, saved or filled, and where it is to have
+    another type or device; a model that it is a part of may then be half changed.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -72,7 +72,7 @@ def pack(model: nn.Module) -> None:
 def packing_pays(dtype: torch.dtype) -> bool:
     """Whether packed products are the faster ones on this processor, as far as was measured (`LOG.md`).
 
-    In bfloat16 where it multiplies that itself (Zen 4); in float32 on AMD's, which MKL serves worse (Zen 4), not on Intel's.
+    In bfloat16 where it multiplies that itself (Zen 4), in float32 on AMD's (Zen 4), which MKL serves worse.
     """
     if not torch.backends.mkldnn.is_available():
         return False
