@@ -1,8 +1,8 @@
 """Timing in turns: every side once, then every side again, so that what the machine does meanwhile hits all alike.
 
-Owns the clock, the spread and what is said of the machine. It knows of what it times only the matrix product that is the peak. A ratio is taken within a
-turn and the median of the turns' ratios is given; the order of the sides is drawn anew for every turn, so that none
-always follows the same other.
+Owns the clock, the spread and what is said of the machine. Of what it times it knows only the matrix product that is
+the machine's peak. A ratio is taken within a turn and the median of the turns' ratios is given; the order of the sides
+is drawn anew for every turn, so that none always follows the same other.
 """
 
 from __future__ import annotations
