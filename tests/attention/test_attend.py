@@ -95,6 +95,16 @@ def test_at_a_scale_of_zero_every_key_weighs_alike(backend, dtype):
     torch.testing.assert_close(answer.float(), expected, atol=1e-2, rtol=0)
 
 
+@pytest.mark.parametrize("backend", ["reference", "matmul"])
+def test_in_float16_the_gradient_of_the_keys_is_scaled_before_it_overflows(backend):
+    query, key = torch.full((1, 1, 1, 64), 300.0), torch.zeros(1, 1, 2, 64)
+    value = torch.stack((torch.ones(64), -torch.ones(64)))[None, None]
+    query, key, value = (tensor.half().requires_grad_() for tensor in (query, key, value))
+    attend(query, key, value, backend=backend).backward(torch.full((1, 1, 1, 64), 8.0).half())
+    # dw = +-512, ds = +-256; times the queries that is 76,800, more than float16 holds, and scaled by 1/8 it is 9,600
+    torch.testing.assert_close(key.grad[0, 0, :, 0].tolist(), [9600.0, -9600.0])
+
+
 @pytest.mark.parametrize("backend", QUICK)
 def test_dead_row_is_zero_in_value_and_gradient(backend):
     leaves = [t.requires_grad_() for t in tensors()]
