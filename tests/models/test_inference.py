@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from vit import create_model, for_inference
+from vit.config import BertConfig
 from vit.layers.packed import PackedLinear
 from vit.models import inference
 from vit.models.model import Model
+from vit.models.text_encoder import TextEncoder
 
 TINY = {"name": "vit", "image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
 MODELS: dict[str, dict[str, Any]] = {
@@ -95,3 +97,19 @@ def test_the_model_stays_as_it_was() -> None:
 def test_a_type_that_no_model_computes_in_is_refused(dtype: Any) -> None:
     with pytest.raises(ValueError, match=r"dtype: .* is not valid: choose from torch.float32, torch.bfloat16"):
         for_inference(build(), dtype)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
+    twin = for_inference(build(), torch.bfloat16, packed=packed)
+    with pytest.raises(ValueError, match=r"input: torch.float32 is not valid: .* in torch.bfloat16; give it `.to\(torch.bf"):
+        twin(images())
+    answers = for_inference(build("ResNet"), torch.float64, packed=packed)
+    with pytest.raises(ValueError, match=r"input: torch.float32 is not valid: this model computes in torch.float64"):
+        answers(images())
+
+
+def test_words_are_no_vectors_of_another_type() -> None:
+    config = BertConfig(vocabulary_size=11, width=12, depth=2, num_heads=3, hidden_width=17, max_length=7)
+    tokens, lengths = torch.arange(10).view(2, 5), torch.tensor([5, 2])
+    assert for_inference(TextEncoder(config), torch.bfloat16)(tokens, lengths).dtype == torch.bfloat16
