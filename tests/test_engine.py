@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from accelerate.utils import DistributedType
 
 from vit import engine
 from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator
+from vit.processor import MULTIPLIES_BFLOAT16
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +35,19 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choose_precision("cpu", "auto") == expected
 
 
-def test_has_fast_bf16_asks_the_processor() -> None:
-    expected = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    assert has_fast_bf16("cpu") == expected
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_on_a_cpu_bf16_is_fast_where_the_processor_multiplies_it(
+    multiplies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MULTIPLIES_BFLOAT16", multiplies)
+    assert has_fast_bf16("cpu") == multiplies
     assert not has_fast_bf16("mps")
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="only Linux lists the processor's instructions")
+def test_the_processor_multiplies_what_the_system_says_it_does() -> None:
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert ("avx512_bf16" in flags or "amx_tile" in flags) == MULTIPLIES_BFLOAT16
 
 
 def test_half_precision_on_a_cpu_is_refused() -> None:

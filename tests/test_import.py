@@ -36,6 +36,6 @@ def test_what_trains_imports_no_figures_and_no_other_models() -> None:
 @pytest.mark.slow
 @pytest.mark.timed
 def test_the_package_adds_little_to_torch() -> None:
-    """Issue 6 wants 0.3 s; the bound allows for a machine that is at other work. The fastest of three counts."""
-    code = "import time, torch; t = time.perf_counter(); from vit import create_model; print(time.perf_counter() - t)"
-    assert min(float(in_a_new_process(code)) for _ in range(3)) < 1.0
+    """0.3 s are wanted; of the processor's time, which other programs disturb less. The fastest of five counts."""
+    code = "import time, torch; t = time.process_time(); from vit import create_model; print(time.process_time() - t)"
+    assert min(float(in_a_new_process(code)) for _ in range(5)) < 0.4

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 MULTIPLIES_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-"""Whether it has bfloat16 matrix instructions; elsewhere bfloat16 is emulated and slower than float32."""
+"""Whether it is an x86 with bfloat16 matrix instructions; one without emulates it, slower than float32. ARM's are not
+looked for."""
 
 
 def processor_name() -> str:

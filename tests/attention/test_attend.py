@@ -105,6 +105,17 @@ def test_in_float16_the_gradient_of_the_keys_is_scaled_before_it_overflows(backe
     torch.testing.assert_close(key.grad[0, 0, :, 0].tolist(), [9600.0, -9600.0])
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_only_products_that_cannot_overflow_are_scaled_afterwards(autocast, monkeypatch):
+    scaled = []
+    real = torch.baddbmm
+    monkeypatch.setattr(torch, "baddbmm", lambda *given, **options: scaled.append(given) or real(*given, **options))
+    query, key, value = torch.randn(3, 1, 2, 5, 8)
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        attend(query, key, value, backend="matmul")
+    assert bool(scaled) != autocast
+
+
 @pytest.mark.parametrize("backend", QUICK)
 def test_dead_row_is_zero_in_value_and_gradient(backend):
     leaves = [t.requires_grad_() for t in tensors()]

@@ -57,6 +57,21 @@ def test_a_row_names_the_fastest_of_the_backends_that_can(monkeypatch: pytest.Mo
         assert row["ms"] == {"sdpa": 5.0, "matmul": 2.0}
 
 
+def test_every_number_of_heads_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[int] = []
+    attend = attention_speed.attend
+
+    def run(*vectors: torch.Tensor, backend: str, **options: Any) -> torch.Tensor:
+        heads.append(vectors[0].shape[1])
+        return attend(*vectors, backend=backend, **options)
+
+    monkeypatch.setattr(attention_speed, "attend", run)
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"sdpa": 5.0, "matmul": 2.0}))
+    rows = bench_attention("cpu", ["fp32"], [5], [1], 1, lambda _: None, heads=[2, 3])
+    assert [row["heads"] for row in rows] == [2] * 6 + [3] * 6
+    assert set(heads) == {2, 3}
+
+
 def test_a_ratio_above_one_says_that_auto_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_speed, "time_in_turns", given({"auto": 4.0, "sdpa": 6.0}))
     told: list[str] = []

@@ -13,9 +13,10 @@ from torch import nn
 
 from vit.cli import main
 from vit.experiments import model_speed, peers
+from vit.experiments.absent import Absent
 from vit.experiments.model_speed import MODELS, Cell, Table, measure_cell, measure_table
 from vit.experiments.model_speed_table import markdown
-from vit.experiments.peers import Absent, build_peer
+from vit.experiments.peers import build_peer
 from vit.experiments.turns import DTYPES, Seconds
 from vit.hub import create_model
 from vit.layers.packed import packing_pays
@@ -133,6 +134,22 @@ def test_a_cell_says_what_was_measured(kind: Any, dtype: str) -> None:
     ours = "for_inference, packed" if packing_pays(DTYPES[dtype]) else "for_inference"
     assert row["ways"].pop("vit") == (ours if kind == "forward" else min(ways))
     assert set(row["ways"].values()) <= ways
+    assert ("vit" in row["differences"]) == (kind == "forward")
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_copy_that_answers_something_else_is_not_timed(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: VisionTransformer, *given: Any, **options: Any) -> VisionTransformer:
+        twin = inference.for_inference(model, *given, **options)
+        with torch.no_grad():
+            twin.norm.weight.mul_(1.3)
+        return twin
+
+    monkeypatch.setattr(model_speed, "for_inference", broken)
+    cell = Cell(kind="forward", model="Ti", batch_size=2, dtype=dtype, compiled=False)
+    with pytest.raises(RuntimeError, match=r"^what is timed of vit computes something else"):
+        measure_cell(cell, Table(kind="forward", peers=("timm",), turns=1), _say_nothing)
 
 
 def test_the_share_of_the_peak_is_taken_within_a_turn() -> None:
@@ -186,6 +203,12 @@ def test_a_stopped_table_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [row["batch_size"] for row in rows] == [2, 3]
     stored = json.loads((tmp_path / "table.json").read_text())
     assert stored["rows"] == rows
+    told: list[str] = []
+    measure_table(table, tmp_path, told.append)
+    assert len(told) == 2
+    monkeypatch.setattr(model_speed, "code_state", lambda: "other")
+    assert measure_table(table, tmp_path, told.append) == rows
+    assert [words.split(": ")[1].split(";")[0] for words in told[2::2]] == ["stored, by other code of this package"] * 2
 
 
 @pytest.mark.usefixtures("tiny")

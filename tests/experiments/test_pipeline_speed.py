@@ -128,6 +128,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "augment.repeats": {"augment": {"repeats": 2}},
     "data.crop_fraction": {"data": {"crop_fraction": 0.9}},
     "data.antialias": {"data": {"antialias": False}},
+    "data.on_broken_image": {"data": {"on_broken_image": "skip"}},
     "data.batch_size": {"data": {"batch_size": 64}},
     "train.accumulation_steps": {"train": {"accumulation_steps": 2}},
     "train.loss": {"train": {"loss": "bce"}},
@@ -158,6 +159,15 @@ def test_what_only_one_side_would_do_is_refused(field: str, sections: dict[str, 
 def test_what_times_nothing_is_refused(option: str, given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{option}: .* is not valid"):
         Comparison(**({"workers": [0]} | given))
+
+
+def test_a_loader_that_fails_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("pixels were lost")
+
+    monkeypatch.setitem(LOADERS, "timm", refuse)
+    with pytest.raises(ValueError, match="pixels were lost"):
+        bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)
 
 
 @pytest.mark.parametrize(

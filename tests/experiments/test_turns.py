@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from vit.experiments import turns
-from vit.experiments.turns import Seconds, machine, matrix_product, spread, time_calls, time_in_turns, times_as_fast
+from vit.experiments.turns import (
+    Seconds,
+    code_state,
+    machine,
+    matrix_product,
+    spread,
+    time_calls,
+    time_in_turns,
+    times_as_fast,
+)
 
 
 def test_every_side_is_called_once_a_turn_in_an_order_that_is_drawn() -> None:
@@ -16,6 +27,27 @@ def test_every_side_is_called_once_a_turn_in_an_order_that_is_drawn() -> None:
     orders = ["".join(called[start : start + 3]) for start in range(0, 60, 3)]
     assert set(orders) == {"abc", "acb", "bac", "bca", "cab", "cba"}
     assert {name: len(found) for name, found in times.items()} == {"a": 20, "b": 20, "c": 20}
+
+
+def test_another_measurement_has_other_orders_and_the_same_has_its_own() -> None:
+    def orders(draw: str) -> list[str]:
+        called: list[str] = []
+        time_in_turns({name: lambda name=name: called.append(name) for name in "abcdef"}, 7, "cpu", draw=draw)
+        return called
+
+    assert orders("forward") == orders("forward") != orders("step")
+
+
+def test_the_state_of_the_code_changes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns.vit, "__file__", str(tmp_path / "__init__.py"))
+    states = {code_state()}
+    for name, text in (("a.py", ""), ("a.py", "1"), ("b/a.py", "1"), ("b/a.txt", "1")):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        states.add(code_state())
+    assert len(states) == 4
+    assert all(len(state) == 12 for state in states)
 
 
 def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:

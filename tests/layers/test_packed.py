@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import linear
+from torch.nn.functional import gelu, linear
 
 from vit.layers import packed
+from vit.layers.feedforward import ACTIVATIONS, FeedForward, quick_gelu
 from vit.layers.packed import PackedLinear, pack, packing_pays
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -52,6 +53,7 @@ def test_later_changes_of_the_layer_do_not_reach_it() -> None:
     ("attempt", "message"),
     [
         (lambda twin: twin(torch.randn(3, 19).bfloat16()), "takes torch.float32, not torch.bfloat16"),
+        (lambda twin: twin[1](torch.randn(3, 19, device="meta")), "computes on the CPU, not on meta"),
         (lambda twin: twin(torch.randn(3, 19, requires_grad=True)), "gives no gradients"),
         (deepcopy, "is neither copied nor saved"),
         (pickle.dumps, "is neither copied nor saved"),
@@ -76,7 +78,7 @@ def test_the_compiler_goes_around_it() -> None:
 def test_where_it_is_already_it_may_be_sent() -> None:
     twin = PackedLinear(layer())
     assert twin.to("cpu", torch.float32) is twin
-    assert repr(twin) == "PackedLinear(in_features=19, out_features=13, dtype=torch.float32)"
+    assert repr(twin) == "PackedLinear(in_features=19, out_features=13, dtype=torch.float32, then=none)"
 
 
 def test_a_watched_layer_keeps_its_hook() -> None:
@@ -88,6 +90,41 @@ def test_a_watched_layer_keeps_its_hook() -> None:
         model(torch.randn(2, 19))
     assert [type(module) for module in (model[0], model[1][0])] == [nn.Linear, PackedLinear]
     assert seen == [model[0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gelu_behind_a_layer_is_packed_with_it(dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no bfloat16 on this processor")
+    torch.manual_seed(0)
+    part, x = FeedForward(19, 76, 0.0, 0).eval().to(dtype), torch.randn(2, 7, 19).to(dtype)
+    expected = part.double()(x.double()).detach()
+    part.to(dtype)
+    pack(part)
+    assert (part.expand.then, part.contract.then) == ("gelu", "none")
+    tolerance = 1e-6 if dtype == torch.float32 else 2**-6
+    with torch.no_grad():
+        assert (part(x).double() - expected).abs().max() < tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("activation", [quick_gelu, ACTIVATIONS["gelu_tanh"]])
+def test_another_activation_stays_where_it_is(activation: Callable[..., Any]) -> None:
+    part = FeedForward(19, 76, 0.0, 0, activation).eval()
+    expected = part(torch.ones(1, 19)).detach()
+    pack(part)
+    assert (part.expand.then, part.activation) == ("none", activation)
+    torch.testing.assert_close(part(torch.ones(1, 19)), expected)
+
+
+def test_a_watched_layer_keeps_the_gelu_behind_it() -> None:
+    part = FeedForward(19, 76, 0.0, 0).eval()
+    seen: list[Any] = []
+    part.expand.register_forward_hook(lambda *given: seen.append(given[2]))
+    pack(part)
+    assert (type(part.expand), part.activation) == (nn.Linear, gelu)
+    with torch.no_grad():
+        part(torch.ones(1, 19))
+    assert seen[0].min() < -0.2  # GELU is never below -0.17
 
 
 @pytest.mark.parametrize(

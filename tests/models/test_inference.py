@@ -102,10 +102,12 @@ def test_a_type_that_no_model_computes_in_is_refused(dtype: Any) -> None:
 @pytest.mark.parametrize("packed", [True, False])
 def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
     twin = for_inference(build(), torch.bfloat16, packed=packed)
-    with pytest.raises(ValueError, match=r"input: torch.float32 is not valid: .* in torch.bfloat16; give it `.to\(torch.bf"):
-        twin(images())
+    remedy = r"^images: torch.float32 is not valid: .* torch.bfloat16; give it images.to\(torch.bfloat16\)$"
+    for entry in (twin, twin.forward_features, lambda pixels: twin(images=pixels)):
+        with pytest.raises(ValueError, match=remedy):
+            entry(images())
     answers = for_inference(build("ResNet"), torch.float64, packed=packed)
-    with pytest.raises(ValueError, match=r"input: torch.float32 is not valid: this model computes in torch.float64"):
+    with pytest.raises(ValueError, match=r"^images: torch.float32 is not valid: the model's weights are torch.float64"):
         answers(images())
 
 

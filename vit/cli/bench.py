@@ -91,20 +91,24 @@ def _attention(words: list[str]) -> None:
     parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"], help="default: fp32 bf16")
     parser.add_argument("--tokens", nargs="+", type=int, help="of the backends; default: 65 197 577 1025")
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[8], help="default: 8")
+    parser.add_argument("--heads", nargs="+", type=int, help="of the backends; default: 12")
     parser.add_argument("--models", nargs="*", help="names of models; none: Ti, S and B with patches of 16")
     known = parser.parse_args(words)
     check_file("--output", known.output)
     check_positive("--turns", known.turns)
-    for number in known.tokens or ():
-        check_positive("--tokens", number)
-    if known.tokens and known.models is not None:
-        raise ValueError("--tokens: it has no effect with --models, whose images decide how many")
-    from vit.experiments.attention_speed import MODELS, TOKENS, bench_attention, bench_models
+    for option, numbers in (("--tokens", known.tokens), ("--heads", known.heads)):
+        for number in numbers or ():
+            check_positive(option, number)
+        if numbers and known.models is not None:
+            raise ValueError(f"{option}: it has no effect with --models, which decide how many")
+    from vit.experiments.attention_speed import HEADS, MODELS, TOKENS, bench_attention, bench_models
 
+    common = known.batch_sizes, known.turns, tell
     if known.models is None:
-        rows = bench_attention(known.device, known.dtypes, known.tokens or TOKENS, known.batch_sizes, known.turns, tell)
+        tokens, heads = known.tokens or TOKENS, known.heads or (HEADS,)
+        rows = bench_attention(known.device, known.dtypes, tokens, *common, heads=heads)
     else:
-        rows = bench_models(known.device, known.dtypes, known.models or MODELS, known.batch_sizes, known.turns, tell)
+        rows = bench_models(known.device, known.dtypes, known.models or MODELS, *common)
     _finish(rows, known.output)
 
 

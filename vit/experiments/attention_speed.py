@@ -26,25 +26,34 @@ from vit.hub import create_model
 Tell = Callable[[str], None]
 TOKENS = (65, 197, 577, 1025)
 HEADS, WIDTH = 12, 64
+"""Unless another number of heads is asked for."""
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
 _SHORTEST = 0.02
 
 
 def bench_attention(
-    device: str, dtypes: Sequence[str], tokens: Sequence[int], batch_sizes: Sequence[int], turns: int, tell: Tell
+    device: str,
+    dtypes: Sequence[str],
+    tokens: Sequence[int],
+    batch_sizes: Sequence[int],
+    turns: int,
+    tell: Tell,
+    *,
+    heads: Sequence[int] = (HEADS,),
 ) -> list[dict[str, Any]]:
-    """Milliseconds of every backend, 12 heads of 64, forward and training; `fastest` is what the table should say.
+    """Milliseconds of every backend, heads of 64, forward and training; `fastest` is what the table should say.
 
     A backend that refuses has no time. ValueError for an unknown type, an empty batch and a device that is not there.
     """
     _check(device, dtypes, batch_sizes)
     rows = []
-    for batch_size, dtype, n in itertools.product(batch_sizes, dtypes, tokens):
+    for batch_size, num_heads, dtype, n in itertools.product(batch_sizes, heads, dtypes, tokens):
         for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
-            times = _backends(n, batch_size, DTYPES[dtype], device, mask, training, turns)
+            times = _backends((batch_size, num_heads, n, WIDTH), DTYPES[dtype], device, mask, training, turns)
             rows.append(
                 {
                     "batch_size": batch_size,
+                    "heads": num_heads,
                     "dtype": dtype,
                     "tokens": n,
                     "mask": mask_name,
@@ -112,10 +121,9 @@ def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
 
 
 def _backends(
-    n: int, batch_size: int, dtype: torch.dtype, device: str, mask: Tensor | None, training: bool, turns: int
+    shape: tuple[int, int, int, int], dtype: torch.dtype, device: str, mask: Tensor | None, training: bool, turns: int
 ) -> dict[str, float]:
     """Seconds of every backend that does not refuse, the median of the turns."""
-    shape = (batch_size, HEADS, n, WIDTH)
     vectors = [torch.randn(shape, device=device).to(dtype).requires_grad_(training) for _ in range(3)]
     sides: dict[str, Callable[[], None]] = {}
     for name in BACKENDS:

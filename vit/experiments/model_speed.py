@@ -24,12 +24,14 @@ from torch import Tensor, nn
 
 from vit.config import check, check_positive, nearest
 from vit.evaluation.cost import multiply_adds
+from vit.experiments.absent import Absent
 from vit.experiments.model_speed_table import cell_file, cell_name, line, read_cells, write_tables
-from vit.experiments.peers import PEERS, Absent, build_peer, installed_peers
+from vit.experiments.peers import PEERS, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
     Seconds,
     check_device,
+    code_state,
     machine,
     matrix_product,
     spread,
@@ -56,6 +58,8 @@ SHORTEST = 0.25
 OURS, PEAK = "vit", "matrix product"
 _TRIED = 3
 """Turns that find a peer's faster way."""
+_TOLERANCES = {"fp32": 1e-3, "bf16": 1e-1}
+"""Of the timed copy's answers from the model's in float32."""
 _PASSES = {"forward": 1, "step": 3}
 """Forward passes that a pass costs: a backward pass is two."""
 
@@ -121,18 +125,22 @@ def measure_table(table: Table, folder: Path, tell: Callable[[str], None]) -> li
     ValueError, before anything is measured, for a stored file that is not a cell, and for one that was measured with
     other settings or on another machine: a table is of one kind, and hours of measuring are not overwritten.
     """
-    stored, conditions = read_cells(folder), _conditions(table)
+    stored, conditions, code = read_cells(folder), _conditions(table), code_state()
     for name, row in stored.items():
         _check_conditions(cell_file(folder, name), row["conditions"], conditions)
     rows = []
     for cell in table.cells():
         if cell.name not in stored:
             tell(f"{cell.name} …")
-            stored[cell.name] = {**asdict(cell), **measure_cell(cell, table, tell), "conditions": conditions}
+            measured = measure_cell(cell, table, tell)
+            stored[cell.name] = {**asdict(cell), **measured, "code": code, "conditions": conditions}
             file = cell_file(folder, cell.name)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, stored[cell.name])
             write_tables(folder)
+        elif stored[cell.name].get("code") != code:
+            file = cell_file(folder, cell.name)
+            tell(f"{cell.name}: stored, by other code of this package; to measure it again remove {file}")
         rows.append(stored[cell.name])
         tell(line(rows[-1]))
     write_tables(folder)
@@ -165,13 +173,16 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
             absent[name] = str(reason)
             tell(f"  without {name}: {reason}")
     batch = _batch(cell, ours, table.device)
+    expected = _answer(ours.to(table.device), batch[0]) if cell.kind == "forward" else None
     sides: dict[str, Callable[[], object]] = {}
     ways: dict[str, str] = {}
     for name, model in models.items():
         tell(f"  {name}: ready to be timed")
         ways[name], sides[name] = _side(cell, model, batch, is_ours=name == OURS, device=table.device)
+    if expected is not None:
+        differences[OURS] = _check_answer(sides[OURS](), expected, cell.dtype)
     sides[PEAK], product_gflop = matrix_product(cell.dtype, table.device)
-    times = time_in_turns(sides, table.turns, table.device, shortest=SHORTEST)
+    times = time_in_turns(sides, table.turns, table.device, shortest=SHORTEST, draw=cell.name)
     gflop = {name: work[name != OURS] for name in models}
     return {
         "ways": ways,
@@ -249,14 +260,29 @@ def _side(
     return best, ways[best]
 
 
-def _forward(cell: Cell, model: nn.Module, images: Tensor, *, autocast: bool) -> Callable[[], object]:
+def _forward(cell: Cell, model: nn.Module, images: Tensor, *, autocast: bool) -> Callable[[], Tensor]:
     call = torch.compile(model.eval()) if cell.compiled else model.eval()
 
-    def run() -> None:
+    def run() -> Tensor:
         with torch.inference_mode(), _autocast(images.device, autocast):
-            call(images)
+            logits: Tensor = call(images)
+        return logits
 
     return run
+
+
+def _answer(model: nn.Module, images: Tensor) -> Tensor:
+    with torch.inference_mode():
+        logits: Tensor = model.eval()(images)
+    return logits
+
+
+def _check_answer(timed: Any, expected: Tensor, dtype: str) -> float:
+    """The largest difference relative to the largest number. RuntimeError where it computes something else."""
+    found = ((timed - expected).abs().max() / expected.abs().max()).item()
+    if not found < _TOLERANCES[dtype]:
+        raise RuntimeError(f"what is timed of {OURS} computes something else: largest relative difference {found:.1e}")
+    return found
 
 
 def _step(cell: Cell, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Callable[[], object]:

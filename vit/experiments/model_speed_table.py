@@ -26,7 +26,8 @@ CONVENTIONS = {
     "forward": "inference; ours as for_inference gives it: weights cast once and, where `ways` says so, packed for the "
     "processor, which no peer offers; a peer in bf16 by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
-    "largest number; vit-pytorch: of its blocks, from the same tokens",
+    "largest number; vit-pytorch: of its blocks, from the same tokens; vit: of the answers of what is timed of ours",
+    "code": "a digest of this package's code; rows without it are older",
 }
 _HEADER = (
     *("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio"),

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from vit.config import AugmentConfig, DataConfig, Preprocessing, check
 from vit.data.splits import Split
+from vit.experiments.absent import lacking
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Normalised images `b 3 H W`, and labels (b,) or, mixed, targets `b k`."""
@@ -69,6 +70,7 @@ def check_shared(data: DataConfig, augment: AugmentConfig) -> None:
         "augment.magnitude_std": (augment.magnitude_std, augment.magnitude_std == 0, "a spread of magnitudes"),
         "augment.repeats": (augment.repeats, augment.repeats == 1, "repeated augmentation"),
         "augment.first_image_size": (augment.first_image_size, augment.first_image_size is None, "images that grow"),
+        "data.on_broken_image": (data.on_broken_image, data.on_broken_image == "fail", "a way around broken images"),
         "data.antialias": (data.antialias, data.antialias, "resizing without antialiasing"),
         "data.crop_fraction": (data.crop_fraction, crops or data.crop_fraction == 1, "a centre crop"),
     }
@@ -148,11 +150,12 @@ def _mixing_collate(augment: AugmentConfig, num_classes: int) -> Callable[[list[
 
 
 def timm_loader(wanted: Wanted, workers: int) -> Batches:
-    """timm's `create_loader`, with its prefetcher. ValueError for a crop, policy or jitter that it does not have."""
+    """timm's `create_loader`, with its prefetcher. `Absent` for a crop, policy or jitter that it does not have."""
     from timm.data import create_loader
 
     augment, preprocessing = wanted.augment, wanted.preprocessing
-    _check_timm(augment)
+    with lacking():
+        _check_timm(augment)
     level = f"rand-m{round(augment.magnitude)}-n{augment.num_ops}-mstd0-inc1"
     loader: Batches = create_loader(
         PilImages(wanted.split, keep=wanted.keep),

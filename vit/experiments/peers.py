@@ -6,8 +6,7 @@ compared from the embedded tokens on. Knows no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from vit.config import ViTConfig, check
 from vit.evaluation.cost import count_parameters
+from vit.experiments.absent import lacking
 from vit.models.vision_transformer import VisionTransformer
 from vit.weights.huggingface import answer, build_huggingface, to_huggingface
 from vit.weights.layout import Layout, Tensors, copied, invert
@@ -39,10 +39,6 @@ _SHARED_BY_VIT_PYTORCH = (
     copied("pool_norm.{kind}", "transformer.norm.{kind}"),
     copied("head.{kind}", "mlp_head.{kind}"),
 )
-
-
-class Absent(Exception):
-    """A library has no such model; the message says what it lacks."""
 
 
 class Peer(NamedTuple):
@@ -71,17 +67,8 @@ def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
     return peer, found
 
 
-@contextmanager
-def _no_such_model() -> Iterator[None]:
-    """What refuses a configuration in here says that the library has no such model."""
-    try:
-        yield
-    except ValueError as error:
-        raise Absent(str(error).removeprefix("--to: ")) from error
-
-
 def _of_layout(build: Callable[[ViTConfig], nn.Module], layout: Layout, ours: VisionTransformer) -> nn.Module:
-    with _no_such_model():
+    with lacking():
         model = build(ours.config)
     model.load_state_dict(invert(layout, _copy_of(ours), ours.config).tensors)
     return model
@@ -103,7 +90,7 @@ class _Transformers(nn.Module):
 
 
 def _transformers(ours: VisionTransformer) -> nn.Module:
-    with _no_such_model():
+    with lacking():
         _, tensors = to_huggingface(ours.config, _copy_of(ours))
     return _Transformers(build_huggingface(ours.config, tensors))
 
@@ -112,7 +99,7 @@ def _vit_pytorch(ours: VisionTransformer) -> nn.Module:
     from vit_pytorch import ViT
 
     config = ours.config
-    with _no_such_model():
+    with lacking():
         _check_plain(config)
     model: nn.Module = ViT(
         image_size=config.image_size,

@@ -19,6 +19,7 @@ from vit.config import ClassificationRun, check, check_positive, nearest
 from vit.data.augmented import AugmentedLoader
 from vit.data.loading import TrainLoader
 from vit.data.splits import Split
+from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
 from vit.experiments.turns import Seconds, machine, spread, time_in_turns, times_as_fast
 from vit.experiments.usual_loop import UsualLoop, task_of
@@ -90,7 +91,7 @@ def _bench(
             for name in comparison.peers:
                 try:
                     batches = LOADERS[name](_wanted(session, split, loader.loader.is_kept), workers)
-                except ValueError as reason:
+                except Absent as reason:
                     absent[name] = str(reason)
                     tell(f"  without {name}: {reason}")
                     continue

@@ -7,6 +7,7 @@ is drawn anew for every turn, so that none always follows the same other.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import random
@@ -14,12 +15,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from tqdm import tqdm
 
+import vit
 from vit.config import check
 from vit.layers.packed import PackedLinear, packing_pays
 from vit.processor import processor_name
@@ -38,18 +41,19 @@ class Seconds(NamedTuple):
 
 
 def time_in_turns(
-    sides: Mapping[str, Callable[[], object]], turns: int, device: str, *, shortest: float = 0.0
+    sides: Mapping[str, Callable[[], object]], turns: int, device: str, *, shortest: float = 0.0, draw: str = ""
 ) -> dict[str, list[Seconds]]:
     """Seconds of a call of every side in every turn.
 
     A turn repeats a call until it lasts `shortest` seconds, as the second of two calls before the first turn tells, and
     calls once before: what the side before it left in caches and freed memory is not its own. At 0 there are neither
-    such calls nor repeats. ValueError for no turns.
+    such calls nor repeats. The orders follow from `draw`: give each of many measurements its own, lest one side follow
+    the same other in all. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     calls = {name: _calls_for(side, shortest, device) for name, side in sides.items()}
     times: dict[str, list[Seconds]] = {name: [] for name in sides}
-    order = random.Random(0)
+    order = random.Random(draw)
     for _ in tqdm(range(turns), desc="turns", disable=None, leave=False):
         for name in order.sample(list(sides), len(sides)):
             if shortest > 0:
@@ -123,6 +127,15 @@ def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "versions": {"python": platform.python_version(), **_versions(("torch", *packages))},
     }
+
+
+def code_state() -> str:
+    """Twelve digits that change with the code of this package."""
+    folder = Path(vit.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

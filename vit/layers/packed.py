@@ -6,40 +6,46 @@ The products are oneDNN's, by the operators that torch's compiler puts into its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any, Never, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
+from vit.layers.feedforward import FeedForward
 from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
 class PackedLinear(nn.Module):
     """What `linear` computes, `... i -> ... o`, from a copy of its weights; for vectors of their type, on a CPU.
 
-    It has no parameters. `torch.compile` goes around it, and refuses it where it may not. ValueError for vectors of
-    another type, where a gradient is asked for, where it is to be copied, saved or filled, and where it is to have
-    another type or device; a model that it is a part of may then be half changed.
+    `then_gelu`: and GELU (erf) of it, before it is rounded. It has no parameters. `torch.compile` goes around it, and
+    refuses it where it may not. ValueError for vectors of another type or elsewhere, where a gradient is asked for,
+    where it is to be copied, saved or filled, and where it is to have another type or device; a model that it is a
+    part of may then be half changed.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, *, then_gelu: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = linear.weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
+        self.then = "gelu" if then_gelu else "none"
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             _refuse("is not compiled: compile for_inference(…, packed=False)")
         if x.dtype != self.dtype:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
+        if x.device.type != "cpu":
+            _refuse(f"computes on the CPU, not on {x.device.type}: take the model that it was made of")
         if torch.is_grad_enabled() and x.requires_grad:
             _refuse("gives no gradients: ask the model that it was made of")
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.then, [], "none")
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, dtype={self.dtype}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, dtype={self.dtype}, then={self.then}"
 
     def __getstate__(self) -> Never:
         _refuse("is neither copied nor saved: take the model that it was made of")
@@ -62,11 +68,23 @@ def _refuse(what: str) -> Never:
 
 
 def pack(model: nn.Module) -> None:
-    """Packs, in place, every linear layer of `model` that nobody watches by a hook."""
+    """Packs, in place, every linear layer of `model` that nobody watches by a hook, and with it the GELU behind it."""
     for module in list(model.modules()):
+        if isinstance(module, FeedForward) and module.activation is gelu and _is_packable(module.expand):
+            module.expand = PackedLinear(module.expand, then_gelu=True).train(module.training)  # type: ignore[assignment]
+            module.activation = _as_it_is
         for name, part in list(module.named_children()):
-            if type(part) is nn.Linear and not part._forward_hooks and not part._forward_pre_hooks:
-                setattr(module, name, PackedLinear(part).train(part.training))
+            if _is_packable(part):
+                setattr(module, name, PackedLinear(part).train(module.training))
+
+
+def _is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(part) is nn.Linear and not part._forward_hooks and not part._forward_pre_hooks
+
+
+def _as_it_is(hidden: Tensor) -> Tensor:
+    """What is left of an activation that its layer has taken over."""
+    return hidden
 
 
 def packing_pays(dtype: torch.dtype) -> bool:

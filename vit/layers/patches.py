@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -44,8 +45,17 @@ class ResNetStem(nn.Sequential):
         )
 
 
+def check_type(images: Tensor, weight: Tensor) -> None:
+    """ValueError for images that `weight` cannot multiply."""
+    device = images.device.type
+    if images.dtype == weight.dtype or (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        return
+    rule = f"the model's weights are {weight.dtype}; give it images.to({weight.dtype})"
+    raise ValueError(f"images: {images.dtype} is not valid: {rule}")
+
+
 class PatchEmbedding(nn.Module):
-    """`b 3 H W -> b n c`, patches row by row."""
+    """`b 3 H W -> b n c`, patches row by row. ValueError for images of another type than the weights."""
 
     def __init__(self, width: int, patch_size: tuple[int, int], *, stem: Stem = "patch", bias: bool = True) -> None:
         super().__init__()
@@ -56,6 +66,7 @@ class PatchEmbedding(nn.Module):
         self.projection = PatchProjection(channels, width, kernel, stride=kernel, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
+        check_type(images, self.projection.weight)
         return self.projection(self.stem(images))
 
     def grid_size(self, images: Tensor) -> tuple[int, int]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
 
 from vit.layers.packed import PackedLinear, pack, packing_pays
 from vit.models.model import Model
@@ -20,8 +19,8 @@ def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool 
 
     Autocast casts the weights in every pass and keeps the sums between blocks in float32; this copy does neither. On
     a CPU where that is faster its linear layers are `packed`, but for those with hooks: it then keeps that type, and is
-    neither copied nor saved, nor compiled (give `packed=False`). ValueError for another type, for a packed model, and
-    when the copy is given images of another type, also under autocast.
+    neither copied nor saved, and `torch.compile` would go around its layers (give `packed=False`). ValueError for
+    another type, and for a packed model.
     """
     if dtype not in _TYPES:
         raise ValueError(f"dtype: {dtype!r} is not valid: choose from {', '.join(str(each) for each in _TYPES)}")
@@ -31,12 +30,4 @@ def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool 
     on_cpu = all(parameter.device.type == "cpu" for parameter in twin.parameters())
     if packed and on_cpu and packing_pays(dtype):
         pack(twin)
-    twin.register_forward_pre_hook(_check_type)
     return twin
-
-
-def _check_type(model: nn.Module, inputs: tuple[Any, ...]) -> None:
-    dtype = next(model.parameters()).dtype
-    for each in inputs:
-        if isinstance(each, Tensor) and each.is_floating_point() and each.dtype != dtype:
-            raise ValueError(f"input: {each.dtype} is not valid: this model computes in {dtype}; give it `.to({dtype})`")

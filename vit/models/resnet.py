@@ -13,6 +13,7 @@ from einops import reduce
 from torch import Tensor, nn
 
 from vit.config import ResNetConfig
+from vit.layers.patches import check_type
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
@@ -61,7 +62,8 @@ class ResNet(Model):
         return self.fc(self.pool(self.forward_features(images, rng)))
 
     def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:  # noqa: ARG002
-        """The last stage's feature map, `b c gh gw`."""
+        """The last stage's feature map, `b c gh gw`. ValueError for images of another type than the weights."""
+        check_type(images, self.conv1.weight)
         images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for stage in self.stages():

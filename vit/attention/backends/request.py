@@ -51,7 +51,14 @@ def dead_rows(mask: Tensor) -> Tensor:
 
 def cast_by_autocast(*vectors: Tensor) -> tuple[Tensor, ...]:
     """In the type that autocast wants for products, as torch's own kernels do it; as they are where it is off."""
-    device = vectors[0].device.type
-    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-        return vectors
-    return tuple(vector.to(torch.get_autocast_dtype(device)) for vector in vectors)
+    return tuple(vector.to(product_type(vector)) for vector in vectors) if _autocasts(vectors[0]) else vectors
+
+
+def product_type(vector: Tensor) -> torch.dtype:
+    """The type in which a matrix product of it is computed."""
+    return torch.get_autocast_dtype(vector.device.type) if _autocasts(vector) else vector.dtype
+
+
+def _autocasts(vector: Tensor) -> bool:
+    device = vector.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
