@@ -47,6 +47,8 @@ def test_on_a_cpu_bf16_is_fast_where_the_processor_multiplies_it(
 @pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="only Linux lists the processor's instructions")
 def test_the_processor_multiplies_what_the_system_says_it_does() -> None:
     flags = Path("/proc/cpuinfo").read_text().split()
+    if "avx512f" not in flags:
+        pytest.skip("the system lists no AVX-512, so it may keep others to itself")
     assert ("avx512_bf16" in flags or "amx_tile" in flags) == MULTIPLIES_BFLOAT16
 
 

@@ -99,6 +99,29 @@ def test_every_model_is_known_before_the_first_is_timed(name: str, monkeypatch: 
         bench_models("cpu", ["fp32"], [MODEL, name], [1], 1, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--heads", "0"], "--heads: 0 is not valid"),
+        (["--heads", "3", "--models"], "--heads: it has no effect with --models"),
+    ],
+)
+def test_heads_that_decide_nothing_are_refused(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "attention", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_command_passes_the_heads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"sdpa": 5.0, "matmul": 2.0}))
+    output = tmp_path / "a.json"
+    words = ["--heads", "2", "--tokens", "5", "--batch_sizes", "1", "--dtypes", "fp32", "--output", str(output)]
+    assert main(["bench", "attention", *words]) == 0
+    assert '"heads": 2' in output.read_text()
+
+
 @pytest.mark.parametrize("words", [["attention"], ["attention", "--models"], ["analysis"], ["forward"]])
 def test_a_device_that_is_not_there(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

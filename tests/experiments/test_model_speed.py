@@ -166,7 +166,8 @@ def test_the_share_of_the_peak_is_taken_within_a_turn() -> None:
         "1.000 (1.000–1.000)",
         "90%",
         "68%",
-        "0.5 (0.4–0.8) |",
+        "0.5 (0.4–0.8)",
+        "older |",
     ]
 
 

@@ -64,7 +64,7 @@ def test_rates_and_ratios_are_of_the_seconds(monkeypatch: pytest.MonkeyPatch) ->
     from vit.experiments.turns import Seconds
 
     times = {"vit": [Seconds(2.0, 1.0), Seconds(4.0, 1.0)], "timm": [Seconds(8.0, 5.0), Seconds(8.0, 5.0)]}
-    monkeypatch.setattr(pipeline_speed, "time_in_turns", lambda *_: times)
+    monkeypatch.setattr(pipeline_speed, "time_in_turns", lambda *_, **__: times)
     row = bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)["rows"][0]
     assert row["images_per_second"]["vit"]["median"] == 12.0
     assert row["ratios"] == {"timm": {"median": 3.0, "lower": 2.5, "upper": 3.5}}

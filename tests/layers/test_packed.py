@@ -15,6 +15,7 @@ from torch.nn.functional import gelu, linear
 from vit.layers import packed
 from vit.layers.feedforward import ACTIVATIONS, FeedForward, quick_gelu
 from vit.layers.packed import PackedLinear, pack, packing_pays
+from vit.linear import Linear
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -102,7 +103,7 @@ def test_the_gelu_behind_a_layer_is_packed_with_it(dtype: torch.dtype) -> None:
     part.to(dtype)
     pack(part)
     assert (part.expand.then, part.contract.then) == ("gelu", "none")
-    tolerance = 1e-6 if dtype == torch.float32 else 2**-6
+    tolerance = 1e-5 if dtype == torch.float32 else 2**-6
     with torch.no_grad():
         assert (part(x).double() - expected).abs().max() < tolerance * expected.abs().max()
 
@@ -121,7 +122,7 @@ def test_a_watched_layer_keeps_the_gelu_behind_it() -> None:
     seen: list[Any] = []
     part.expand.register_forward_hook(lambda *given: seen.append(given[2]))
     pack(part)
-    assert (type(part.expand), part.activation) == (nn.Linear, gelu)
+    assert (type(part.expand), part.activation) == (Linear, gelu)
     with torch.no_grad():
         part(torch.ones(1, 19))
     assert seen[0].min() < -0.2  # GELU is never below -0.17

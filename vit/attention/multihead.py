@@ -17,6 +17,7 @@ from vit.attention.attend import DOT_PRODUCT, attend, attention_weights
 from vit.attention.cache import KeyValueCache
 from vit.attention.scores import Additive, Score
 from vit.config import check
+from vit.linear import Linear
 from vit.randomness import SampleRandom
 
 
@@ -43,10 +44,10 @@ class SelfAttention(nn.Module):
         self.dropout_rate = dropout_rate
         self.backend = backend
         self.stream = stream
-        self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
+        self.qkv = Linear(width, 3 * width, bias=qkv_bias)
         self.query_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
         self.key_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
-        self.output = nn.Linear(width, width)
+        self.output = Linear(width, width)
 
     def forward(
         self,
@@ -131,10 +132,10 @@ class MultiHeadAttention(nn.Module):
         self.dropout_rate = dropout_rate
         self.backend = backend
         self.stream = stream
-        self.query = nn.Linear(query_width, num_heads * query_head, bias=bias)
-        self.key = nn.Linear(widths.key or query_width, num_heads * key_head, bias=bias)
-        self.value = nn.Linear(widths.value or query_width, num_heads * value_head, bias=bias)
-        self.output = nn.Linear(num_heads * value_head, widths.output or query_width, bias=bias)
+        self.query = Linear(query_width, num_heads * query_head, bias=bias)
+        self.key = Linear(widths.key or query_width, num_heads * key_head, bias=bias)
+        self.value = Linear(widths.value or query_width, num_heads * value_head, bias=bias)
+        self.output = Linear(num_heads * value_head, widths.output or query_width, bias=bias)
 
     def forward(
         self,

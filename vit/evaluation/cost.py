@@ -48,9 +48,10 @@ def multiply_adds(model: nn.Module, image_size: tuple[int, int], *, every_token:
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton
 
     counter = FlopCounterMode(display=False)
+    dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
     watched = _watched(model) if every_token else nullcontext()
     with evaluating(model), _any_backend(model), watched, torch.no_grad(), counter:
-        functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta"),))
+        functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta", dtype=dtype),))
     return counter.get_total_flops() // 2
 
 

@@ -82,7 +82,8 @@ def bench_models(
             backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
             for backend in ("sdpa", "auto")
         }
-        times = time_in_turns(sides, turns, device, shortest=_SHORTEST)
+        draw = f"{name} {dtype} {batch_size} {training}"
+        times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
         ratios = times_as_fast(times["auto"], times["sdpa"])
         rows.append(
             {
@@ -138,7 +139,9 @@ def _backends(
         except Refused:
             continue
         sides[name] = run
-    return {name: _median(times) for name, times in time_in_turns(sides, turns, device, shortest=_SHORTEST).items()}
+    draw = f"{shape} {dtype} {training}"
+    times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
+    return {name: _median(seconds) for name, seconds in times.items()}
 
 
 def _median(times: list[Seconds]) -> float:

@@ -101,7 +101,7 @@ def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, A
             side()
             memory.append(_peak(model, side))
             sides[str(getattr(point, name))] = side
-        times = time_in_turns(sides, turns, "cpu", shortest=_SHORTEST)
+        times = time_in_turns(sides, turns, "cpu", shortest=_SHORTEST, draw=f"{name} {kind}")
         seconds = [spread([each.wall for each in times[side]], 6) for side in sides]
         medians = [each["median"] for each in seconds]
         result[kind] = {

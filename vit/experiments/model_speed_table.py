@@ -27,17 +27,17 @@ CONVENTIONS = {
     "processor, which no peer offers; a peer in bf16 by the faster way in `ways`",
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
     "largest number; vit-pytorch: of its blocks, from the same tokens; vit: of the answers of what is timed of ours",
-    "code": "a digest of this package's code; rows without it are older",
+    "code": "the first digits of a digest of this package's code, which need not concern what was timed",
 }
 _HEADER = (
     *("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio"),
-    *("work", "of peak", "peak GFLOP/s"),
+    *("work", "of peak", "peak GFLOP/s", "code"),
 )
 
 
 def line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
-    kind, model, batch, dtype, mode, ours, best, theirs, ratio, _, share, _ = _columns(row)
+    kind, model, batch, dtype, mode, ours, best, theirs, ratio, _, share, *_ = _columns(row)
     return f"{kind} {model} batch {batch} {dtype} {mode}: {ours} images/s, {best} {theirs}, ratio {ratio}, peak {share}"
 
 
@@ -96,7 +96,7 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
         of_peer = (best, _rate(rates[best]), _ratio(row["ratios"][best]), f"{work:.0%}")
     mode = "compiled" if row["compiled"] else "eager"
     cell = (row["kind"], row["model"], str(row["batch_size"]), row["dtype"], mode)
-    peak = f"{row['share_of_peak']['vit']:.0%}", _rate(row["peak_gflops"])
+    peak = f"{row['share_of_peak']['vit']:.0%}", _rate(row["peak_gflops"]), row.get("code", "older")[:6]
     return (*cell, _rate(rates["vit"]), *of_peer, *peak)
 
 

@@ -70,7 +70,11 @@ def check_shared(data: DataConfig, augment: AugmentConfig) -> None:
         "augment.magnitude_std": (augment.magnitude_std, augment.magnitude_std == 0, "a spread of magnitudes"),
         "augment.repeats": (augment.repeats, augment.repeats == 1, "repeated augmentation"),
         "augment.first_image_size": (augment.first_image_size, augment.first_image_size is None, "images that grow"),
-        "data.on_broken_image": (data.on_broken_image, data.on_broken_image == "fail", "a way around broken images"),
+        "data.on_broken_image": (
+            data.on_broken_image,
+            data.on_broken_image == "fail",
+            "a way around broken images; use fail",
+        ),
         "data.antialias": (data.antialias, data.antialias, "resizing without antialiasing"),
         "data.crop_fraction": (data.crop_fraction, crops or data.crop_fraction == 1, "a centre crop"),
     }

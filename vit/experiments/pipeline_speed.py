@@ -97,7 +97,7 @@ def _bench(
                     continue
                 sides[name] = theirs(session, batches)
                 sides[name]()
-            times = time_in_turns(sides, comparison.turns, session.accelerator.device.type)
+            times = time_in_turns(sides, comparison.turns, session.accelerator.device.type, draw=f"{workers} workers")
             rows.append(
                 {
                     "workers": workers,

@@ -14,6 +14,7 @@ from torch.nn.functional import gelu, silu
 
 from vit.config.model import FeedForwardKind
 from vit.layers.regularization import Dropout
+from vit.linear import Linear
 from vit.randomness import SampleRandom
 
 
@@ -42,9 +43,9 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.expand = nn.Linear(width, hidden_width)
+        self.expand = Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = nn.Linear(hidden_width, width)
+        self.contract = Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
@@ -67,10 +68,10 @@ class SwiGLU(nn.Module):
     def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
         super().__init__()
         hidden_width = -(-hidden_width * 2 // 3 // 8) * 8
-        self.gate = nn.Linear(width, hidden_width)
-        self.expand = nn.Linear(width, hidden_width)
+        self.gate = Linear(width, hidden_width)
+        self.expand = Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = nn.Linear(hidden_width, width)
+        self.contract = Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vit.config import Stem, check
+from vit.linear import product_type
 
 STEM_STRIDE = 4
 STEM_WIDTH = 64
@@ -47,10 +47,11 @@ class ResNetStem(nn.Sequential):
 
 def check_type(images: Tensor, weight: Tensor) -> None:
     """ValueError for images that `weight` cannot multiply."""
-    device = images.device.type
-    if images.dtype == weight.dtype or (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+    if images.dtype == weight.dtype or product_type(images) == product_type(weight):
         return
     rule = f"the model's weights are {weight.dtype}; give it images.to({weight.dtype})"
+    if not images.is_floating_point():
+        rule = "they must be normalised, as the model was trained, and so of a floating-point type"
     raise ValueError(f"images: {images.dtype} is not valid: {rule}")
 
 

@@ -19,7 +19,8 @@ def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool 
 
     Autocast casts the weights in every pass and keeps the sums between blocks in float32; this copy does neither. On
     a CPU where that is faster its linear layers are `packed`, but for those with hooks: it then keeps that type, and is
-    neither copied nor saved, and `torch.compile` would go around its layers (give `packed=False`). ValueError for
+    neither copied nor saved, `torch.compile` goes around its layers, and a hook that comes later finds some with the GELU
+    behind them (give `packed=False`). ValueError for
     another type, and for a packed model.
     """
     if dtype not in _TYPES:

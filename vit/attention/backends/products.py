@@ -10,7 +10,8 @@ import torch
 from einops import repeat
 from torch import Tensor
 
-from vit.attention.backends.request import Request, dead_rows, product_type
+from vit.attention.backends.request import Request, dead_rows
+from vit.linear import product_type
 
 
 def _drop(weights: Tensor, request: Request) -> Tensor:
@@ -58,7 +59,7 @@ def _scaled_product(first: Tensor, second: Tensor, factor: float) -> Tensor:
     Not in float16, where the gradient of `second` would overflow before it is scaled; not by 0, at which oneDNN writes
     nothing; and not compiled, for the compiler would write out the summand that is not there (torch 2.15).
     """
-    if factor == 0 or product_type(first) == torch.float16 or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or factor == 0 or product_type(first) == torch.float16:
         return (first * factor) @ second
     return torch.baddbmm(first.new_zeros(()), first, second, beta=0, alpha=factor)
 

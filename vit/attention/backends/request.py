@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, cast
 
-import torch
 from torch import Tensor
 
 from vit.attention.scores import InnerProduct, Score
+from vit.linear import product_type
 from vit.randomness import SampleRandom
 
 
@@ -51,14 +51,4 @@ def dead_rows(mask: Tensor) -> Tensor:
 
 def cast_by_autocast(*vectors: Tensor) -> tuple[Tensor, ...]:
     """In the type that autocast wants for products, as torch's own kernels do it; as they are where it is off."""
-    return tuple(vector.to(product_type(vector)) for vector in vectors) if _autocasts(vectors[0]) else vectors
-
-
-def product_type(vector: Tensor) -> torch.dtype:
-    """The type in which a matrix product of it is computed."""
-    return torch.get_autocast_dtype(vector.device.type) if _autocasts(vector) else vector.dtype
-
-
-def _autocasts(vector: Tensor) -> bool:
-    device = vector.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return tuple(vector.to(product_type(vector)) for vector in vectors)
