@@ -1,4 +1,4 @@
-"""Products with weights: the type that they are computed in, and the linear layer of every room above."""
+"""Products with weights: the type that they are computed in, and how a linear layer is computed when it is compiled."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from torch.nn.functional import linear
 from vit.processor import MULTIPLIES_BFLOAT16
 
 
-class Linear(nn.Linear):
-    """`... i -> ... o`.
+def project(layer: nn.Module, x: Tensor) -> Tensor:
+    """`layer(x)`, `b n i -> b n o`.
 
-    Compiled, in bfloat16, for a processor that multiplies it, the bias is a sum of its own, which the compiler joins to
-    what follows: `addmm` would first copy it into every row of the result. In float32 that does not pay (`LOG.md`).
+    Compiled, in bfloat16, for a processor that multiplies it, the bias of a plain linear layer is a sum of its own that
+    the compiler joins to what follows: `addmm` would first copy it into every row of the result. The product is then
+    rounded before the sum too. In float32 it did not pay everywhere (`LOG.md`).
     """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.bias is None or not _adds_apart(x):
-            return super().forward(x)
-        product = linear(x, self.weight)
-        return product + self.bias.to(product.dtype)
+    if type(layer) is not nn.Linear or layer.bias is None or not _adds_apart(x) or _is_watched(layer):
+        answer: Tensor = layer(x)
+        return answer
+    product = linear(x, layer.weight)
+    return product + layer.bias.to(product.dtype)
 
 
 def _adds_apart(x: Tensor) -> bool:
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return False
     return MULTIPLIES_BFLOAT16 and x.device.type == "cpu" and product_type(x) == torch.bfloat16
+
+
+def _is_watched(layer: nn.Module) -> bool:
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
+    return any(hooks)
 
 
 def product_type(vector: Tensor) -> torch.dtype:

@@ -17,7 +17,7 @@ from vit.attention.attend import DOT_PRODUCT, attend, attention_weights
 from vit.attention.cache import KeyValueCache
 from vit.attention.scores import Additive, Score
 from vit.config import check
-from vit.linear import Linear
+from vit.linear import project
 from vit.randomness import SampleRandom
 
 
@@ -44,10 +44,10 @@ class SelfAttention(nn.Module):
         self.dropout_rate = dropout_rate
         self.backend = backend
         self.stream = stream
-        self.qkv = Linear(width, 3 * width, bias=qkv_bias)
+        self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
         self.query_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
         self.key_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
-        self.output = Linear(width, width)
+        self.output = nn.Linear(width, width)
 
     def forward(
         self,
@@ -73,14 +73,14 @@ class SelfAttention(nn.Module):
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend)
-        return self.output(attended.transpose(1, 2).flatten(2))  # b n (h d)
+        return project(self.output, attended.transpose(1, 2).flatten(2))  # b n (h d)
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (normalised where QK-norm is on) and values, `b h n d` each."""
         # Taken apart before heads and tokens change places: their gradients are put together by one copy, not two. And
         # without einops: four patterns a block are a twentieth of a small model's pass of one image.
         (b, n, width), heads = tokens.shape, self.num_heads
-        parts = self.qkv(tokens).reshape(b, n, 3, heads, width // heads).unbind(2)  # b n h d, three times
+        parts = project(self.qkv, tokens).reshape(b, n, 3, heads, width // heads).unbind(2)  # b n h d, three times
         query, key, value = (part.transpose(1, 2) for part in parts)  # b h n d
         return self.query_norm(query), self.key_norm(key), value
 
@@ -132,10 +132,10 @@ class MultiHeadAttention(nn.Module):
         self.dropout_rate = dropout_rate
         self.backend = backend
         self.stream = stream
-        self.query = Linear(query_width, num_heads * query_head, bias=bias)
-        self.key = Linear(widths.key or query_width, num_heads * key_head, bias=bias)
-        self.value = Linear(widths.value or query_width, num_heads * value_head, bias=bias)
-        self.output = Linear(num_heads * value_head, widths.output or query_width, bias=bias)
+        self.query = nn.Linear(query_width, num_heads * query_head, bias=bias)
+        self.key = nn.Linear(widths.key or query_width, num_heads * key_head, bias=bias)
+        self.value = nn.Linear(widths.value or query_width, num_heads * value_head, bias=bias)
+        self.output = nn.Linear(num_heads * value_head, widths.output or query_width, bias=bias)
 
     def forward(
         self,
@@ -150,7 +150,7 @@ class MultiHeadAttention(nn.Module):
 
     def keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The heads' own, `b h m d` and `b h m v`: made once where many queries come one after another."""
-        return self._heads(self.key(keys)), self._heads(self.value(values))
+        return self._heads(project(self.key, keys)), self._heads(project(self.value, values))
 
     def attend_to(
         self,
@@ -162,13 +162,13 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """`forward`, with what `keys_and_values` gave."""
         key, value = keys_and_values
-        query = self._heads(self.query(queries))
+        query = self._heads(project(self.query, queries))
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(
             query, key, value, mask=mask, score=self.score, dropout=dropout, rng=rng, backend=self.backend
         )
-        return self.output(rearrange(attended, "b h n d -> b n (h d)"))
+        return project(self.output, rearrange(attended, "b h n d -> b n (h d)"))
 
     def weights(self, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """The map of every head, `b h n m`, before dropout."""

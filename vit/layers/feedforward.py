@@ -14,7 +14,7 @@ from torch.nn.functional import gelu, silu
 
 from vit.config.model import FeedForwardKind
 from vit.layers.regularization import Dropout
-from vit.linear import Linear
+from vit.linear import project
 from vit.randomness import SampleRandom
 
 
@@ -43,14 +43,14 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.expand = Linear(width, hidden_width)
+        self.expand = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = Linear(hidden_width, width)
+        self.contract = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        hidden = self.hidden_dropout(self._activate(self.expand(x)), rng)
-        return self.dropout(self.contract(hidden), rng)
+        hidden = self.hidden_dropout(self._activate(project(self.expand, x)), rng)
+        return self.dropout(project(self.contract, hidden), rng)
 
     def _activate(self, hidden: Tensor) -> Tensor:
         """In place in inference mode, where nobody else holds `hidden`: that saves the largest tensor of a block."""
@@ -68,15 +68,15 @@ class SwiGLU(nn.Module):
     def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
         super().__init__()
         hidden_width = -(-hidden_width * 2 // 3 // 8) * 8
-        self.gate = Linear(width, hidden_width)
-        self.expand = Linear(width, hidden_width)
+        self.gate = nn.Linear(width, hidden_width)
+        self.expand = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = Linear(hidden_width, width)
+        self.contract = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        hidden = self.hidden_dropout(silu(self.gate(x)) * self.expand(x), rng)
-        return self.dropout(self.contract(hidden), rng)
+        hidden = self.hidden_dropout(silu(project(self.gate, x)) * project(self.expand, x), rng)
+        return self.dropout(project(self.contract, hidden), rng)
 
 
 def build_feedforward(

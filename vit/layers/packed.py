@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from vit.layers.feedforward import FeedForward
-from vit.linear import Linear
 from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
@@ -80,7 +79,7 @@ def pack(model: nn.Module) -> None:
 
 
 def _is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
-    return type(part) in (nn.Linear, Linear) and not part._forward_hooks and not part._forward_pre_hooks
+    return type(part) is nn.Linear and not part._forward_hooks and not part._forward_pre_hooks
 
 
 def _as_it_is(hidden: Tensor) -> Tensor:
