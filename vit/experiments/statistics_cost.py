@@ -79,7 +79,7 @@ def _compare(
     }
     difference = _largest_difference(*(way() for way in ways.values()))
     peaks = {name: peak_memory(way, device) for name, way in ways.items()}
-    seconds = time_in_turns(ways, turns, device.type)
+    seconds = time_in_turns(ways, turns, device.type, draw=f"{count} tokens")
     wall, processor = (times_as_fast(seconds["streamed"], seconds["map"], clock) for clock in Seconds._fields)
     return {
         "tokens": count,
