@@ -1,6 +1,7 @@
 import logging
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.data.image_folders import make_folder, truncate
 from vit.config import AugmentConfig, DataConfig, Preprocessing
+from vit.data import loading
 from vit.data.images import Split, open_test, open_training
-from vit.data.loading import EvalLoader, Step, TrainBatch, TrainLoader
+from vit.data.loading import EvalLoader, Step, TrainBatch, TrainLoader, home_of_images
 from vit.data.preprocessing import resize_and_crop
 
 FIELDS = ("images", "labels", "positions", "indices", "weights", "aspects")
@@ -162,6 +164,27 @@ def test_streamed_and_kept_images_are_the_same_with_and_without_workers(folder):
         streamed = folder_loader(replace(folder, cache_gib=0, workers=workers))
         assert_same_steps(list(streamed.epoch(1)), kept)
         assert_same_steps(list(streamed.epoch(1, 2)), kept[2:])
+
+
+@pytest.mark.parametrize(
+    ("device", "num_bytes", "home"),
+    [("cuda:1", 800, "cuda:1"), ("cuda:1", 801, "cpu"), ("cpu", 1, "cpu"), ("mps", 1, "cpu")],
+)
+def test_a_cuda_device_keeps_what_takes_a_tenth_of_it(device, num_bytes, home, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=8_000))
+    assert home_of_images(num_bytes, torch.device(device)) == torch.device(home)
+
+
+def test_kept_images_lie_where_they_are_at_home(monkeypatch):
+    """The device without numbers stands for one that is not here."""
+    asked = []
+    monkeypatch.setattr(loading, "home_of_images", lambda *found: asked.append(found) or torch.device("meta"))
+    step = next(loader_of(101, device="meta").epoch(0))
+    assert asked == [(101 * 3 * 8 * 8, torch.device("meta"))]
+    places = {name: getattr(step.batches[0], name).device.type for name in FIELDS}
+    assert places == {name: "meta" if name in ("images", "aspects") else "cpu" for name in FIELDS}
+    assert step.batches[0].images.shape == (24, 3, 8, 8)
+    assert {tensor.device.type for tensor in vars(step.batches[0].to("meta")).values()} == {"meta"}
 
 
 def test_what_lies_before_the_resumed_step_is_not_read(folder, monkeypatch):

@@ -11,7 +11,9 @@ import torch
 import yaml
 from torch import nn
 
+import vit
 from vit.cli import main
+from vit.evaluation.cost import count_parameters
 from vit.experiments import model_speed, peers
 from vit.experiments.absent import Absent
 from vit.experiments.model_speed import MODELS, Cell, Table, measure_cell, measure_table
@@ -207,7 +209,7 @@ def test_a_stopped_table_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     told: list[str] = []
     measure_table(table, tmp_path, told.append)
     assert len(told) == 2
-    monkeypatch.setattr(model_speed, "code_state", lambda: "other")
+    monkeypatch.setattr(model_speed, "code_state", lambda _: "other")
     assert measure_table(table, tmp_path, told.append) == rows
     assert [words.split(": ")[1].split(";")[0] for words in told[2::2]] == ["stored, by other code of this package"] * 2
 
@@ -255,7 +257,8 @@ def test_the_cifar_model_is_the_recipes() -> None:
 def test_every_side_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
 
-    def compile(model: nn.Module) -> nn.Module:
+    def compile(model: nn.Module, mode: str | None) -> nn.Module:
+        assert mode is None, "CUDA graphs are CUDA's"
         compiled.append(type(model).__module__.split(".")[0])
         return model
 
@@ -265,6 +268,17 @@ def test_every_side_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
     row = measure_cell(next(table.cells()), table, _say_nothing)
     assert compiled == ["vit", "timm"]
     assert row["ways"]["vit"] == {"forward": "for_inference", "step": "fp32"}[kind]
+
+
+def test_the_code_that_is_timed_is_there() -> None:
+    assert all((Path(vit.__file__).parent / place).exists() for place in model_speed._CODE)
+
+
+def test_the_largest_model_is_timed_where_it_is_asked_for() -> None:
+    assert {cell.model for cell in Table(kind="forward").cells()} == {"Ti", "S", "B", "CIFAR"}
+    assert [cell.batch_size for cell in Table(kind="forward", models=["L"], dtypes=["bf16"]).cells()] == [1, 8]
+    with torch.device("meta"):
+        assert count_parameters(create_model(**MODELS["L"][0])) == 304_326_632, "Dosovitskiy et al. 2021: 307 M"
 
 
 @pytest.mark.parametrize(

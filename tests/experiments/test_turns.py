@@ -40,13 +40,13 @@ def test_another_measurement_has_other_orders_and_the_same_has_its_own() -> None
 
 def test_the_state_of_the_code_changes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns.vit, "__file__", str(tmp_path / "__init__.py"))
-    states = {code_state()}
-    for name, text in (("a.py", ""), ("a.py", "1"), ("b/a.py", "1"), ("b/a.txt", "1")):
-        file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        states.add(code_state())
-    assert len(states) == 4
+    (tmp_path / "b").mkdir()
+    states = []
+    for name, text in (("a.py", ""), ("a.py", "1"), ("b/a.py", "1"), ("b/a.txt", "1"), ("c.py", "1")):
+        (tmp_path / name).write_text(text)
+        states.append(code_state(["a.py", "b"]))
+    assert len(set(states)) == 3
+    assert states[2] == states[3] == states[4], "neither code nor asked for"
     assert all(len(state) == 12 for state in states)
 
 

@@ -67,12 +67,14 @@ def _models(kind: Literal["forward", "step"], words: list[str]) -> None:
         description=f"{what} of Vision Transformers against timm's, torchvision's, transformers' and vit-pytorch's, in "
         "turns, with the same weights. A finished cell is stored; a stopped table goes on where it was.",
     )
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="Ti, S, B (patches of 16, 224 pixels), CIFAR")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="Ti, S, B, L (patches of 16, 224 pixels), CIFAR")
     parser.add_argument("--batch_sizes", nargs="+", type=int, help="default: each model's own")
     parser.add_argument("--dtypes", nargs="+", metavar="TYPE", help="fp32, bf16; default: both")
     parser.add_argument("--peers", nargs="+", metavar="LIBRARY", help="default: all that are installed")
     parser.add_argument("--turns", type=int, help="default: 7")
-    parser.add_argument("--compile", action="store_true", default=None, help="all models by torch.compile")
+    parser.add_argument(
+        "--compile", action="store_true", default=None, help="all models by torch.compile, on CUDA with its graphs"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cpu")
     parser.add_argument("--output", type=Path, default=Path("runs/model_speed"), help="folder; default: %(default)s")
     known = vars(parser.parse_args(words))

@@ -86,6 +86,10 @@ class TrainConfig:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 where the device computes it faster than fp32, else fp32."""
     compile: bool = False
+    cuda_graphs: bool = False
+    """`compile` on a CUDA device, one process: what is compiled is recorded and played back (torch's mode
+    `reduce-overhead`), which spares a small model the time in which a CPU starts its operations.
+    """
     gradient_checkpointing: bool = False
     loss: Literal["cross_entropy", "bce", "mse"] = "cross_entropy"
     """`bce`: classification only; `mse`: regression, which has no other."""
@@ -108,6 +112,11 @@ class TrainConfig:
             "log_every_steps",
         ):
             check_positive(f"train.{name}", getattr(self, name))
+        check_effect("train", self, {"cuda_graphs": (self.compile, "train.compile true")})
+        rule = (
+            "gradients of several micro-batches are added up where graphs play back; set train.accumulation_steps to 1"
+        )
+        check(not self.cuda_graphs or self.accumulation_steps == 1, "train.cuda_graphs", self.cuda_graphs, rule)
         check_rate("train.label_smoothing", self.label_smoothing)
         check_rate("train.ema_decay", self.ema_decay)
 

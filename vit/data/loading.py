@@ -1,8 +1,8 @@
-"""Batches of uint8 images on the CPU: an epoch in optimizer steps to train on, each image once to evaluate.
+"""Batches of uint8 images: an epoch in optimizer steps to train on, each image once to evaluate.
 
-Small sets are decoded once and kept; larger ones stream through workers. What a step contains depends on
-(seed, epoch, step) alone, however many processes, micro-batches and workers share the work. Pixels are
-augmented elsewhere, on the device (`augment`).
+Small sets are decoded once and kept, on the device if it is CUDA's and has room; larger ones stream through workers.
+What a step contains depends on (seed, epoch, step) alone, however many processes, micro-batches and workers share the
+work. Pixels are augmented elsewhere, on the device (`augment`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from vit.data.streaming import (
 )
 
 _GIB = 2**30
+_SHARE_OF_DEVICE = 0.1
+"""Of a CUDA device's memory, for images that are kept there."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +104,8 @@ class _BrokenImages:
 class TrainLoader:
     """The epochs of a training split, as one of `world_size` processes sees them.
 
-    ValueError naming `data.batch_size` where it cannot be divided evenly. Nothing is decoded before the first
-    epoch.
+    Images that are kept lie where `home_of_images` says, for training on `device`; all else is on the CPU. ValueError
+    naming `data.batch_size` where it cannot be divided evenly. Nothing is decoded before the first epoch.
     """
 
     def __init__(
@@ -117,9 +119,11 @@ class TrainLoader:
         accumulation_steps: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        device: torch.device | str = "cpu",
     ) -> None:
         assert 0 <= rank < world_size
         self.split, self._config, self._seed, self._rank = split, config, seed, rank
+        self._device = torch.device(device)
         self._image_size = image_size
         self._repeats = augment.repeats
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
@@ -199,10 +203,12 @@ class TrainLoader:
         size = canvas_size(self.split, self._config, self._image_size)
         decoder = CanvasDecoder(self.split.source, size, self._config.interpolation)
         workers = self._config.workers
-        if decoded_bytes(len(self.split), size) <= self._config.cache_gib * _GIB:
+        num_bytes = decoded_bytes(len(self.split), size)
+        if num_bytes <= self._config.cache_gib * _GIB:
             report, quiet = self._broken.report, self._rank > 0
             indices = self.split.indices
-            self._kept = decode_all(decoder, indices, workers=workers, report=report, quiet=quiet)
+            kept = decode_all(decoder, indices, workers=workers, report=report, quiet=quiet)
+            self._kept = kept.to(home_of_images(num_bytes, self._device))
         else:
             self._stream = ImageStream(decoder, workers)
 
@@ -220,6 +226,16 @@ class TrainLoader:
             weights=weights,
             aspects=decoded.aspects,
         )
+
+
+def home_of_images(num_bytes: int, device: torch.device) -> torch.device:
+    """Where the kept images of a run on `device` lie: there, if it is a CUDA device and they take at most a tenth of
+    its memory, so that no step copies any; else with the CPU.
+    """
+    if device.type != "cuda":
+        return torch.device("cpu")
+    total = torch.cuda.get_device_properties(device).total_memory
+    return device if num_bytes <= _SHARE_OF_DEVICE * total else torch.device("cpu")
 
 
 class EvalLoader:

@@ -54,7 +54,11 @@ class Decoded:
         broken = {}
         if self.broken:
             broken = {place: self.broken[row] for place, row in enumerate(rows.tolist()) if row in self.broken}
+        rows = rows.to(self.images.device)
         return Decoded(self.images.index_select(0, rows), self.aspects.index_select(0, rows), broken)
+
+    def to(self, device: torch.device) -> Decoded:
+        return Decoded(self.images.to(device), self.aspects.to(device), self.broken)
 
 
 class Decoder(ABC, Dataset[Decoded]):

@@ -100,7 +100,8 @@ def collect(
             with no_gradient(), autocast():
                 output = compute(images)
             _check_width(output, width)
-            outputs.append(output[: len(batch.labels)].float())
+            # a copy: a compiled model may write its next answers where these are
+            outputs.append(output[: len(batch.labels)].to(torch.float32, copy=True))
             indices.append(batch.indices)
             labels.append(batch.labels)
             if progress is not None:

@@ -51,11 +51,19 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "S": ({"name": "vit_small_patch16_224", "num_classes": 1000}, (1, 8, 32)),
     "B": ({"name": "vit_base_patch16_224", "num_classes": 1000}, (1, 8)),
     "CIFAR": ({"name": "vit", "num_classes": 10, "pooling": "gap", "class_token": False, **_CIFAR}, (8, 128)),
+    "L": ({"name": "vit_large_patch16_224", "num_classes": 1000}, (1, 8)),
 }
 """Label → the model, and the batch sizes that it is timed at unless others are asked for. CIFAR: the model of
 `configs/cifar10_vit_small_cpu.yaml`."""
+_TIMED = ("Ti", "S", "B", "CIFAR")
+"""Unless others are asked for: L is for devices."""
 SHORTEST = 0.25
 OURS, PEAK = "vit", "matrix product"
+_CODE = (
+    *("attention", "layers", "models", "linear.py", "processor.py", "randomness.py"),
+    *(f"experiments/{name}.py" for name in ("model_speed", "peers", "turns")),
+)
+"""What is timed, and what times it."""
 _TRIED = 3
 """Turns that find a peer's faster way."""
 _TOLERANCES = {"fp32": 1e-3, "bf16": 5e-2}
@@ -84,7 +92,7 @@ class Table:
     """What is measured, and how. ValueError for what there is not."""
 
     kind: Kind
-    models: Sequence[str] = tuple(MODELS)
+    models: Sequence[str] = _TIMED
     batch_sizes: Sequence[int] | None = None
     """None: each model's own."""
     dtypes: Sequence[str] = ("fp32", "bf16")
@@ -125,7 +133,7 @@ def measure_table(table: Table, folder: Path, tell: Callable[[str], None]) -> li
     ValueError, before anything is measured, for a stored file that is not a cell, and for one that was measured with
     other settings or on another machine: a table is of one kind, and hours of measuring are not overwritten.
     """
-    stored, conditions, code = read_cells(folder), _conditions(table), code_state()
+    stored, conditions, code = read_cells(folder), _conditions(table), code_state(_CODE)
     for name, row in stored.items():
         _check_conditions(cell_file(folder, name), row["conditions"], conditions)
     rows = []
@@ -261,7 +269,7 @@ def _side(
 
 
 def _forward(cell: Cell, model: nn.Module, images: Tensor, *, autocast: bool) -> Callable[[], Tensor]:
-    call = torch.compile(model.eval()) if cell.compiled else model.eval()
+    call = _compiled(model.eval(), device=images.device) if cell.compiled else model.eval()
 
     def run() -> Tensor:
         with torch.inference_mode(), _autocast(images.device, autocast):
@@ -288,7 +296,7 @@ def _check_answer(timed: Any, expected: Tensor, dtype: str) -> float:
 def _step(cell: Cell, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Callable[[], object]:
     """Forward, cross-entropy, backward, AdamW."""
     images, labels = batch
-    call = torch.compile(model.train()) if cell.compiled else model.train()
+    call = _compiled(model.train(), device=images.device) if cell.compiled else model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
 
     def run() -> None:
@@ -299,6 +307,12 @@ def _step(cell: Cell, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Callabl
         optimizer.zero_grad()
 
     return run
+
+
+def _compiled(model: nn.Module, *, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Each side in the same mode: on CUDA with CUDA graphs."""
+    call: Callable[[Tensor], Tensor] = torch.compile(model, mode="reduce-overhead" if device.type == "cuda" else None)
+    return call
 
 
 def _autocast(device: torch.device, enabled: bool) -> Any:

@@ -129,11 +129,12 @@ def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def code_state() -> str:
-    """Twelve digits that change with the code of this package."""
+def code_state(places: Sequence[str]) -> str:
+    """Twelve digits that change with the code of this package in these files and folders."""
     folder = Path(vit.__file__).parent
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
+    found = [folder / place for place in places]
+    for file in sorted(file for place in found for file in ([place] if place.is_file() else place.rglob("*.py"))):
         digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vit.config import ClassificationRun, ViTConfig, check
 from vit.evaluation.cost import count_parameters
 from vit.experiments.peer_loaders import Batches
-from vit.training.setup import Session
+from vit.training.setup import Session, compile_as_configured
 from vit.training.tasks.classification import Classification
 
 
@@ -64,8 +64,7 @@ def timm_model(session: Session) -> nn.Module:
         **{theirs: getattr(config, ours) for ours, theirs in _TIMM_OPTIONS.items()},
     )
     check_same_size(session.bare_model, model)
-    if session.config.train.compile:
-        model.compile()
+    compile_as_configured(model, session.config.train)
     return model
 
 

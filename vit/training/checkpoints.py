@@ -44,6 +44,7 @@ _FREE_TO_CHANGE = frozenset(
         "data.eval_batch_size",
         "train.accumulation_steps",
         "train.compile",
+        "train.cuda_graphs",
         "train.precision",
         "train.gradient_checkpointing",
         "train.log_every_steps",

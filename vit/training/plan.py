@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
@@ -35,7 +35,7 @@ def make_plan(config: RunConfig) -> Plan:
 
     So ValueError is raised for every setting that training would refuse.
     """
-    session = prepare(replace(config, train=replace(config.train, compile=False)), Path())  # nothing is run
+    session = prepare(config, Path(), compiles=False)  # nothing is run
     total, an_epoch = session.total_samples, session.task.train_loader.samples_per_epoch
     points = [round(total * index / 599) for index in range(600)]
     rates = [learning_rate(seen, total, an_epoch, config.optim) for seen in points]

@@ -12,7 +12,7 @@ from accelerate.utils import DistributedType, is_tensorboard_available
 from torch import nn
 from torch.optim import Optimizer
 
-from vit.config import ClassificationRun, RegressionRun, RunConfig, TranslationRun, check
+from vit.config import ClassificationRun, RegressionRun, RunConfig, TrainConfig, TranslationRun, check
 from vit.engine import has_fast_bf16, make_accelerator
 from vit.models import VisionTransformer
 from vit.training.averaging import WeightAverage
@@ -59,13 +59,19 @@ class Session:
         return self.config.train.epochs * self.task.train_loader.samples_per_epoch
 
 
-def prepare(config: RunConfig, run: Path) -> Session:
-    """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured."""
+def prepare(config: RunConfig, run: Path, *, compiles: bool = True) -> Session:
+    """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured.
+
+    `compiles` False: for a session that only looks, the model is not compiled.
+    """
     accelerator = make_accelerator(config.device, config.train.precision, **_trackers(config, run))
     _check_precision(config, accelerator)
     task = _open_task(config, accelerator)
     _check_sharding(config, accelerator, task.model)
+    _check_cuda_graphs(config, accelerator)
     _set_switches(task.model, config)
+    if compiles:
+        compile_as_configured(task.model, config.train)
     optimizers = build_optimizers(task.model, config.optim, has_fast_bf16(accelerator.device.type))
     model, *optimizers = accelerator.prepare(task.model, *optimizers)
     decay = config.train.ema_decay
@@ -121,13 +127,23 @@ def _check_sharding(config: RunConfig, accelerator: Accelerator, model: nn.Modul
     check(not config.train.compile, "train.compile", True, rule)
 
 
+def _check_cuda_graphs(config: RunConfig, accelerator: Accelerator) -> None:
+    wanted, device = config.train.cuda_graphs, accelerator.device.type
+    check(not wanted or device == "cuda", "train.cuda_graphs", wanted, f"only CUDA has them, this run is on {device}")
+    rule = "graphs do not hold the exchange between processes; launch one, or leave it out"
+    check(not wanted or accelerator.num_processes == 1, "train.cuda_graphs", wanted, rule)
+
+
 def _set_switches(model: nn.Module, config: RunConfig) -> None:
     if config.train.gradient_checkpointing:
         rule = f"only the blocks of a VisionTransformer can be recomputed, this is a {type(model).__name__}"
         check(isinstance(model, VisionTransformer), "train.gradient_checkpointing", True, rule)
         model.gradient_checkpointing = True  # type: ignore[assignment]
-    if config.train.compile:
-        model.compile()
+
+
+def compile_as_configured(model: nn.Module, config: TrainConfig) -> None:
+    if config.compile:
+        model.compile(mode="reduce-overhead" if config.cuda_graphs else None)
 
 
 def set_training_mode(model: nn.Module) -> None:

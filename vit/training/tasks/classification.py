@@ -62,6 +62,7 @@ class Classification:
             image_size=self.preprocessing.image_size,
             seed=config.seed,
             accumulation_steps=config.train.accumulation_steps,
+            device=accelerator.device,
             **self._place,
         )
         self.val_loader = EvalLoader(self.val_split, self.preprocessing, config.data, **self._place)

@@ -1,0 +1,33 @@
+"""Training on a CUDA device: what is kept there, and what its graphs play back, against the plain way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
+from vit.training.loop import train
+from vit.training.setup import prepare
+
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("no_figures")]
+
+
+def test_images_that_are_kept_on_the_device_train_as_streamed_ones_do(tmp_path: Path) -> None:
+    config = tiny(device="cuda", **RANDOM)
+    step = next(iter(prepare(config, tmp_path).task.train_loader.loader.epoch(0)))  # type: ignore[attr-defined]
+    assert step.batches[0].images.device.type == "cuda"
+    train(config, tmp_path / "kept")
+    train(tiny(config, data={"cache_gib": 0.0}), tmp_path / "streamed")
+    assert_same_bits(tmp_path / "kept", tmp_path / "streamed")
+
+
+@pytest.mark.filterwarnings("default")  # the compiler warns itself about how it traces
+def test_a_run_of_cuda_graphs_learns_what_the_plain_one_does(tmp_path: Path) -> None:
+    config = tiny(device="cuda", train={"ema_decay": 0.9})
+    train(tiny(config, train={"compile": True, "cuda_graphs": True}), tmp_path / "graphs")
+    train(config, tmp_path / "plain")
+    for name, tensor in last(tmp_path / "plain").tensors["model"].items():
+        found = last(tmp_path / "graphs").tensors["model"][name]
+        torch.testing.assert_close(found, tensor, rtol=5e-2, atol=5e-3)
