@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,12 +85,32 @@ def test_a_bias_is_added_apart_where_that_pays(
     assert any("add" in name for name in found) == expected
 
 
-def test_a_watched_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.register_forward_hook(lambda *given: given[2] * 0),
+        lambda layer: layer.register_forward_pre_hook(lambda *given: (given[1][0] * torch.nan,)),
+        lambda layer: setattr(layer, "forward", lambda x: nn.Linear.forward(layer, x) * 0),
+    ],
+    ids=["hook", "hook before", "other forward"],
+)
+def test_a_layer_that_is_more_than_one_is_called(
+    change: Callable[[nn.Linear], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(linear, "MULTIPLIES_BFLOAT16", True)
     module, x = Projection(dtype=torch.bfloat16), torch.ones(1, 2, 5, dtype=torch.bfloat16)
-    module.layer.register_forward_hook(lambda *given: given[2] * 0)
+    change(module.layer)
     torch._dynamo.reset()
-    assert (torch.compile(module, backend="eager")(x) == 0).all()
+    found = torch.compile(module, backend="eager")(x)
+    assert (torch.nan_to_num(found) == 0).all()
+    assert not linear.is_plain(module.layer)
+
+
+def test_a_layer_whose_gradients_are_watched_is_more_than_one() -> None:
+    layer = nn.Linear(5, 3)
+    assert linear.is_plain(layer)
+    layer.register_full_backward_hook(lambda *_: None)
+    assert not linear.is_plain(layer)
 
 
 def test_an_exported_layer_is_one_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -16,7 +18,7 @@ def project(layer: nn.Module, x: Tensor) -> Tensor:
     the compiler joins to what follows: `addmm` would first copy it into every row of the result. The product is then
     rounded before the sum too. In float32 it did not pay everywhere (`LOG.md`).
     """
-    if type(layer) is not nn.Linear or layer.bias is None or not _adds_apart(x) or _is_watched(layer):
+    if not is_plain(layer) or layer.bias is None or not _adds_apart(x):
         answer: Tensor = layer(x)
         return answer
     product = linear(x, layer.weight)
@@ -29,9 +31,10 @@ def _adds_apart(x: Tensor) -> bool:
     return MULTIPLIES_BFLOAT16 and x.device.type == "cpu" and product_type(x) == torch.bfloat16
 
 
-def _is_watched(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether it is torch's linear layer and nothing else: no subclass, not watched, its `forward` not replaced."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
-    return any(hooks)
+    return type(layer) is nn.Linear and not any(hooks) and "forward" not in layer.__dict__
 
 
 def product_type(vector: Tensor) -> torch.dtype:

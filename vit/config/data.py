@@ -59,8 +59,8 @@ class DataConfig:
     workers: int = 2
     """Decoding processes of each training process; 0 decodes in the process itself."""
     cache_gib: float = 2.0
-    """Sets smaller than this once decoded are kept in memory as one uint8 tensor, all of it in every process, and the
-    training set on a CUDA device where it takes at most a tenth of that; 0: never.
+    """Sets smaller than this once decoded are kept in memory as one uint8 tensor, all of it in every process; 0: never.
+    Training on CUDA, the training set lies on the device instead where it takes at most a tenth of its memory.
     """
     canvas_size: int | None = None
     """Side of the square that training images, kept or streamed, are resized to at decode; None: 256/224 of the image

@@ -87,8 +87,9 @@ class TrainConfig:
     """`auto`: bf16 where the device computes it faster than fp32, else fp32."""
     compile: bool = False
     cuda_graphs: bool = False
-    """`compile` on a CUDA device, one process: what is compiled is recorded and played back (torch's mode
-    `reduce-overhead`), which spares a small model the time in which a CPU starts its operations.
+    """`compile` on a CUDA device, one process and micro-batch: what is compiled is recorded, anew for every size of a
+    batch, and played back (torch's mode `reduce-overhead`). A small model saves the time in which a CPU starts its
+    operations.
     """
     gradient_checkpointing: bool = False
     loss: Literal["cross_entropy", "bce", "mse"] = "cross_entropy"

@@ -1,6 +1,6 @@
 """Batches of uint8 images: an epoch in optimizer steps to train on, each image once to evaluate.
 
-Small sets are decoded once and kept, on the device if it is CUDA's and has room; larger ones stream through workers.
+Small sets are decoded once and kept, on a CUDA device if they are small beside it; larger ones stream through workers.
 What a step contains depends on (seed, epoch, step) alone, however many processes, micro-batches and workers share the
 work. Pixels are augmented elsewhere, on the device (`augment`).
 """
@@ -199,12 +199,21 @@ class TrainLoader:
         assert self._stream is not None
         return self._stream.decode(self.split.indices[rows].tolist() for rows in chunks)
 
+    def bytes_on_device(self) -> int:
+        """Of the images that an epoch will keep on a CUDA device. Looks at some of them."""
+        num_bytes = decoded_bytes(len(self.split), canvas_size(self.split, self._config, self._image_size))
+        there = self._keeps(num_bytes) and home_of_images(num_bytes, self._device).type != "cpu"
+        return num_bytes if there else 0
+
+    def _keeps(self, num_bytes: int) -> bool:
+        return num_bytes <= self._config.cache_gib * _GIB
+
     def _prepare(self) -> None:
         size = canvas_size(self.split, self._config, self._image_size)
         decoder = CanvasDecoder(self.split.source, size, self._config.interpolation)
         workers = self._config.workers
         num_bytes = decoded_bytes(len(self.split), size)
-        if num_bytes <= self._config.cache_gib * _GIB:
+        if self._keeps(num_bytes):
             report, quiet = self._broken.report, self._rank > 0
             indices = self.split.indices
             kept = decode_all(decoder, indices, workers=workers, report=report, quiet=quiet)

@@ -102,6 +102,7 @@ def collect(
             _check_width(output, width)
             # a copy: a compiled model may write its next answers where these are
             outputs.append(output[: len(batch.labels)].to(torch.float32, copy=True))
+            del output
             indices.append(batch.indices)
             labels.append(batch.labels)
             if progress is not None:

@@ -60,10 +60,11 @@ _TIMED = ("Ti", "S", "B", "CIFAR")
 SHORTEST = 0.25
 OURS, PEAK = "vit", "matrix product"
 _CODE = (
-    *("attention", "layers", "models", "linear.py", "processor.py", "randomness.py"),
+    *("attention", "layers", "models", "weights", "linear.py", "processor.py", "randomness.py"),
+    *("config/model.py", "evaluation/cost.py"),
     *(f"experiments/{name}.py" for name in ("model_speed", "peers", "turns")),
 )
-"""What is timed, and what times it."""
+"""What is timed, what times it, and what makes the peers of it."""
 _TRIED = 3
 """Turns that find a peer's faster way."""
 _TOLERANCES = {"fp32": 1e-3, "bf16": 5e-2}

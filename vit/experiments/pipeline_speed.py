@@ -124,8 +124,8 @@ def _whole_batches(session: Session) -> Split:
 def _our_loader(session: Session, split: Split, workers: int) -> AugmentedLoader:
     task = task_of(session)
     config, size = task.config, task.preprocessing.image_size
-    data = replace(config.data, workers=workers)
-    loader = TrainLoader(split, data, config.augment, image_size=size, seed=config.seed)
+    data, device = replace(config.data, workers=workers), session.accelerator.device
+    loader = TrainLoader(split, data, config.augment, image_size=size, seed=config.seed, device=device)
     return AugmentedLoader(loader, task.train_loader.augment, seed=config.seed)
 
 
@@ -217,6 +217,7 @@ def _facts(session: Session, split: Split) -> dict[str, Any]:
         "precision": session.precision,
         "augment": asdict(config.augment),
         "compile": config.train.compile,
+        "cuda_graphs": config.train.cuda_graphs,
         "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),
     }
 

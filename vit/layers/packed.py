@@ -6,13 +6,14 @@ The products are oneDNN's, by the operators that torch's compiler puts into its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Never, TypeGuard
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from vit.layers.feedforward import FeedForward
+from vit.linear import is_plain
 from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
@@ -70,16 +71,12 @@ def _refuse(what: str) -> Never:
 def pack(model: nn.Module) -> None:
     """Packs, in place, every linear layer of `model` that nobody watches by a hook, and with it the GELU behind it."""
     for module in list(model.modules()):
-        if isinstance(module, FeedForward) and module.activation is gelu and _is_packable(module.expand):
+        if isinstance(module, FeedForward) and module.activation is gelu and is_plain(module.expand):
             module.expand = PackedLinear(module.expand, then_gelu=True).train(module.training)  # type: ignore[assignment]
             module.activation = _as_it_is
         for name, part in list(module.named_children()):
-            if _is_packable(part):
+            if is_plain(part):
                 setattr(module, name, PackedLinear(part).train(module.training))
-
-
-def _is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
-    return type(part) is nn.Linear and not part._forward_hooks and not part._forward_pre_hooks
 
 
 def _as_it_is(hidden: Tensor) -> Tensor:

@@ -101,8 +101,6 @@ def train_step(session: Session, progress: Progress, step: Step, stop: StopReque
     worst: Any = None
     for number, host_batch in enumerate(step.batches):
         batch = host_batch.to(accelerator.device)
-        if session.config.train.cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()
         last = number == len(step.batches) - 1
         with contextlib.nullcontext() if last else accelerator.no_sync(session.model):
             losses, hits = session.task.losses(session.model, batch, progress.epoch)

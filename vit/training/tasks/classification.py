@@ -190,6 +190,8 @@ class Classification:
             gradient_checkpointing=train.gradient_checkpointing,
             device_type=self.accelerator.device.type,
         )
+        if (images := self.loader.bytes_on_device()) > 0:
+            parts["images"] = images
         if self.teacher is not None:
             parts["teacher"] = sum(tensor.nbytes for tensor in self.teacher.model.state_dict().values())
         return parts
