@@ -296,6 +296,20 @@ def test_too_little_memory_is_one_line_and_other_defects_are_not(
         main(["plan"])
 
 
+def test_a_missing_compiler_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def without_compiler(*_: Any) -> Any:
+        raise InvalidCxxCompiler
+
+    compiled = torch.compile(lambda x: x + 1, backend=without_compiler)
+    monkeypatch.setattr("vit.settings.resolve_run", lambda *_: compiled(torch.ones(2)))
+    assert main(["plan"]) == 1
+    found = capsys.readouterr().err
+    assert re.fullmatch(r"vit: torch\.compile has no compiler on this machine: .*No working C\+\+ compiler.*\n", found)
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,10 +106,11 @@ def test_a_layer_that_is_more_than_one_is_called(
     assert not linear.is_plain(module.layer)
 
 
-def test_a_layer_whose_gradients_are_watched_is_more_than_one() -> None:
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_layer_whose_gradients_are_watched_is_more_than_one(register: str) -> None:
     layer = nn.Linear(5, 3)
     assert linear.is_plain(layer)
-    layer.register_full_backward_hook(lambda *_: None)
+    getattr(layer, register)(lambda *_: None)
     assert not linear.is_plain(layer)
 
 

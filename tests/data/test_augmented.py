@@ -44,7 +44,8 @@ class Counted(Augment):
 
 
 def loader_of(count: int, config: AugmentConfig = EVERYTHING, **place: int) -> AugmentedLoader:
-    loader = TrainLoader(digits(count), DataConfig(batch_size=24), config, image_size=(8, 8), seed=7, **place)
+    data, device = DataConfig(batch_size=24), torch.device("cpu")
+    loader = TrainLoader(digits(count), data, config, image_size=(8, 8), seed=7, device=device, **place)
     augment = Counted(config, Preprocessing(image_size=(8, 8)), 10)
     augment.calls = []
     return AugmentedLoader(loader, augment, seed=7)
@@ -104,7 +105,7 @@ def test_broken_images(tmp_path: Path) -> None:
     data = DataConfig(name="imagefolder", root=str(tmp_path), batch_size=8, on_broken_image="skip", workers=0)
     split, _ = open_training(data)
     truncate(split.source.root / split.source.files[int(split.indices[11])])
-    loader = TrainLoader(split, data, EVERYTHING, image_size=(8, 8), seed=7)
+    loader = TrainLoader(split, data, EVERYTHING, image_size=(8, 8), seed=7, device=torch.device("cpu"))
     augmented = AugmentedLoader(loader, Augment(EVERYTHING, Preprocessing(image_size=(8, 8)), 2), seed=7)
     together = on_cpu(list(augmented.epoch(3)))
     assert sum(int((batch.weights == 0).sum()) for batch in chain(*together)) == 1

@@ -17,6 +17,7 @@ from vit.data.preprocessing import resize_and_crop
 
 FIELDS = ("images", "labels", "positions", "indices", "weights", "aspects")
 PLAIN = AugmentConfig()
+CPU = torch.device("cpu")
 MIXED = AugmentConfig(mixup_alpha=0.8, mix_group=4)
 
 
@@ -27,8 +28,8 @@ def digits(count: int) -> Split:
 
 
 def loader_of(count: int, augment: AugmentConfig = PLAIN, **settings) -> TrainLoader:
-    batch_size = settings.pop("batch_size", 24)
-    return TrainLoader(digits(count), DataConfig(batch_size=batch_size), augment, image_size=(8, 8), seed=7, **settings)
+    config = DataConfig(batch_size=settings.pop("batch_size", 24), cache_gib=settings.pop("cache_gib", 2.0))
+    return TrainLoader(digits(count), config, augment, image_size=(8, 8), seed=7, **{"device": CPU, **settings})
 
 
 def joined(batches: list[TrainBatch]) -> dict[str, torch.Tensor]:
@@ -128,7 +129,7 @@ def test_a_batch_size_that_cannot_be_divided_is_the_users_error():
 
 def test_a_longer_epoch_shows_the_images_again_in_whole_steps():
     split = replace(digits(10), epoch_length=100)
-    loader = TrainLoader(split, DataConfig(batch_size=16, workers=0), PLAIN, image_size=(8, 8), seed=3)
+    loader = TrainLoader(split, DataConfig(batch_size=16, workers=0), PLAIN, image_size=(8, 8), seed=3, device=CPU)
     assert (loader.steps_per_epoch, loader.samples_per_epoch) == (7, 100)
     steps = list(loader.epoch(1))
     assert [step.num_samples for step in steps] == [16] * 6 + [4]
@@ -153,7 +154,7 @@ def folder(tmp_path) -> DataConfig:
 
 
 def folder_loader(config: DataConfig, **settings) -> TrainLoader:
-    return TrainLoader(open_training(config)[0], config, PLAIN, image_size=(14, 14), seed=0, **settings)
+    return TrainLoader(open_training(config)[0], config, PLAIN, image_size=(14, 14), seed=0, device=CPU, **settings)
 
 
 def test_streamed_and_kept_images_are_the_same_with_and_without_workers(folder):
@@ -179,12 +180,26 @@ def test_kept_images_lie_where_they_are_at_home(monkeypatch):
     """The device without numbers stands for one that is not here."""
     asked = []
     monkeypatch.setattr(loading, "home_of_images", lambda *found: asked.append(found) or torch.device("meta"))
-    step = next(loader_of(101, device="meta").epoch(0))
+    loader = loader_of(101, device=torch.device("meta"))
+    assert loader.bytes_on_device() == 101 * 3 * 8 * 8
+    assert asked == [(101 * 3 * 8 * 8, torch.device("meta"))]
+    asked.clear()
+    step = next(loader.epoch(0))
     assert asked == [(101 * 3 * 8 * 8, torch.device("meta"))]
     places = {name: getattr(step.batches[0], name).device.type for name in FIELDS}
     assert places == {name: "meta" if name in ("images", "aspects") else "cpu" for name in FIELDS}
     assert step.batches[0].images.shape == (24, 3, 8, 8)
     assert {tensor.device.type for tensor in vars(step.batches[0].to("meta")).values()} == {"meta"}
+
+
+def test_what_takes_no_memory_of_a_device(monkeypatch):
+    """Images of a run on the CPU, those that are streamed, and those that are at home on the CPU."""
+    there = torch.device("meta")
+    monkeypatch.setattr(loading, "home_of_images", lambda *_: there)
+    assert loader_of(101).bytes_on_device() == 0
+    assert loader_of(101, device=there, cache_gib=0).bytes_on_device() == 0
+    monkeypatch.setattr(loading, "home_of_images", lambda *_: CPU)
+    assert loader_of(101, device=there).bytes_on_device() == 0
 
 
 def test_what_lies_before_the_resumed_step_is_not_read(folder, monkeypatch):

@@ -76,6 +76,19 @@ def test_no_graph_is_recorded_and_autocast_surrounds_the_model_only():
     assert found.logits.dtype == np.float32
 
 
+def test_answers_that_lie_where_the_last_ones_lay():
+    """As those of CUDA graphs do."""
+
+    class Reusing(IndexModel):
+        def forward(self, images: Tensor) -> Tensor:
+            answers.copy_(super().forward(images))
+            return answers
+
+    answers = torch.zeros(4, 3)
+    found = predict(Reusing(), Loader(8), NAMES, device=CPU)
+    np.testing.assert_allclose(found.logits, expected_logits(np.arange(8)), atol=1e-3)
+
+
 def test_progress_counts_images():
     sizes = []
     predict(IndexModel(), Loader(10), NAMES, device=CPU, progress=sizes.append)

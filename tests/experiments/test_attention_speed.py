@@ -72,6 +72,18 @@ def test_every_number_of_heads_is_timed(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(heads) == {2, 3}
 
 
+def test_every_mask_has_its_own_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[str] = []
+
+    def time_in_turns(sides: Any, *_: Any, draw: str, **__: Any) -> dict[str, list[Seconds]]:
+        draws.append(draw)
+        return {name: [Seconds(1.0, 1.0)] for name in sides}
+
+    monkeypatch.setattr(attention_speed, "time_in_turns", time_in_turns)
+    rows = bench_attention("cpu", ["fp32", "bf16"], [4, 5], [1, 2], 1, lambda _: None, heads=[2, 3])
+    assert len(set(draws)) == len(rows) == 2**4 * 6
+
+
 def test_a_ratio_above_one_says_that_auto_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_speed, "time_in_turns", given({"auto": 4.0, "sdpa": 6.0}))
     told: list[str] = []

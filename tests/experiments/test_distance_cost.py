@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from torch import nn
+
+from vit.cli import main
+from vit.experiments import absent, distance_cost
 from vit.experiments.distance_cost import bench_distance
+from vit.experiments.turns import Seconds
 
 
 @pytest.mark.slow  # transformers is slow to import
@@ -18,6 +24,30 @@ def test_both_ways_agree_and_the_streamed_one_needs_less() -> None:
     assert large["times_less_memory"] > small["times_less_memory"]
 
 
-def test_users_errors() -> None:
-    with pytest.raises(ValueError, match="--sizes: 100 is not valid"):
-        bench_distance((100,))
+@pytest.mark.parametrize("size", [100, -16])
+def test_a_size_that_is_none(size: int) -> None:
+    with pytest.raises(ValueError, match=f"--sizes: {size} is not valid"):
+        bench_distance((size,))
+
+
+def test_every_size_has_its_own_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[str] = []
+
+    def time_in_turns(ways: Any, *_: Any, draw: str) -> dict[str, list[Seconds]]:
+        draws.append(draw)
+        return {name: [Seconds(1.0, 1.0)] for name in ways}
+
+    monkeypatch.setattr(distance_cost, "time_in_turns", time_in_turns)
+    for name, value in (("_transformers_vit", nn.Identity()), ("_difference", 0.0), ("_peak", 1)):
+        monkeypatch.setattr(distance_cost, name, lambda *_, value=value: value)
+    bench_distance((32, 48), width=16, depth=1, num_heads=1)
+    assert len(set(draws)) == 2
+
+
+@pytest.mark.parametrize("what", ["distance", "capture"])
+def test_without_transformers_there_is_nothing_to_compare_with(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(absent, "find_spec", lambda _: None)
+    assert main(["bench", what]) == 2
+    assert capsys.readouterr().err == "vit: transformers is not installed; the extra 'bench' has it\n"

@@ -71,7 +71,16 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("words", [["--turns", "0"], ["--processes", "1"], ["--largest_tokens", "63"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--turns", "0"],
+        ["--processes", "1"],
+        ["--processes", "3"],
+        ["--largest_tokens", "63"],
+        ["--largest_tokens", "5000"],
+    ],
+)
 def test_what_measures_nothing_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "growth", *words]) == 2
     assert f"{words[0]}: {words[1]} is not valid" in capsys.readouterr().err

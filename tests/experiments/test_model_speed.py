@@ -270,6 +270,32 @@ def test_every_side_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert row["ways"]["vit"] == {"forward": "for_inference", "step": "fp32"}[kind]
 
 
+def test_on_cuda_graphs_play_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda _, mode: mode)
+    modes = {device: model_speed._compiled(nn.Identity(), device=torch.device(device)) for device in ("cpu", "cuda")}
+    assert modes == {"cpu": None, "cuda": "reduce-overhead"}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_answers_that_are_compared_are_no_warm_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA the first two calls of a compiled model are none of those that are timed."""
+    forward, check_answer, calls = model_speed._forward, model_speed._check_answer, []
+
+    def counted(*given: Any, **options: Any) -> Any:
+        run = forward(*given, **options)
+        return lambda: calls.append(run) or run()
+
+    def check(*given: Any) -> float:
+        assert len(calls) == 3
+        return check_answer(*given)
+
+    monkeypatch.setattr(model_speed, "_forward", counted)
+    monkeypatch.setattr(model_speed, "_check_answer", check)
+    cell = Cell(kind="forward", model="Ti", batch_size=2, dtype="fp32", compiled=False)
+    measure_cell(cell, Table(kind="forward", peers=("timm",), turns=1), _say_nothing)
+    assert len(calls) > 3
+
+
 def test_the_code_that_is_timed_is_there() -> None:
     assert all((Path(vit.__file__).parent / place).exists() for place in model_speed._CODE)
 

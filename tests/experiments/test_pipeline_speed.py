@@ -147,7 +147,10 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("field", "sections"), REFUSED.items(), ids=list(REFUSED))
-def test_what_only_one_side_would_do_is_refused(field: str, sections: dict[str, Any]) -> None:
+def test_what_only_one_side_would_do_is_refused_before_a_pass(
+    field: str, sections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_speed, "_our_training", lambda *_: pytest.fail("a pass was prepared"))
     with pytest.raises(ValueError, match=rf"^{re.escape(field)}: ") as caught:
         bench_epoch(tiny(**sections), ONCE, silent)
     assert "\n" not in str(caught.value)
@@ -168,6 +171,14 @@ def test_a_loader_that_fails_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(LOADERS, "timm", refuse)
     with pytest.raises(ValueError, match="pixels were lost"):
         bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)
+
+
+def test_timms_loader_mixes_pairs() -> None:
+    augment = {"crop": "random_resized", "mixup_alpha": 0.4, "mix_group": 3}
+    row = bench_data(tiny(augment=augment, data={"batch_size": 15}), ONCE, silent)["rows"][0]
+    assert set(row["images_per_second"]) == {"vit", "torchvision"}
+    assert row["absent"]["timm"] == "data.batch_size: 15 is not valid: timm's loader mixes images in pairs"
+    assert row["on_device"] is False
 
 
 @pytest.mark.parametrize(
@@ -227,7 +238,8 @@ def test_ours_says_whether_it_keeps_images(tmp_path: Path) -> None:
     session = prepare(config, tmp_path)
     for cache, expected in ((2.0, True), (0.0, False)):
         data = replace(config.data, cache_gib=cache)
-        loader = TrainLoader(session.task.train_split, data, config.augment, image_size=(8, 8), seed=0)
+        split, device = session.task.train_split, session.accelerator.device
+        loader = TrainLoader(split, data, config.augment, image_size=(8, 8), seed=0, device=device)
         next(iter(loader.epoch(0)))
         assert loader.is_kept is expected
 

@@ -114,6 +114,13 @@ def test_every_task_has_a_profile(config: Any, tmp_path: Path, monkeypatch: pyte
     assert "a step:" in found.text()
 
 
+@pytest.mark.parametrize(("compiled", "sizes"), [(False, [16, 16, 5] * 2), (True, [16] * 6)])
+def test_a_compiled_run_is_timed_at_one_size(compiled: bool, sizes: list[int], tmp_path: Path) -> None:
+    session = profile.prepare(tiny(train={"compile": compiled}), tmp_path, compiles=False)
+    run = profile._steps(session, Stopwatch(torch.device("cpu")))
+    assert [next(run) for _ in sizes] == sizes
+
+
 def test_the_rule_of_the_verdict() -> None:
     compute = {WAIT: 19.0, FORWARD: 30.0, BACKWARD: 51.0}
     assert verdict(compute, 0.61, {}, 2) == "compute: most of it is backward (51%)"

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from vit.experiments import statistics_cost
 from vit.experiments.statistics_cost import bench_statistics, peak_memory
 
 
@@ -29,8 +30,13 @@ def test_both_ways_answer_the_same_question():
     assert large["times_less_memory"] > small["times_less_memory"]
 
 
-def test_what_is_not_valid():
+def test_what_is_not_valid(monkeypatch):
     with pytest.raises(ValueError, match="--tokens: 197 is not valid: it must be a square, such as 196"):
         bench_statistics((197,))
+    with pytest.raises(ValueError, match="--tokens: 1 is not valid: it must be a square, such as 4"):
+        bench_statistics((1,))
+    monkeypatch.setattr(statistics_cost, "_compare", lambda *_, **__: pytest.fail("one was timed"))
+    with pytest.raises(ValueError, match="--tokens: 200 is not valid"):
+        bench_statistics((4096, 200))
     with pytest.raises(ValueError, match="--turns"):
         bench_statistics((196,), turns=0)

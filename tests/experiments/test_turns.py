@@ -54,11 +54,11 @@ def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.Monk
     now = [0.0]
     monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
 
-    def first_is_slow() -> None:
-        now[0] += 5.0 if now[0] == 0 else 0.25
+    def first_are_slow() -> None:
+        now[0] += 5.0 if now[0] < 10 else 0.25
 
-    times = time_in_turns({"a": first_is_slow}, 2, "cpu", shortest=1.0)
-    assert now[0] == 5.0 + 0.25 + 2 * (1 + 4) * 0.25
+    times = time_in_turns({"a": first_are_slow}, 2, "cpu", shortest=1.0)
+    assert now[0] == 5.0 + 5.0 + 0.25 + 2 * (1 + 4) * 0.25
     assert [each.wall for each in times["a"]] == [0.25, 0.25]
 
 

@@ -116,6 +116,17 @@ def test_another_activation_stays_where_it_is(activation: Callable[..., Any]) ->
     torch.testing.assert_close(part(torch.ones(1, 19)), expected)
 
 
+def test_weights_of_another_type_stay() -> None:
+    class Quantised(nn.Parameter):
+        """Its products would be its own."""
+
+    part = FeedForward(19, 76, 0.0, 0).eval().requires_grad_(False)
+    for module in (part.expand, part.contract):
+        module.weight = Quantised(module.weight.data, requires_grad=False)
+    pack(part)
+    assert (type(part.expand), type(part.contract), part.activation) == (nn.Linear, nn.Linear, gelu)
+
+
 def test_a_watched_layer_keeps_the_gelu_behind_it() -> None:
     part = FeedForward(19, 76, 0.0, 0).eval()
     seen: list[Any] = []

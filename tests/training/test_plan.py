@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.training.tiny import tiny
-from vit.data import loading
+from vit.data.loading import TrainLoader
 from vit.models import build_model, resolve
 from vit.training.loop import train
 from vit.training.plan import Plan, draw_plan, make_plan
@@ -110,14 +110,9 @@ def test_memory() -> None:
 
 
 def test_images_that_are_kept_on_the_device_take_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million of them, as decoded for images of side 8: canvases of side 9."""
-    large = tiny(CONFIG, data={"fake_images": 1_000_000})
-    assert "images" not in make_plan(large).rows["memory"]
-    monkeypatch.setattr(loading, "home_of_images", lambda *_: torch.device("meta"))
-    num_bytes = 900_000 * 3 * 9 * 9
-    assert f", images {num_bytes / 2**20:.0f})" in make_plan(large).rows["memory"]
-    streamed = tiny(large, data={"cache_gib": 0.1})
-    assert "images" not in make_plan(streamed).rows["memory"]
+    assert "images" not in make_plan(CONFIG).rows["memory"]
+    monkeypatch.setattr(TrainLoader, "bytes_on_device", lambda _: 3 * 2**20)
+    assert ", images 3)" in make_plan(CONFIG).rows["memory"]
 
 
 def test_a_frozen_backbone_needs_less(tmp_path: Path) -> None:

@@ -35,8 +35,11 @@ vit COMMAND …
 `vit COMMAND --help` says more."""
 
 
-_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory")
-"""What torch says of a CUDA device and of a CPU."""
+_KNOWN = {
+    "not enough memory": re.compile("out of memory|can't allocate memory|not enough memory"),
+    "torch.compile has no compiler on this machine": re.compile(r"No working C\+\+ compiler|find a working triton"),
+}
+"""Failures of the machine → what torch says of them, on a CPU and on CUDA."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -67,14 +70,19 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
         print(f"vit: {error}", file=sys.stderr)
         return 1
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+        what = "not enough memory" if isinstance(error, MemoryError) else _known(str(error))
+        if what is None:
             raise
-        print(f"vit: not enough memory: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+        print(f"vit: {what}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("vit: stopped by Ctrl-C", file=sys.stderr)
         return 130
     return 0
+
+
+def _known(message: str) -> str | None:
+    return next((what for what, words in _KNOWN.items() if words.search(message)), None)
 
 
 def _complain(message: str) -> int:

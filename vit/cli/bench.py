@@ -67,7 +67,8 @@ def _models(kind: Literal["forward", "step"], words: list[str]) -> None:
         description=f"{what} of Vision Transformers against timm's, torchvision's, transformers' and vit-pytorch's, in "
         "turns, with the same weights. A finished cell is stored; a stopped table goes on where it was.",
     )
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="Ti, S, B, L (patches of 16, 224 pixels), CIFAR")
+    named = "Ti, S, B, L (patches of 16, 224 pixels), CIFAR; default: all but L"
+    parser.add_argument("--models", nargs="+", metavar="NAME", help=named)
     parser.add_argument("--batch_sizes", nargs="+", type=int, help="default: each model's own")
     parser.add_argument("--dtypes", nargs="+", metavar="TYPE", help="fp32, bf16; default: both")
     parser.add_argument("--peers", nargs="+", metavar="LIBRARY", help="default: all that are installed")
@@ -133,7 +134,7 @@ def _analysis(words: list[str]) -> None:
     parser = _parser("analysis", "Attention statistics streamed against those of the map of all weights: time, memory.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16", "fp16"))
-    parser.add_argument("--tokens", nargs="+", type=int, default=[196, 1024, 4096], help="squares, as of a grid")
+    parser.add_argument("--tokens", nargs="+", type=int, default=[196, 1024, 4096], help="of square grids; 4 or more")
     parser.add_argument("--num_heads", type=int, default=12)
     parser.add_argument("--batch_size", type=int, default=1)
     known = parser.parse_args(words)

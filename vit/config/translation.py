@@ -45,6 +45,8 @@ class TranslationRun(RunConfig):
         self._check_batch_size(self.data.batch_size)
         rule = "a translator's loss is cross_entropy"
         check(self.train.loss == "cross_entropy", "train.loss", self.train.loss, rule)
+        rule = "batches are as long as their longest sentence, and graphs are recorded for one size; leave it out"
+        check(not self.train.cuda_graphs, "train.cuda_graphs", True, rule)
         one_vocabulary = self.data.name == "copying" or self.data.shared_vocabulary
         rule = "source and target then have one table, so set data.shared_vocabulary true"
         check(one_vocabulary or not self.model.share_embeddings, "model.share_embeddings", True, rule)

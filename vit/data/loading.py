@@ -116,14 +116,14 @@ class TrainLoader:
         *,
         image_size: tuple[int, int],
         seed: int,
+        device: torch.device,
         accumulation_steps: int = 1,
         rank: int = 0,
         world_size: int = 1,
-        device: torch.device | str = "cpu",
     ) -> None:
         assert 0 <= rank < world_size
         self.split, self._config, self._seed, self._rank = split, config, seed, rank
-        self._device = torch.device(device)
+        self._device = device
         self._image_size = image_size
         self._repeats = augment.repeats
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
@@ -200,7 +200,9 @@ class TrainLoader:
         return self._stream.decode(self.split.indices[rows].tolist() for rows in chunks)
 
     def bytes_on_device(self) -> int:
-        """Of the images that an epoch will keep on a CUDA device. Looks at some of them."""
+        """Of the images that an epoch will keep on a CUDA device, for which it looks at some of them."""
+        if self._device.type == "cpu":
+            return 0
         num_bytes = decoded_bytes(len(self.split), canvas_size(self.split, self._config, self._image_size))
         there = self._keeps(num_bytes) and home_of_images(num_bytes, self._device).type != "cpu"
         return num_bytes if there else 0

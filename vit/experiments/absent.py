@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 class Absent(Exception):
     """A library has no such model or loader; the message says what it lacks."""
+
+
+def check_installed(library: str) -> None:
+    """ValueError without it."""
+    if find_spec(library) is None:
+        raise ValueError(f"{library} is not installed; the extra 'bench' has it")
 
 
 @contextmanager

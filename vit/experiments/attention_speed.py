@@ -49,7 +49,9 @@ def bench_attention(
     rows = []
     for batch_size, num_heads, dtype, n in itertools.product(batch_sizes, heads, dtypes, tokens):
         for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
-            times = _backends((batch_size, num_heads, n, WIDTH), DTYPES[dtype], device, mask, training, turns)
+            sides = _backends((batch_size, num_heads, n, WIDTH), DTYPES[dtype], device, mask, training)
+            draw = f"{batch_size} {num_heads} {n} {dtype} {mask_name} {training}"
+            times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
             rows.append(
                 {
                     "batch_size": batch_size,
@@ -58,8 +60,8 @@ def bench_attention(
                     "tokens": n,
                     "mask": mask_name,
                     "training": training,
-                    "ms": {name: round(1e3 * seconds, 3) for name, seconds in times.items()},
-                    "fastest": min(times, key=lambda name: times[name]),
+                    "ms": {name: round(1e3 * _median(seconds), 3) for name, seconds in times.items()},
+                    "fastest": min(times, key=lambda name: _median(times[name])),
                 }
             )
             tell(str(rows[-1]))
@@ -122,9 +124,9 @@ def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
 
 
 def _backends(
-    shape: tuple[int, int, int, int], dtype: torch.dtype, device: str, mask: Tensor | None, training: bool, turns: int
-) -> dict[str, float]:
-    """Seconds of every backend that does not refuse, the median of the turns."""
+    shape: tuple[int, int, int, int], dtype: torch.dtype, device: str, mask: Tensor | None, training: bool
+) -> dict[str, Callable[[], None]]:
+    """A pass of every backend that does not refuse."""
     vectors = [torch.randn(shape, device=device).to(dtype).requires_grad_(training) for _ in range(3)]
     sides: dict[str, Callable[[], None]] = {}
     for name in BACKENDS:
@@ -139,9 +141,7 @@ def _backends(
         except Refused:
             continue
         sides[name] = run
-    draw = f"{shape} {dtype} {training}"
-    times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
-    return {name: _median(seconds) for name, seconds in times.items()}
+    return sides
 
 
 def _median(times: list[Seconds]) -> float:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture
+from vit.experiments.absent import check_installed
 from vit.hub import create_model
 from vit.models import VisionTransformer
 
@@ -61,8 +62,9 @@ def architectures() -> dict[str, Callable[[], nn.Module]]:
 
 def prove_capture() -> list[dict[str, Any]]:
     """A row an architecture: layers, tokens, and the largest difference of a rebuilt output, as a part of what the map
-    changes in it. ValueError where one is more than rounding.
+    changes in it. ValueError where one is more than rounding, and without transformers.
     """
+    check_installed("transformers")
     return [prove(name, build) for name, build in architectures().items()]
 
 

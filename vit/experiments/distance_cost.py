@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from vit.analysis.attention_distance import mean_attention_distance
 from vit.analysis.tokens import TokenLayout, token_layout
-from vit.config import check
+from vit.config import check, check_positive
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
+from vit.experiments.absent import check_installed
 from vit.experiments.turns import Seconds, time_in_turns
 from vit.hub import create_model
 
@@ -30,10 +31,12 @@ def bench_distance(
 ) -> dict[str, Any]:
     """Seconds and bytes of the plain pass, of ours and of the maps, and the largest difference, for each image side.
 
-    ValueError for a side that patches of 16 do not divide.
+    ValueError for a side that patches of 16 do not divide, and without transformers.
     """
+    check_installed("transformers")
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     for size in sizes:
+        check_positive("--sizes", size)
         check(size % PATCH == 0, "--sizes", size, f"patches of {PATCH} must divide it")
     rows = [_compare(size, turns, {"width": width, "depth": depth, "num_heads": num_heads}) for size in sizes]
     return {
@@ -58,7 +61,7 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
     }
     weights = {*storages(ours), *storages(usual)}
     peaks = {name: _peak(way, weights) for name, way in ways.items()}
-    wall, processor = _medians(ways, turns)
+    wall, processor = _medians(ways, turns, draw=f"side {size}")
     return {
         "side": size,
         "tokens": layout.num_patches + layout.num_prefix,
@@ -74,9 +77,9 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _medians(ways: dict[str, Callable[[], Any]], turns: int) -> tuple[dict[str, float], dict[str, float]]:
+def _medians(ways: dict[str, Callable[[], Any]], turns: int, draw: str) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds on the wall's clock and of this process's threads, which other programs disturb less; ways in turns."""
-    spent = time_in_turns(ways, turns, "cpu")
+    spent = time_in_turns(ways, turns, "cpu", draw=draw)
     wall_times, processor_times = (
         {name: round(statistics.median(getattr(each, clock) for each in times), 3) for name, times in spent.items()}
         for clock in Seconds._fields

@@ -32,6 +32,8 @@ PATCH, WIDTH, HEADS, CLASSES = 16, 192, 3, 1000
 TOKENS = (64, 144, 256, 576, 1024, 2304, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32)
 DEPTHS = (1, 2, 4, 8, 16, 24)
+_SHARED = 128
+"""Images of a step that processes share."""
 _FITTED = 3
 _SHORTEST = 0.1
 CONVENTIONS = {
@@ -41,7 +43,7 @@ CONVENTIONS = {
     "seconds": "of one pass; median and quartiles of the turns",
     "bytes": f"the most at once beside the weights: {TENSOR_METER}; of a step the second, when AdamW has its averages",
     "exponents": f"slope of log against log over the {_FITTED} largest values",
-    "processes": "images/s of training on synthetic images of 32 pixels, width 128, depth 6, batch 128 in all",
+    "processes": f"images/s of training on synthetic images of 32 pixels, width 128, depth 6, batch {_SHARED} in all",
 }
 
 
@@ -69,12 +71,14 @@ def measure_growth(
 ) -> dict[str, Any]:
     """Seconds and bytes by what moves. `processes`: how many are compared with one; 0: none are started.
 
-    ValueError for no turns, one process, and fewer than the smallest number of tokens.
+    ValueError for no turns, one process, processes that cannot share a step, and tokens that are not in `TOKENS`.
     """
     check_positive("--turns", turns)
     check(processes == 0 or processes > 1, "--processes", processes, "give 2 or more, or 0 to start none")
-    rule = f"the smallest model has {TOKENS[0]}"
-    check(largest_tokens >= TOKENS[0], "--largest_tokens", largest_tokens, rule)
+    rule = f"they share steps of {_SHARED} images, which their number must divide"
+    check(processes == 0 or _SHARED % processes == 0, "--processes", processes, rule)
+    rule = f"choose from {', '.join(map(str, TOKENS))}"
+    check(largest_tokens in TOKENS, "--largest_tokens", largest_tokens, rule)
     result: dict[str, Any] = {"sweeps": {}, "turns": turns, "machine": machine("cpu"), "conventions": CONVENTIONS}
     if processes:
         tell(f"1 and {processes} processes")
@@ -173,7 +177,7 @@ def _peak(model: nn.Module, side: Callable[[], object]) -> int:
 
 _RUN = """\
 model: {name: vit, image_size: 32, patch_size: 4, width: 128, depth: 6, num_heads: 4, pooling: gap, class_token: false}
-data: {name: fake, fake_images: 2048, batch_size: 128}
+data: {name: fake, fake_images: 2048}
 augment: {flip: true, crop: pad}
 train: {epochs: 2}
 device: cpu
@@ -201,6 +205,7 @@ def _train(processes: int) -> float:
         config.write_text(_RUN)
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
         words = ["-m", "vit.cli", "train", "--config", str(config), "--output_dir", f"{folder}/run"]
+        words += ["--data.batch_size", str(_SHARED)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TQDM_DISABLE": "1"}
         command = [sys.executable, *(launcher if processes > 1 else []), *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

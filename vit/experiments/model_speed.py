@@ -29,12 +29,14 @@ from vit.experiments.model_speed_table import cell_file, cell_name, line, read_c
 from vit.experiments.peers import PEERS, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
+    WARM_UP,
     Seconds,
     check_device,
     code_state,
     machine,
     matrix_product,
     spread,
+    time_calls,
     time_in_turns,
     times_as_fast,
 )
@@ -60,7 +62,7 @@ _TIMED = ("Ti", "S", "B", "CIFAR")
 SHORTEST = 0.25
 OURS, PEAK = "vit", "matrix product"
 _CODE = (
-    *("attention", "layers", "models", "weights", "linear.py", "processor.py", "randomness.py"),
+    *("attention", "layers", "models", "weights", "hub.py", "linear.py", "processor.py", "randomness.py"),
     *("config/model.py", "evaluation/cost.py"),
     *(f"experiments/{name}.py" for name in ("model_speed", "peers", "turns")),
 )
@@ -189,6 +191,7 @@ def measure_cell(cell: Cell, table: Table, tell: Callable[[str], None]) -> dict[
         tell(f"  {name}: ready to be timed")
         ways[name], sides[name] = _side(cell, model, batch, is_ours=name == OURS, device=table.device)
     if expected is not None:
+        time_calls(sides[OURS], WARM_UP, table.device)
         differences[OURS] = _check_answer(sides[OURS](), expected, cell.dtype)
     sides[PEAK], product_gflop = matrix_product(cell.dtype, table.device)
     times = time_in_turns(sides, table.turns, table.device, shortest=SHORTEST, draw=cell.name)

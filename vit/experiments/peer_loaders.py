@@ -159,7 +159,7 @@ def timm_loader(wanted: Wanted, workers: int) -> Batches:
 
     augment, preprocessing = wanted.augment, wanted.preprocessing
     with lacking():
-        _check_timm(augment)
+        _check_timm(augment, wanted.data.batch_size)
     level = f"rand-m{round(augment.magnitude)}-n{augment.num_ops}-mstd0-inc1"
     loader: Batches = create_loader(
         PilImages(wanted.split, keep=wanted.keep),
@@ -184,13 +184,15 @@ def timm_loader(wanted: Wanted, workers: int) -> Batches:
     return loader
 
 
-def _check_timm(augment: AugmentConfig) -> None:
+def _check_timm(augment: AugmentConfig, batch_size: int) -> None:
     rule = "timm's loader has random_resized alone"
     check(augment.crop == "random_resized", "augment.crop", augment.crop, rule)
     has_policy = augment.policy in ("none", "randaugment")
     check(has_policy, "augment.policy", augment.policy, "timm's loader has randaugment, and another AutoAugment")
     alone = not augment.color_jitter or augment.policy == "none"
     check(alone, "augment.color_jitter", augment.color_jitter, "timm's loader jitters colours instead of a policy")
+    even = not augment.mixes or batch_size % 2 == 0
+    check(even, "data.batch_size", batch_size, "timm's loader mixes images in pairs")
 
 
 def _timm_mixing(augment: AugmentConfig, num_classes: int) -> Any:

@@ -22,7 +22,7 @@ from vit.data.splits import Split
 from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
 from vit.experiments.turns import Seconds, machine, spread, time_in_turns, times_as_fast
-from vit.experiments.usual_loop import UsualLoop, task_of
+from vit.experiments.usual_loop import UsualLoop, task_of, timm_model
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
 from vit.training.setup import Session, prepare, set_training_mode
@@ -36,6 +36,7 @@ _COMMON = {
     "processor_ratios": "the same with the time of the process's threads, which other programs on the machine disturb "
     "less; only without workers, whose time is not in it",
     "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
+    "on_device": "ours lie there before the pass, which copies no pixels; the others' are copied from memory",
 }
 CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
@@ -81,6 +82,8 @@ def _bench(
     check_shared(config.data, config.augment)
     with tempfile.TemporaryDirectory() as folder:
         session = prepare(config, Path(folder))
+        if kind == "epoch":
+            timm_model(session)  # refuses what has no counterpart
         split = _whole_batches(session)
         rows = []
         for workers in comparison.workers:
@@ -102,6 +105,7 @@ def _bench(
                 {
                     "workers": workers,
                     "kept": loader.loader.is_kept,
+                    "on_device": loader.loader.bytes_on_device() > 0,
                     "absent": absent,
                     **_rates(times, len(split), workers),
                 }

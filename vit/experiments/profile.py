@@ -51,9 +51,10 @@ RULE = (
 CONVENTIONS = {
     "start_seconds": "from the start of the process to the end of the first step",
     "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between; every "
-    "batch is augmented alone, where training augments small ones together",
+    "batch is augmented alone, where training augments small ones together; compiled: without the smaller last step of "
+    "an epoch, for which all is compiled again",
     "loading_ms": "one process's work for a batch of the images decoded for this, their files in the system's cache",
-    "evaluation": "first pass, decoding included",
+    "evaluation": "first pass, decoding and compiling included",
     "verdict": RULE,
 }
 
@@ -176,14 +177,20 @@ def _watching_the_start(watch: Stopwatch) -> Iterator[None]:
 
 
 def _steps(session: Session, watch: Stopwatch) -> Iterator[int]:
-    """The training loop's steps, from the last epoch on (its images have grown); gives the samples of each."""
+    """The training loop's steps, from the last epoch on (its images have grown); gives the samples of each.
+
+    Compiled, those of the first size alone.
+    """
     _watch(session, watch)
     set_training_mode(session.model)
     set_learning_rate(session.optimizers, 0.0)
-    progress, stop = Progress(), StopRequest()
+    progress, stop, smallest = Progress(), StopRequest(), 0
     for epoch in itertools.count(session.config.train.epochs - 1):
         progress.epoch = epoch
         for step in watch.timed_iterator(WAIT, session.task.train_loader.epoch(epoch)):
+            if step.num_samples < smallest:
+                continue
+            smallest = step.num_samples if session.config.train.compile else 0
             with watch.stage(REST):
                 train_step(session, progress, _watched(step, watch), stop)
                 progress.step += 1

@@ -40,10 +40,14 @@ def bench_statistics(
 ) -> dict[str, Any]:
     """Milliseconds and bytes of both ways for every number of tokens, and the medians of the turns' ratios.
 
-    The tokens are those of a square grid. ValueError for numbers that are no square and a device that is not there.
+    The tokens are those of a square grid, four or more. ValueError, before any is timed, for numbers that are no
+    square, and for a device that is not there.
     """
     check_device("--device", device)
     check(turns >= 1, "--turns", turns, "it must be at least 1")
+    for count in tokens:
+        side = max(2, round(count**0.5))
+        check(side * side == count, "--tokens", count, f"it must be a square, such as {side * side}")
     rows = [
         _compare(
             count,
@@ -138,7 +142,6 @@ def peak_memory(work: Callable[[], object], device: torch.device) -> int:
 
 def _tokens(count: int, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
     side = round(count**0.5)
-    check(side * side == count, "--tokens", count, f"it must be a square, such as {side * side}")
     places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).float()
     return places.to(device), {"first": torch.arange(count, device=device) < 1}
 

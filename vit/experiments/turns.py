@@ -31,6 +31,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
 _TRIED = 3
 """Calls that tell which of two products is the faster."""
+WARM_UP = 2
+"""Calls of which the first compiles and, on CUDA, the second records what later ones play back."""
 
 
 class Seconds(NamedTuple):
@@ -45,10 +47,10 @@ def time_in_turns(
 ) -> dict[str, list[Seconds]]:
     """Seconds of a call of every side in every turn.
 
-    A turn repeats a call until it lasts `shortest` seconds, as the second of two calls before the first turn tells, and
-    calls once before: what the side before it left in caches and freed memory is not its own. At 0 there are neither
-    such calls nor repeats. The orders follow from `draw`: give each of many measurements its own, lest one side follow
-    the same other in all. ValueError for no turns.
+    A turn repeats a call until it lasts `shortest` seconds, as the third of three calls before the first turn tells,
+    and calls once before: what the side before it left in caches and freed memory is not its own. At 0 there are
+    neither such calls nor repeats. The orders follow from `draw`: give each of many measurements its own, lest one side
+    follow the same other in all. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     calls = {name: _calls_for(side, shortest, device) for name, side in sides.items()}
@@ -80,7 +82,7 @@ def _empty_queue(device: str) -> None:
 def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:
     if shortest == 0:
         return 1
-    time_calls(side, 1, device)
+    time_calls(side, WARM_UP, device)
     return max(1, round(shortest / time_calls(side, 1, device).wall))
 
 

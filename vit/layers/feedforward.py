@@ -14,7 +14,7 @@ from torch.nn.functional import gelu, silu
 
 from vit.config.model import FeedForwardKind
 from vit.layers.regularization import Dropout
-from vit.linear import project
+from vit.linear import is_plain, project
 from vit.randomness import SampleRandom
 
 
@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
 
     def _activate(self, hidden: Tensor) -> Tensor:
         """In place in inference mode, where nobody else holds `hidden`: that saves the largest tensor of a block."""
-        alone = not torch.compiler.is_compiling() and hidden.is_inference() and not self.expand._forward_hooks
+        alone = not torch.compiler.is_compiling() and hidden.is_inference() and is_plain(self.expand)
         if alone and self.activation is gelu:
             return gelu(hidden, out=hidden)  # type: ignore[call-arg]  # torch's stub lacks it
         return self.activation(hidden)

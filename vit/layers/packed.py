@@ -6,7 +6,7 @@ The products are oneDNN's, by the operators that torch's compiler puts into its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any, Never, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -69,14 +69,19 @@ def _refuse(what: str) -> Never:
 
 
 def pack(model: nn.Module) -> None:
-    """Packs, in place, every linear layer of `model` that nobody watches by a hook, and with it the GELU behind it."""
+    """Packs, in place, every linear layer of `model` that is nothing else, and with it the GELU behind it."""
     for module in list(model.modules()):
-        if isinstance(module, FeedForward) and module.activation is gelu and is_plain(module.expand):
+        if isinstance(module, FeedForward) and module.activation is gelu and _is_packable(module.expand):
             module.expand = PackedLinear(module.expand, then_gelu=True).train(module.training)  # type: ignore[assignment]
             module.activation = _as_it_is
         for name, part in list(module.named_children()):
-            if is_plain(part):
+            if _is_packable(part):
                 setattr(module, name, PackedLinear(part).train(module.training))
+
+
+def _is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
+    """Weights of another type, such as quantised ones, have products of their own."""
+    return is_plain(part) and type(part.weight) is nn.Parameter
 
 
 def _as_it_is(hidden: Tensor) -> Tensor:

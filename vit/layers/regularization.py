@@ -35,7 +35,7 @@ class Dropout(nn.Module):
         if rng is None:
             return nn.functional.dropout(x, self.rate)
         keep = rng.fork(self.stream).keep(self.rate, *x.shape[1:])
-        return x * (keep * keep.new_tensor(1 / (1 - self.rate), dtype=x.dtype))
+        return x * (keep * keep.new_full((), 1 / (1 - self.rate), dtype=x.dtype))
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, stream={self.stream}"

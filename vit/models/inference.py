@@ -18,9 +18,9 @@ def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool 
     """A copy of `model` that only answers: in evaluation mode, all that it holds in `dtype`, for images of that type.
 
     Autocast casts the weights in every pass and keeps the sums between blocks in float32; this copy does neither. On
-    a CPU where that is faster its linear layers are `packed`, with the GELU behind them, but for those with hooks: it
-    then keeps that type, is neither copied nor saved, and should not be watched or compiled (give `packed=False`).
-    ValueError for another type, and for a packed model.
+    a CPU where that is faster its plain linear layers (no hooks, not quantised) are `packed`, with the GELU behind
+    them: it then keeps that type, is neither copied nor saved, and should not be watched or compiled (give
+    `packed=False`). ValueError for another type, and for a packed model.
     """
     if dtype not in _TYPES:
         raise ValueError(f"dtype: {dtype!r} is not valid: choose from {', '.join(str(each) for each in _TYPES)}")

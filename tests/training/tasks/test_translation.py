@@ -248,6 +248,7 @@ def test_the_plan_speaks_of_sentences() -> None:
     ("changes", "message"),
     [
         ({"train": TrainConfig(loss="bce")}, r"train\.loss: 'bce' is not valid"),
+        ({"train": TrainConfig(compile=True, cuda_graphs=True)}, r"train\.cuda_graphs: True is not valid"),
         ({"data": TextDataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}, r"data\.batch_size"),
         (
             {"data": TextDataConfig(shared_vocabulary=False), "model": TranslatorConfig(share_embeddings=True)},
