@@ -296,18 +296,26 @@ def test_too_little_memory_is_one_line_and_other_defects_are_not(
         main(["plan"])
 
 
-def test_a_missing_compiler_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "message",
+    ["No working C++ compiler found", "Failed to find C compiler. Please specify", "Cannot find a working triton"],
+)
+def test_a_missing_compiler_is_one_line(
+    message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch's inductor and Triton say it, behind much that does not matter."""
     import torch
-    from torch._inductor.exc import InvalidCxxCompiler
 
     def without_compiler(*_: Any) -> Any:
-        raise InvalidCxxCompiler
+        raise RuntimeError("x" * 300 + f"\n{message}")
 
     compiled = torch.compile(lambda x: x + 1, backend=without_compiler)
     monkeypatch.setattr("vit.settings.resolve_run", lambda *_: compiled(torch.ones(2)))
     assert main(["plan"]) == 1
-    found = capsys.readouterr().err
-    assert re.fullmatch(r"vit: torch\.compile has no compiler on this machine: .*No working C\+\+ compiler.*\n", found)
+    said = capsys.readouterr().err
+    assert said.startswith("vit: torch.compile has no compiler on this machine: ")
+    assert message.removeprefix("Cannot ") in said
+    assert said.count("\n") == 1
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(

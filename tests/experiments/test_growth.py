@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +86,21 @@ FOUND = {
 def test_what_measures_nothing_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "growth", *words]) == 2
     assert f"{words[0]}: {words[1]} is not valid" in capsys.readouterr().err
+
+
+def test_processes_share_the_batch_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        words.extend(command)
+        folder = Path(command[command.index("--output_dir") + 1])
+        folder.mkdir()
+        (folder / "summary.json").write_text('{"images_per_second": 5}')
+        return SimpleNamespace(returncode=0)
+
+    words: list[str] = []
+    monkeypatch.setattr(growth.subprocess, "run", run)
+    assert growth._train(2) == 5.0
+    size = words[words.index("--data.batch_size") + 1]
+    assert f"batch {size} in all" in growth.CONVENTIONS["processes"]
 
 
 @pytest.mark.slow

@@ -111,13 +111,14 @@ def test_the_command_leaves_numbers_and_a_table(tmp_path: Path, capsys: pytest.C
 
 def test_a_table_says_what_a_library_lacks() -> None:
     rate = {"median": 10.0, "lower": 9.0, "upper": 11.0}
+    where = {"kept": True, "on_device": False}
     rows = [
-        {"workers": 0, "images_per_second": {"vit": rate, "timm": rate}, "ratios": {"timm": rate}},
-        {"workers": 2, "images_per_second": {"vit": rate}, "ratios": {}},
+        {**where, "workers": 0, "images_per_second": {"vit": rate, "timm": rate}, "ratios": {"timm": rate}},
+        {**where, "workers": 2, "images_per_second": {"vit": rate}, "ratios": {}},
     ]
     text = markdown({"bench": "data", "dataset": "x", "images": 5, "rows": rows, "conventions": {}})
-    assert "| 0 | 10 (9–11) | 10 (9–11) | 10.00 (9.00–11.00) |" in text
-    assert "| 2 | 10 (9–11) | — | — |" in text
+    assert "| 0 | true | false | 10 (9–11) | 10 (9–11) | 10.00 (9.00–11.00) |" in text
+    assert "| 2 | true | false | 10 (9–11) | — | — |" in text
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -173,12 +174,19 @@ def test_a_loader_that_fails_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> N
         bench_data(tiny(augment={"crop": "random_resized"}), ONCE, silent)
 
 
+@pytest.mark.parametrize(("num_bytes", "there"), [(0, False), (5, True)])
+def test_a_row_says_whether_ours_lie_on_the_device(
+    num_bytes: int, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainLoader, "bytes_on_device", lambda _: num_bytes)
+    assert bench_data(tiny(), ONCE, silent)["rows"][0]["on_device"] is there
+
+
 def test_timms_loader_mixes_pairs() -> None:
     augment = {"crop": "random_resized", "mixup_alpha": 0.4, "mix_group": 3}
     row = bench_data(tiny(augment=augment, data={"batch_size": 15}), ONCE, silent)["rows"][0]
     assert set(row["images_per_second"]) == {"vit", "torchvision"}
     assert row["absent"]["timm"] == "data.batch_size: 15 is not valid: timm's loader mixes images in pairs"
-    assert row["on_device"] is False
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,22 @@ def test_a_compiled_run_is_timed_at_one_size(compiled: bool, sizes: list[int], t
     assert [next(run) for _ in sizes] == sizes
 
 
+def test_what_is_left_out_was_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = TrainLoader._batch
+
+    def last_is_slow(loader: TrainLoader, step: int, *given: Any) -> TrainBatch:
+        time.sleep(NAP if step == 2 else 0)
+        return batch(loader, step, *given)
+
+    monkeypatch.setattr(TrainLoader, "_batch", last_is_slow)
+    session = profile.prepare(tiny(train={"compile": True}), tmp_path, compiles=False)
+    watch = Stopwatch(torch.device("cpu"))
+    run = profile._steps(session, watch)
+    for _ in range(5):
+        next(run)
+    assert 0 < watch.seconds[WAIT] < NAP
+
+
 def test_the_rule_of_the_verdict() -> None:
     compute = {WAIT: 19.0, FORWARD: 30.0, BACKWARD: 51.0}
     assert verdict(compute, 0.61, {}, 2) == "compute: most of it is backward (51%)"

@@ -31,10 +31,11 @@ def test_both_ways_answer_the_same_question():
 
 
 def test_what_is_not_valid(monkeypatch):
-    with pytest.raises(ValueError, match="--tokens: 197 is not valid: it must be a square, such as 196"):
+    with pytest.raises(ValueError, match="--tokens: 197 is not valid: it must be a square of 4 or more, such as 196"):
         bench_statistics((197,))
-    with pytest.raises(ValueError, match="--tokens: 1 is not valid: it must be a square, such as 4"):
-        bench_statistics((1,))
+    for count in (1, -9):
+        with pytest.raises(ValueError, match=f"--tokens: {count} is not valid: .* such as 4"):
+            bench_statistics((count,))
     monkeypatch.setattr(statistics_cost, "_compare", lambda *_, **__: pytest.fail("one was timed"))
     with pytest.raises(ValueError, match="--tokens: 200 is not valid"):
         bench_statistics((4096, 200))

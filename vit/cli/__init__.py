@@ -37,7 +37,9 @@ vit COMMAND …
 
 _KNOWN = {
     "not enough memory": re.compile("out of memory|can't allocate memory|not enough memory"),
-    "torch.compile has no compiler on this machine": re.compile(r"No working C\+\+ compiler|find a working triton"),
+    "torch.compile has no compiler on this machine": re.compile(
+        "No working C[+][+] compiler|Failed to find C compiler|find a working triton"
+    ),
 }
 """Failures of the machine → what torch says of them, on a CPU and on CUDA."""
 
@@ -70,10 +72,10 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
         print(f"vit: {error}", file=sys.stderr)
         return 1
     except (MemoryError, RuntimeError) as error:
-        what = "not enough memory" if isinstance(error, MemoryError) else _known(str(error))
-        if what is None:
+        line = "not enough memory" if isinstance(error, MemoryError) else _known(str(error))
+        if line is None:
             raise
-        print(f"vit: {what}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+        print(f"vit: {line}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("vit: stopped by Ctrl-C", file=sys.stderr)
@@ -82,7 +84,11 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
 
 
 def _known(message: str) -> str | None:
-    return next((what for what, words in _KNOWN.items() if words.search(message)), None)
+    """What failed, and the message from the words on that tell it; None for what is not the machine's."""
+    for what, words in _KNOWN.items():
+        if found := words.search(message):
+            return f"{what}: {' '.join(message[found.start() :].split())[:200]}"
+    return None
 
 
 def _complain(message: str) -> int:

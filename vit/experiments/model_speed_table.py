@@ -28,7 +28,7 @@ CONVENTIONS = {
     "differences": "largest difference of a peer's numbers from ours in float32 before the timing, relative to the "
     "largest number; vit-pytorch: of its blocks, from the same tokens; vit: of the answers of what is timed of ours",
     "code": "the first digits of a digest of this package's code: of what is timed and what times "
-    "it (e923d4 and 045fa3: of the whole package); older: from before digests were kept",
+    "it; older: from before digests were kept",
 }
 _HEADER = (
     *("pass", "model", "batch", "type", "mode", "ours images/s", "best peer", "its images/s", "ratio"),

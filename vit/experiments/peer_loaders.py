@@ -154,7 +154,7 @@ def _mixing_collate(augment: AugmentConfig, num_classes: int) -> Callable[[list[
 
 
 def timm_loader(wanted: Wanted, workers: int) -> Batches:
-    """timm's `create_loader`, with its prefetcher. `Absent` for a crop, policy or jitter that it does not have."""
+    """timm's `create_loader`, with its prefetcher. `Absent` for what it does not have."""
     from timm.data import create_loader
 
     augment, preprocessing = wanted.augment, wanted.preprocessing

@@ -36,7 +36,7 @@ _COMMON = {
     "processor_ratios": "the same with the time of the process's threads, which other programs on the machine disturb "
     "less; only without workers, whose time is not in it",
     "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
-    "on_device": "ours lie there before the pass, which copies no pixels; the others' are copied from memory",
+    "on_device": "true: our decoded images lie on the device, a pass of ours copies no pixels; false: all sides copy",
 }
 CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
@@ -240,11 +240,12 @@ def line(row: dict[str, Any]) -> str:
 def markdown(result: dict[str, Any]) -> str:
     """The table, and under it what its numbers mean."""
     peers = sorted({name for row in result["rows"] for name in row["ratios"]})
-    header = ["workers", "vit images/s", *(f"{name} images/s | ratio" for name in peers)]
+    header = ["workers", "kept", "on_device", "vit images/s", *(f"{name} images/s | ratio" for name in peers)]
     lines = [f"# vit bench {result['bench']}: {result['dataset']}, {result['images']:,} images", ""]
-    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (2 + 2 * len(peers))}"]
+    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (4 + 2 * len(peers))}"]
     for row in result["rows"]:
-        cells = [str(row["workers"]), _rate(row["images_per_second"][OURS])]
+        where = [str(row[name]).lower() for name in ("kept", "on_device")]
+        cells = [str(row["workers"]), *where, _rate(row["images_per_second"][OURS])]
         cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"

@@ -184,19 +184,22 @@ def _steps(session: Session, watch: Stopwatch) -> Iterator[int]:
     _watch(session, watch)
     set_training_mode(session.model)
     set_learning_rate(session.optimizers, 0.0)
-    progress, stop, smallest = Progress(), StopRequest(), 0
+    progress, stop = Progress(), StopRequest()
+    size, waited = 0, 0.0
     for epoch in itertools.count(session.config.train.epochs - 1):
         progress.epoch = epoch
         for step in watch.timed_iterator(WAIT, session.task.train_loader.epoch(epoch)):
-            if step.num_samples < smallest:
+            if step.num_samples < size:
+                watch.seconds[WAIT] = waited
                 continue
-            smallest = step.num_samples if session.config.train.compile else 0
+            size = step.num_samples if session.config.train.compile else 0
             with watch.stage(REST):
                 train_step(session, progress, _watched(step, watch), stop)
                 progress.step += 1
                 if session.average is not None:
                     session.average.update(session.bare_model, progress.step)
             yield step.num_samples
+            waited = watch.seconds.get(WAIT, 0.0)
 
 
 def _watch(session: Session, watch: Stopwatch) -> None:

@@ -46,8 +46,8 @@ def bench_statistics(
     check_device("--device", device)
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     for count in tokens:
-        side = max(2, round(count**0.5))
-        check(side * side == count, "--tokens", count, f"it must be a square, such as {side * side}")
+        side = max(2, round(max(count, 0) ** 0.5))
+        check(side * side == count, "--tokens", count, f"it must be a square of 4 or more, such as {side * side}")
     rows = [
         _compare(
             count,

@@ -69,7 +69,7 @@ def _refuse(what: str) -> Never:
 
 
 def pack(model: nn.Module) -> None:
-    """Packs, in place, every linear layer of `model` that is nothing else, and with it the GELU behind it."""
+    """Packs, in place, every plain linear layer of `model` with plain weights, and with it the GELU behind it."""
     for module in list(model.modules()):
         if isinstance(module, FeedForward) and module.activation is gelu and _is_packable(module.expand):
             module.expand = PackedLinear(module.expand, then_gelu=True).train(module.training)  # type: ignore[assignment]

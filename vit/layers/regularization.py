@@ -35,6 +35,7 @@ class Dropout(nn.Module):
         if rng is None:
             return nn.functional.dropout(x, self.rate)
         keep = rng.fork(self.stream).keep(self.rate, *x.shape[1:])
+        # not `new_tensor`: that is made on the CPU, which a CUDA graph must not hold
         return x * (keep * keep.new_full((), 1 / (1 - self.rate), dtype=x.dtype))
 
     def extra_repr(self) -> str:
