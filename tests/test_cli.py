@@ -264,6 +264,8 @@ def test_train_tells_where_the_run_is(
     [
         (OSError(28, "No space left on device", "runs/x"), 1),
         (NonFinite("the loss is not finite at step 3"), 1),
+        (MemoryError("Unable to allocate 3 GiB"), 1),
+        (MemoryError(), 1),
         (KeyboardInterrupt(), 130),
     ],
 )
@@ -280,7 +282,7 @@ def test_what_is_not_the_users_fault(
 
     monkeypatch.setattr(loop, "train", fail)
     assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
-    assert one_line(capsys)
+    assert str(error).removeprefix("[Errno 28] ") in one_line(capsys)
 
 
 def test_too_little_memory_is_one_line_and_other_defects_are_not(
@@ -314,7 +316,7 @@ def test_a_missing_compiler_is_one_line(
     assert main(["plan"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("vit: torch.compile has no compiler on this machine: ")
-    assert message.removeprefix("Cannot ") in said
+    assert message in said
     assert said.count("\n") == 1
 
 

@@ -167,7 +167,7 @@ def test_the_share_of_the_peak_is_taken_within_a_turn() -> None:
     assert markdown([row | {"conditions": {"peers": ["timm"]}}]).splitlines()[4].split(" | ")[8:] == [
         "1.000 (1.000–1.000)",
         "90%",
-        "68%",
+        "67.5%",
         "0.5 (0.4–0.8)",
         "older |",
     ]

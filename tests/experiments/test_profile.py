@@ -135,6 +135,9 @@ def test_what_is_left_out_was_not_waited_for(tmp_path: Path, monkeypatch: pytest
     for _ in range(5):
         next(run)
     assert 0 < watch.seconds[WAIT] < NAP
+    monkeypatch.setattr(profile, "_busy_seconds", lambda *_: 0.01)
+    assert profile._traced(run, watch, tmp_path, torch.device("cpu")) > 0.01 / NAP
+    assert watch.seconds[profile.LEFT_OUT] >= 2 * NAP
 
 
 def test_the_rule_of_the_verdict() -> None:

@@ -38,7 +38,7 @@ vit COMMAND …
 _KNOWN = {
     "not enough memory": re.compile("out of memory|can't allocate memory|not enough memory"),
     "torch.compile has no compiler on this machine": re.compile(
-        "No working C[+][+] compiler|Failed to find C compiler|find a working triton"
+        "No working C[+][+] compiler|Failed to find C compiler|Cannot find a working triton"
     ),
 }
 """Failures of the machine → what torch says of them, on a CPU and on CUDA."""
@@ -72,7 +72,9 @@ def _guard(command: Callable[[list[str]], None], words: list[str]) -> int:
         print(f"vit: {error}", file=sys.stderr)
         return 1
     except (MemoryError, RuntimeError) as error:
-        line = "not enough memory" if isinstance(error, MemoryError) else _known(str(error))
+        line = _known(str(error))
+        if line is None and isinstance(error, MemoryError):
+            line = f"not enough memory: {error}".removesuffix(": ")
         if line is None:
             raise
         print(f"vit: {line}", file=sys.stderr)

@@ -97,7 +97,7 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
         of_peer = (best, _rate(rates[best]), _ratio(row["ratios"][best]), f"{work:.0%}")
     mode = "compiled" if row["compiled"] else "eager"
     cell = (row["kind"], row["model"], str(row["batch_size"]), row["dtype"], mode)
-    peak = f"{row['share_of_peak']['vit']:.0%}", _rate(row["peak_gflops"]), row.get("code", "older")[:6]
+    peak = f"{row['share_of_peak']['vit']:.1%}", _rate(row["peak_gflops"]), row.get("code", "older")[:6]
     return (*cell, _rate(rates["vit"]), *of_peer, *peak)
 
 

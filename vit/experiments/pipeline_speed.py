@@ -36,7 +36,8 @@ _COMMON = {
     "processor_ratios": "the same with the time of the process's threads, which other programs on the machine disturb "
     "less; only without workers, whose time is not in it",
     "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
-    "on_device": "true: our decoded images lie on the device, a pass of ours copies no pixels; false: all sides copy",
+    "on_device": "true: our decoded images lie on the device, and a pass of ours copies no pixels; false: in the CPU's "
+    "memory, as the others' do",
 }
 CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},

@@ -40,6 +40,7 @@ from vit.training.tasks.classification import Classification
 
 WAIT, COPY, AUGMENT, FORWARD = "wait for data", "copy to device", "augment", "forward"
 BACKWARD, OPTIMIZER, AVERAGE, REST = "backward", "optimizer", "average", "everything else"
+LEFT_OUT = "wait for a step that is left out"
 STAGES = (WAIT, COPY, AUGMENT, FORWARD, BACKWARD, OPTIMIZER, AVERAGE, REST)
 WAITS, IDLES = 0.2, 0.4
 _WARM_UP, _TRACED, _DECODED, _EVALUATED = 2, 3, 256, 4
@@ -190,6 +191,7 @@ def _steps(session: Session, watch: Stopwatch) -> Iterator[int]:
         progress.epoch = epoch
         for step in watch.timed_iterator(WAIT, session.task.train_loader.epoch(epoch)):
             if step.num_samples < size:
+                watch.seconds[LEFT_OUT] += watch.seconds[WAIT] - waited
                 watch.seconds[WAIT] = waited
                 continue
             size = step.num_samples if session.config.train.compile else 0
@@ -249,13 +251,17 @@ def _traced(run: Iterator[int], watch: Stopwatch, output: Path, device: torch.de
     """Write the trace of a few steps; the part of their time outside waiting in which operators (kernels) run."""
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
-    before = watch.seconds.get(WAIT, 0.0)
+    before = _waited(watch)
     with profile(activities=activities) as traced:
         elapsed = _seconds_of(run, _TRACED)
     output.mkdir(parents=True, exist_ok=True)
     traced.export_chrome_trace(str(output / "trace.json"))
     busy = _busy_seconds(traced.events(), DeviceType.CUDA if on_cuda else DeviceType.CPU)
-    return min(1.0, busy / (elapsed - (watch.seconds.get(WAIT, 0.0) - before)))
+    return min(1.0, busy / (elapsed - (_waited(watch) - before)))
+
+
+def _waited(watch: Stopwatch) -> float:
+    return sum(watch.seconds.get(name, 0.0) for name in (WAIT, LEFT_OUT))
 
 
 def _busy_seconds(events: Iterable[Any], device: DeviceType) -> float:
