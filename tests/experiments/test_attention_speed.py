@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,10 @@ def test_the_command_passes_the_heads_on(tmp_path: Path, monkeypatch: pytest.Mon
     output = tmp_path / "a.json"
     words = ["--heads", "2", "--tokens", "5", "--batch_sizes", "1", "--dtypes", "fp32", "--output", str(output)]
     assert main(["bench", "attention", *words]) == 0
-    assert '"heads": 2' in output.read_text()
+    stored = json.loads(output.read_text())
+    assert {row["heads"] for row in stored["rows"]} == {2}
+    assert stored["turns"] > 0
+    assert "torch" in stored["machine"]["versions"]
 
 
 @pytest.mark.parametrize("words", [["attention"], ["attention", "--models"], ["analysis"], ["forward"]])

@@ -103,6 +103,14 @@ def test_processes_share_the_batch_that_is_told(monkeypatch: pytest.MonkeyPatch)
     assert f"batch {size} in all" in growth.CONVENTIONS["processes"]
 
 
+def test_what_processes_give_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "measure_sweep", lambda *_: FOUND)
+    monkeypatch.setattr(growth, "_train", lambda processes: 10.0 * processes**0.5)
+    told: list[str] = []
+    growth.measure_growth(1, 4, told.append)
+    assert told[:2] == ["1 and 4 processes", "  10, 20 images/s; ratio 2.000"]
+
+
 @pytest.mark.slow
 def test_two_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "_RUN", growth._RUN.replace("2048", "300").replace("width: 128", "width: 16"))

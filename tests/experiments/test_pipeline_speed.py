@@ -106,7 +106,10 @@ def test_the_command_leaves_numbers_and_a_table(tmp_path: Path, capsys: pytest.C
     assert main(words) == 0
     assert "torchvision images/s" in capsys.readouterr().out
     assert output.is_file()
-    assert output.with_suffix(".md").read_text().startswith("# vit bench data: fake, 48 images")
+    table = output.with_suffix(".md").read_text()
+    assert table.startswith("# vit bench data: fake, 48 images")
+    assert "\n- batch_size: 16\n" in table
+    assert "\n- turns: 1\n" in table
 
 
 def test_a_table_says_what_a_library_lacks() -> None:
@@ -116,8 +119,12 @@ def test_a_table_says_what_a_library_lacks() -> None:
         {**where, "workers": 0, "images_per_second": {"vit": rate, "timm": rate}, "ratios": {"timm": rate}},
         {**where, "workers": 2, "images_per_second": {"vit": rate}, "ratios": {}},
     ]
-    text = markdown({"bench": "data", "dataset": "x", "images": 5, "rows": rows, "conventions": {}})
+    facts = dict.fromkeys(pipeline_speed._FACTS, "so") | {"image_size": [3, 5], "machine": {"cores": 2, "a": {"b": 1}}}
+    text = markdown({"bench": "data", "dataset": "x", "images": 5, "rows": rows, "conventions": {}, **facts})
     assert "| 0 | true | false | 10 (9–11) | 10 (9–11) | 10.00 (9.00–11.00) |" in text
+    assert "\n- precision: so\n" in text
+    assert "\n- image_size: 3×5\n" in text
+    assert "\n- machine: cores 2, a b 1\n" in text
     assert "| 2 | true | false | 10 (9–11) | — | — |" in text
 
 

@@ -112,6 +112,7 @@ def test_every_task_has_a_profile(config: Any, tmp_path: Path, monkeypatch: pyte
     assert min(found.step_ms[stage] for stage in (FORWARD, BACKWARD, OPTIMIZER)) > 0
     assert found.loading_ms == {}
     assert "a step:" in found.text()
+    assert found.text().splitlines()[0].startswith(f"{found.model} on {found.dataset}, fp32: ")
 
 
 @pytest.mark.parametrize(("compiled", "sizes"), [(False, [16, 16, 5] * 2), (True, [16] * 6)])

@@ -105,6 +105,7 @@ def _attention(words: list[str]) -> None:
         if numbers and known.models is not None:
             raise ValueError(f"{option}: it has no effect with --models, which decide how many")
     from vit.experiments.attention_speed import HEADS, MODELS, TOKENS, bench_attention, bench_models
+    from vit.experiments.turns import machine
 
     common = known.batch_sizes, known.turns, tell
     if known.models is None:
@@ -112,7 +113,7 @@ def _attention(words: list[str]) -> None:
         rows = bench_attention(known.device, known.dtypes, tokens, *common, heads=heads)
     else:
         rows = bench_models(known.device, known.dtypes, known.models or MODELS, *common)
-    _finish(rows, known.output)
+    _finish({"rows": rows, "turns": known.turns, "machine": machine(known.device)}, known.output)
 
 
 def _layers(words: list[str]) -> None:

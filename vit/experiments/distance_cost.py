@@ -20,7 +20,7 @@ from vit.analysis.tokens import TokenLayout, token_layout
 from vit.config import check, check_positive
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
 from vit.experiments.absent import check_installed
-from vit.experiments.turns import Seconds, time_in_turns
+from vit.experiments.turns import Seconds, machine, time_in_turns
 from vit.hub import create_model
 
 PATCH = 16
@@ -40,7 +40,7 @@ def bench_distance(
         check(size % PATCH == 0, "--sizes", size, f"patches of {PATCH} must divide it")
     rows = [_compare(size, turns, {"width": width, "depth": depth, "num_heads": num_heads}) for size in sizes]
     return {
-        "threads": torch.get_num_threads(),
+        "machine": machine("cpu", ("transformers",)),
         "architecture": {"width": width, "depth": depth, "num_heads": num_heads, "patch": PATCH},
         "sizes": rows,
         "conventions": f"medians of {turns} turns, one image; bytes: {TENSOR_METER}; difference: of the streamed "

@@ -82,7 +82,9 @@ def measure_growth(
     result: dict[str, Any] = {"sweeps": {}, "turns": turns, "machine": machine("cpu"), "conventions": CONVENTIONS}
     if processes:
         tell(f"1 and {processes} processes")
-        result["processes"] = measure_processes(processes, turns)
+        found = result["processes"] = measure_processes(processes, turns)
+        rates = ", ".join(f"{each['median']:.0f}" for each in found["images_per_second"].values())
+        tell(f"  {rates} images/s; ratio {found['ratio']['median']:.3f}")
     for name, points in sweeps(largest_tokens).items():
         tell(f"{name}: {', '.join(str(getattr(point, name)) for point in points)}")
         found = result["sweeps"][name] = measure_sweep(name, points, turns)

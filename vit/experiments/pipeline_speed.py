@@ -29,6 +29,8 @@ from vit.training.setup import Session, prepare, set_training_mode
 from vit.training.state import Progress
 
 OURS = "vit"
+_FACTS = ("model", "image_size", "batch_size", "precision", "compile", "cuda_graphs", "turns", "augment", "machine")
+"""What the table says of all rows."""
 Tell = Callable[[str], None]
 _COMMON = {
     "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
@@ -112,7 +114,12 @@ def _bench(
                 }
             )
             tell(line(rows[-1]))
-        return {"bench": kind, "rows": rows, **_facts(session, split), "conventions": CONVENTIONS[kind]}
+        return {
+            "bench": kind,
+            "rows": rows,
+            **_facts(session, split, comparison.turns),
+            "conventions": CONVENTIONS[kind],
+        }
 
 
 def _whole_batches(session: Session) -> Split:
@@ -211,7 +218,7 @@ def _rates(times: dict[str, list[Seconds]], num_images: int, workers: int) -> di
     }
 
 
-def _facts(session: Session, split: Split) -> dict[str, Any]:
+def _facts(session: Session, split: Split, turns: int) -> dict[str, Any]:
     config = task_of(session).config
     return {
         "dataset": config.data.name,
@@ -221,6 +228,7 @@ def _facts(session: Session, split: Split) -> dict[str, Any]:
         "model": session.task.model_name,
         "precision": session.precision,
         "augment": asdict(config.augment),
+        "turns": turns,
         "compile": config.train.compile,
         "cuda_graphs": config.train.cuda_graphs,
         "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),
@@ -249,7 +257,16 @@ def markdown(result: dict[str, Any]) -> str:
         cells = [str(row["workers"]), *where, _rate(row["images_per_second"][OURS])]
         cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
+    facts = [f"- {name}: {_fact(result[name])}" for name in _FACTS]
+    return (
+        "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
+    )
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_fact(each)}" for name, each in value.items())
+    return "×".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _rate(rate: dict[str, float] | None) -> str:

@@ -66,6 +66,7 @@ class Profile:
 
     model: str
     dataset: str
+    precision: str
     samples_per_second: float
     unit: str
     start_seconds: dict[str, float]
@@ -85,7 +86,11 @@ class Profile:
     def text(self) -> str:
         """For the terminal."""
         step = sum(self.step_ms.values())
-        lines = [f"{self.model} on {self.dataset}: {self.samples_per_second:.0f} {self.unit}/s", "", "a step:"]
+        lines = [
+            f"{self.model} on {self.dataset}, {self.precision}: {self.samples_per_second:.0f} {self.unit}/s",
+            "",
+            "a step:",
+        ]
         lines += [f"  {name:24} {value:9.2f} ms  {value / step:4.0%}" for name, value in self.step_ms.items()]
         lines.append(f"  {'together':24} {step:9.2f} ms")
         if self.loading_ms:
@@ -125,6 +130,7 @@ def profile_run(config: RunConfig, output: Path, steps: int, imports: float = 0.
         found = Profile(
             model=session.task.model_name,
             dataset=session.task.dataset,
+            precision=session.precision,
             samples_per_second=1e3 * statistics.mean(samples) / sum(step_ms.values()),
             unit=session.task.unit,
             start_seconds=started,

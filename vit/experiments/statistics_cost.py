@@ -22,7 +22,7 @@ from torch import Tensor
 from vit.attention.attend import attention_weights
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 from vit.config import check
-from vit.experiments.turns import DTYPES, Seconds, check_device, time_in_turns, times_as_fast
+from vit.experiments.turns import DTYPES, Seconds, check_device, machine, time_in_turns, times_as_fast
 
 WIDTH = 64
 """Of a head, as in ViT."""
@@ -62,7 +62,8 @@ def bench_statistics(
     return {
         "device": device,
         "dtype": dtype,
-        "threads": torch.get_num_threads(),
+        "turns": turns,
+        "machine": machine(device),
         "batch_size": batch_size,
         "num_heads": num_heads,
         "width": WIDTH,

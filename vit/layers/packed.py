@@ -42,7 +42,7 @@ class PackedLinear(nn.Module):
         if x.device.type != "cpu":
             _refuse(f"computes on the CPU, not on {x.device.type}: take the model that it was made of")
         if torch.is_grad_enabled() and x.requires_grad:
-            _refuse("gives no gradients: ask the model that it was made of")
+            _refuse("gives no gradients: call it under torch.inference_mode(), or ask the model that it was made of")
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.then, [], "none")
 
     def extra_repr(self) -> str:
