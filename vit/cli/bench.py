@@ -104,7 +104,7 @@ def _attention(words: list[str]) -> None:
             check_positive(option, number)
         if numbers and known.models is not None:
             raise ValueError(f"{option}: it has no effect with --models, which decide how many")
-    from vit.experiments.attention_speed import HEADS, MODELS, TOKENS, bench_attention, bench_models
+    from vit.experiments.attention_speed import CONVENTIONS, HEADS, MODELS, TOKENS, bench_attention, bench_models
     from vit.experiments.turns import machine
 
     common = known.batch_sizes, known.turns, tell
@@ -113,7 +113,8 @@ def _attention(words: list[str]) -> None:
         rows = bench_attention(known.device, known.dtypes, tokens, *common, heads=heads)
     else:
         rows = bench_models(known.device, known.dtypes, known.models or MODELS, *common)
-    _finish({"rows": rows, "turns": known.turns, "machine": machine(known.device)}, known.output)
+    result = {"rows": rows, "turns": known.turns, "machine": machine(known.device), "conventions": CONVENTIONS}
+    _finish(result, known.output)
 
 
 def _layers(words: list[str]) -> None:

@@ -1,15 +1,14 @@
 """The backends of attention against each other, and `auto` against `sdpa` in whole models: where the table of
 `vit/attention/choice.py` comes from.
 
-Everything is timed in turns, because machines are noisy: a ratio is taken within a turn, and the median of the turns'
-ratios is given.
+Everything is timed in turns, because machines are noisy: a ratio is taken within a turn, and a large matrix product is
+timed as one side more, so that the share of the machine's peak comes from the same turns.
 """
 
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +19,18 @@ from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Refused
 from vit.attention.masks import causal, padding
 from vit.config import check, check_positive, nearest
-from vit.experiments.turns import DTYPES, Seconds, check_device, time_in_turns, times_as_fast
+from vit.evaluation.cost import multiply_adds
+from vit.experiments.turns import (
+    DTYPES,
+    PEAK,
+    Seconds,
+    check_device,
+    matrix_product,
+    shares_of_peak,
+    spread,
+    time_in_turns,
+    times_as_fast,
+)
 from vit.hub import create_model
 
 Tell = Callable[[str], None]
@@ -29,6 +39,19 @@ HEADS, WIDTH = 12, 64
 """Unless another number of heads is asked for."""
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
 _SHORTEST = 0.02
+_PASSES = {False: 1, True: 3}
+"""Forward passes that a pass costs, by whether it is trained: a backward pass is two."""
+CONVENTIONS = {
+    "ms": "milliseconds of a pass; median and quartiles of the turns",
+    "training": "false: forward, without gradients; true: forward and backward",
+    "fastest": "the least median",
+    "ratios": "backends: how many times as fast the fastest was as each other; models: auto over sdpa; within a turn, "
+    "median and quartiles of the turns, which may stand the other way round than the medians of milliseconds",
+    "gflop": "two for each multiply-add of the products, three times that for training; of attention queries with keys "
+    "and weights with values, and what a mask hides as well",
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
+    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+}
 
 
 def bench_attention(
@@ -46,25 +69,17 @@ def bench_attention(
     A backend that refuses has no time. ValueError for an unknown type, an empty batch and a device that is not there.
     """
     _check(device, dtypes, batch_sizes)
+    products = {dtype: matrix_product(dtype, device) for dtype in dtypes}
     rows = []
     for batch_size, num_heads, dtype, n in itertools.product(batch_sizes, heads, dtypes, tokens):
+        gflop = 4 * batch_size * num_heads * n**2 * WIDTH / 1e9
         for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
             sides = _backends((batch_size, num_heads, n, WIDTH), DTYPES[dtype], device, mask, training)
-            draw = f"{batch_size} {num_heads} {n} {dtype} {mask_name} {training}"
-            times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
-            rows.append(
-                {
-                    "batch_size": batch_size,
-                    "heads": num_heads,
-                    "dtype": dtype,
-                    "tokens": n,
-                    "mask": mask_name,
-                    "training": training,
-                    "ms": {name: round(1e3 * _median(seconds), 3) for name, seconds in times.items()},
-                    "fastest": min(times, key=lambda name: _median(times[name])),
-                }
-            )
-            tell(str(rows[-1]))
+            what = {"batch_size": batch_size, "heads": num_heads, "dtype": dtype, "tokens": n, "mask": mask_name}
+            what |= {"training": training}
+            times = _time({**sides, PEAK: products[dtype][0]}, turns, device, what)
+            rows.append({**what, **_summary(times, gflop * _PASSES[training], products[dtype][1])})
+            tell(line(rows[-1]))
     return rows
 
 
@@ -76,30 +91,63 @@ def bench_models(
     ValueError for what `bench_attention` refuses, and for a name that is no Vision Transformer's.
     """
     _check(device, dtypes, batch_sizes)
-    for name in names:
-        _check_model(name)
+    gflops = {name: _model_gflop(name) for name in names}
+    products = {dtype: matrix_product(dtype, device) for dtype in dtypes}
     rows = []
     for name, dtype, batch_size, training in itertools.product(names, dtypes, batch_sizes, (False, True)):
         sides = {
             backend: _model_pass(name, backend, DTYPES[dtype], batch_size, device, training)
             for backend in ("sdpa", "auto")
         }
-        draw = f"{name} {dtype} {batch_size} {training}"
-        times = time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=draw)
-        ratios = times_as_fast(times["auto"], times["sdpa"])
-        rows.append(
-            {
-                "model": name,
-                "dtype": dtype,
-                "batch_size": batch_size,
-                "training": training,
-                "ms": {side: round(1e3 * _median(seconds), 2) for side, seconds in times.items()},
-                "ratio": round(statistics.median(ratios), 3),
-                "ratios": [round(ratio, 3) for ratio in ratios],
-            }
-        )
-        tell(str(rows[-1]))
+        what = {"model": name, "dtype": dtype, "batch_size": batch_size, "training": training}
+        times = _time({**sides, PEAK: products[dtype][0]}, turns, device, what)
+        gflop = gflops[name] * batch_size * _PASSES[training]
+        rows.append({**what, **_summary(times, gflop, products[dtype][1], ours="auto")})
+        tell(line(rows[-1]))
     return rows
+
+
+def _time(
+    sides: Mapping[str, Callable[[], object]], turns: int, device: str, what: dict[str, Any]
+) -> dict[str, list[Seconds]]:
+    return time_in_turns(sides, turns, device, shortest=_SHORTEST, draw=" ".join(map(str, what.values())))
+
+
+def _summary(
+    times: Mapping[str, list[Seconds]], gflop: float, product_gflop: float, *, ours: str | None = None
+) -> dict[str, Any]:
+    """Of all sides but the product; `ours`: the one that the others are compared with, or else the fastest."""
+    sides = {name: found for name, found in times.items() if name != PEAK}
+    milliseconds = {name: spread([1e3 * each.wall for each in found]) for name, found in sides.items()}
+    fastest = min(milliseconds, key=lambda name: milliseconds[name]["median"])
+    compared = ours or fastest
+    shares = {name: shares_of_peak(found, gflop, times[PEAK], product_gflop) for name, found in sides.items()}
+    others = [name for name in sides if name != compared]
+    return {
+        "ms": milliseconds,
+        "fastest": fastest,
+        "compared": compared,
+        "ratios": {name: spread(times_as_fast(sides[compared], sides[name])) for name in others},
+        "gflop": round(gflop, 6),
+        "peak_gflops": spread([product_gflop / each.wall for each in times[PEAK]], 1),
+        "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    of_model = f"{row.get('model')} {row['dtype']} batch {row['batch_size']}"
+    of_backends = f"{row['dtype']} {row['batch_size']} × {row.get('heads')} heads, {row.get('tokens')} tokens"
+    masked = "" if row.get("mask", "none") == "none" else f", {row['mask']} mask"
+    pass_name = "forward and backward" if row["training"] else "forward"
+    what = f"{of_model if 'model' in row else of_backends}{masked}, {pass_name}"
+    times = ", ".join(f"{name} {found['median']:.3g} ms" for name, found in row["ms"].items())
+    ratios = ", ".join(
+        f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) × {name}"
+        for name, found in row["ratios"].items()
+    )
+    share = row["share_of_peak"][row["compared"]]
+    return f"{what}: {times}; {row['compared']} {ratios + ', ' if ratios else ''}{share:.0%} of peak"
 
 
 def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:
@@ -110,12 +158,14 @@ def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> No
         check_positive("--batch_sizes", size)
 
 
-def _check_model(name: str) -> None:
+def _model_gflop(name: str) -> float:
+    """Of a forward pass of one image. ValueError for a name that is no Vision Transformer's."""
     try:
         with torch.device("meta"):
-            create_model(name, backend="auto")
+            model = create_model(name, backend="auto")
     except ValueError as error:
         raise ValueError(f"--models: {name!r} is not valid: {error}") from error
+    return 2 * multiply_adds(model, model.config.image_size, every_token=False) / 1e9
 
 
 def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
@@ -142,10 +192,6 @@ def _backends(
             continue
         sides[name] = run
     return sides
-
-
-def _median(times: list[Seconds]) -> float:
-    return statistics.median(each.wall for each in times)
 
 
 def _model_pass(

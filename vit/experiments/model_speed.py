@@ -29,12 +29,14 @@ from vit.experiments.model_speed_table import cell_file, cell_name, line, read_c
 from vit.experiments.peers import PEERS, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
+    PEAK,
     WARM_UP,
     Seconds,
     check_device,
     code_state,
     machine,
     matrix_product,
+    shares_of_peak,
     spread,
     time_calls,
     time_in_turns,
@@ -60,7 +62,7 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 _TIMED = ("Ti", "S", "B", "CIFAR")
 """Unless others are asked for: L is for devices."""
 SHORTEST = 0.25
-OURS, PEAK = "vit", "matrix product"
+OURS = "vit"
 _CODE = (
     *("attention", "layers", "models", "weights", "hub.py", "linear.py", "processor.py", "randomness.py"),
     *("config/model.py", "evaluation/cost.py"),
@@ -218,10 +220,7 @@ def _summary(
     products = [product_gflop / each.wall for each in times[PEAK]]
     peers = [name for name in rates if name != OURS]
     speed = {name: gflop[name] * rates[name]["median"] / batch_size for name in rates}
-    shares = {
-        name: [gflop[name] / each.wall / peak for each, peak in zip(times[name], products, strict=True)]
-        for name in rates
-    }
+    shares = {name: shares_of_peak(times[name], gflop[name], times[PEAK], product_gflop) for name in rates}
     ratios = {name: spread(times_as_fast(times[OURS], times[name])) for name in peers}
     return {
         "images_per_second": rates,

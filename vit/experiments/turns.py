@@ -27,6 +27,8 @@ from vit.config import check
 from vit.layers.packed import PackedLinear, packing_pays
 from vit.processor import processor_name
 
+PEAK = "matrix product"
+"""The side that `matrix_product` is timed as."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
 _TRIED = 3
@@ -101,6 +103,13 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
 def times_as_fast(ours: Sequence[Seconds], theirs: Sequence[Seconds], clock: str = "wall") -> list[float]:
     """How many times faster ours was, turn by turn."""
     return [getattr(their, clock) / getattr(our, clock) for our, their in zip(ours, theirs, strict=True)]
+
+
+def shares_of_peak(
+    times: Sequence[Seconds], gflop: float, products: Sequence[Seconds], product_gflop: float
+) -> list[float]:
+    """What a side of `gflop` did of what the matrix product beside it reached, turn by turn."""
+    return [gflop / each.wall / (product_gflop / product.wall) for each, product in zip(times, products, strict=True)]
 
 
 def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float]:
