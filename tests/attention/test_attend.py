@@ -144,6 +144,51 @@ def test_masked_keys_do_not_matter(backend):
     torch.testing.assert_close(attend(query, other_key, other_value, mask=mask, backend=backend), expected)
 
 
+@pytest.mark.parametrize("backend", ["reference", "matmul"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_masked_score_may_be_infinite(backend, learns):
+    """Its key's product with the query overflows; the other key alone is attended to, and has the gradient. Torch's
+    own attention adds `-inf` to it, and has NaN.
+    """
+    query, value = torch.full((1, 1, 2, 4), 1e30, requires_grad=learns), torch.randn(1, 1, 2, 3, requires_grad=learns)
+    key = torch.stack((torch.full((4,), 1e-30), torch.full((4,), 1e30)))[None, None].requires_grad_(learns)
+    mask = torch.tensor([True, False]).expand(1, 1, 2, 2)
+    attended = attend(query, key, value, mask=mask, backend=backend)
+    torch.testing.assert_close(attended, value[:, :, :1].expand(1, 1, 2, 3))
+    if learns:
+        gradients = torch.autograd.grad(attended.sum(), (key, value))
+        torch.testing.assert_close(gradients, (torch.zeros(1, 1, 2, 4), torch.tensor([[[[2.0] * 3, [0.0] * 3]]])))
+
+
+def test_gradients_of_gradients_under_a_mask():
+    vectors = [tensor[:1, :2, :3].requires_grad_() for tensor in tensors(torch.float64)[:3]]
+    mask = some_mask()[:1, :, :3, :3]
+
+    def run(*vectors):
+        return attend(*vectors, mask=mask, backend="matmul")
+
+    assert torch.autograd.gradcheck(run, vectors)
+    assert torch.autograd.gradgradcheck(run, vectors)
+
+
+def test_compiled_gradients_under_a_mask():
+    """`matmul` hides scores behind autograd's back; the compiler must neither drop that nor see a gradient in it."""
+    mask = some_mask()
+
+    def run(*vectors, backend="matmul"):
+        return attend(*vectors, mask=mask, backend=backend)
+
+    vectors = [tensor.requires_grad_() for tensor in tensors(torch.float64)[:3]]
+    attended, expected = (
+        torch.compile(run, backend="aot_eager", fullgraph=True)(*vectors),
+        run(*vectors, backend="reference"),
+    )
+    torch.testing.assert_close(attended, expected)
+    gradient = torch.randn(expected.shape, dtype=torch.float64)
+    found, wanted = (torch.autograd.grad(answer, vectors, gradient) for answer in (attended, expected))
+    torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("backend", QUICK)
 @pytest.mark.parametrize("scale", [None, 0.3])
 def test_equal_to_torch(backend, scale):

@@ -76,8 +76,8 @@ MASKED = {"mask": torch.ones(N, 1, dtype=torch.bool)}
     [
         ({"keys": 512}, "matmul", "sdpa"),
         ({"keys": 513}, "sdpa", "sdpa"),
-        ({"keys": 128} | MASKED, "matmul", "sdpa"),
-        ({"keys": 129} | MASKED, "sdpa", "sdpa"),
+        ({"keys": 512} | MASKED, "matmul", "sdpa"),
+        ({"keys": 513} | MASKED, "sdpa", "sdpa"),
         ({"learns": True}, "matmul", "matmul"),
     ],
 )

@@ -13,15 +13,15 @@ import torch
 from vit.attention.backends import Refused
 from vit.cli import main
 from vit.experiments import attention_speed
-from vit.experiments.attention_speed import bench_attention, bench_models
-from vit.experiments.turns import Seconds
+from vit.experiments.attention_speed import WIDTH, bench_attention, bench_models, line
+from vit.experiments.turns import PEAK, Seconds
 
 MODEL = "vit_tiny_patch32_224"
 
 
 @pytest.fixture(autouse=True)
 def quick_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without those that are compiled or interpreted; triton refuses, as where there is no CUDA."""
+    """Without those that are compiled or interpreted; triton refuses, as where there is no CUDA. A small product."""
     attend = attention_speed.attend
 
     def run(*vectors: torch.Tensor, backend: str, **options: Any) -> torch.Tensor:
@@ -31,15 +31,17 @@ def quick_backends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(attention_speed, "BACKENDS", ("triton", "sdpa", "matmul"))
     monkeypatch.setattr(attention_speed, "attend", run)
+    monkeypatch.setattr(attention_speed, "matrix_product", lambda *_: (lambda: torch.ones(9, 9) @ torch.ones(9), 1.0))
 
 
 def given(milliseconds: Mapping[str, float]) -> Any:
-    """Every side runs once and gets the time that is `given`."""
+    """Every side runs once and gets the time that is `given`, the product's GFLOP 10 ms."""
 
     def time_in_turns(sides: Any, turns: int, *_: Any, **__: Any) -> dict[str, list[Seconds]]:
         for side in sides.values():
             side()
-        return {name: [Seconds(milliseconds[name] / 1e3, 0.0)] * turns for name in sides}
+        given = {PEAK: 10.0, **milliseconds}
+        return {name: [Seconds(given[name] / 1e3, 0.0)] * turns for name in sides}
 
     return time_in_turns
 
@@ -52,10 +54,53 @@ def test_a_row_names_the_fastest_of_the_backends_that_can(monkeypatch: pytest.Mo
     assert [(row["mask"], row["training"]) for row in rows] == [
         (mask, training) for mask in ("none", "padding", "causal") for training in (False, True)
     ]
-    assert told == [str(row) for row in rows]
+    assert told == [line(row) for row in rows]
     for row in rows:
         assert row["fastest"] == "matmul"
-        assert row["ms"] == {"sdpa": 5.0, "matmul": 2.0}
+        assert row["ms"] == {"sdpa": always(5.0), "matmul": always(2.0)}
+        assert row["ratios"] == {"sdpa": always(2.5)}
+
+
+def always(value: float) -> dict[str, float]:
+    """The spread of one number."""
+    return {"median": value, "lower": value, "upper": value}
+
+
+def test_ratios_are_taken_within_turns_and_have_quartiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns 1, 2 and 4 times as long: the times spread, the ratios do not."""
+
+    def time_in_turns(sides: Any, *_: Any, **__: Any) -> dict[str, list[Seconds]]:
+        return {name: [Seconds((2 if name == "sdpa" else 1) * slow, 0.0) for slow in (1, 2, 4)] for name in sides}
+
+    monkeypatch.setattr(attention_speed, "time_in_turns", time_in_turns)
+    for row in bench_attention("cpu", ["fp32"], [5], [2], 3, lambda _: None):
+        assert row["ms"]["matmul"] == {"median": 2000.0, "lower": 1500.0, "upper": 3000.0}
+        assert row["ratios"] == {"sdpa": always(2.0)}
+        assert row["peak_gflops"] == {"median": 0.5, "lower": 0.4, "upper": 0.8}
+
+
+@pytest.mark.parametrize(("training", "passes"), [(False, 1), (True, 3)])
+def test_share_of_the_peak(training: bool, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two products of n × n × width a head, two operations each; a backward pass is two forward passes."""
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"sdpa": 5.0, "matmul": 2.0}))
+    rows = bench_attention("cpu", ["fp32"], [50], [2], 1, lambda _: None, heads=[3])
+    gflop = 2 * 2 * 50 * 50 * WIDTH * (2 * 3) * passes / 1e9
+    for row in rows:
+        if row["training"] == training:
+            assert row["gflop"] == round(gflop, 6)
+            assert row["share_of_peak"] == {"sdpa": round(gflop / 0.5, 3), "matmul": round(gflop / 0.2, 3)}
+
+
+def test_a_line_says_what_was_measured() -> None:
+    row = {
+        **{"batch_size": 8, "heads": 12, "dtype": "bf16", "tokens": 65, "mask": "causal", "training": True},
+        **{"ms": {"sdpa": always(5.0), "matmul": always(2.0)}, "fastest": "matmul", "compared": "matmul"},
+        **{"ratios": {"sdpa": {"median": 2.5, "lower": 2.4, "upper": 2.6}}, "share_of_peak": {"matmul": 0.31}},
+    }
+    assert line(row) == (
+        "bf16 8 × 12 heads, 65 tokens, causal mask, forward and backward: sdpa 5.000 ms, matmul 2.000 ms; "
+        "matmul 2.500 (2.400–2.600) × sdpa, 31% of peak"
+    )
 
 
 def test_every_number_of_heads_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,14 +137,44 @@ def test_a_ratio_above_one_says_that_auto_is_faster(monkeypatch: pytest.MonkeyPa
     assert [(row["dtype"], row["training"]) for row in rows] == [
         (dtype, training) for dtype in ("fp32", "bf16") for training in (False, True)
     ]
-    assert all((row["ratio"], row["ratios"]) == (1.5, [1.5, 1.5]) for row in rows)
-    assert told == [str(row) for row in rows]
+    assert all(row["ratios"] == {"sdpa": always(1.5)} for row in rows)
+    assert told == [line(row) for row in rows]
+    assert told[0].startswith(
+        f"{MODEL} fp32 batch 1, forward: sdpa 6.000 ms, auto 4.000 ms; auto 1.500 (1.500–1.500) × sdpa, "
+    )
+
+
+def test_auto_is_compared_with_sdpa_where_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"auto": 6.0, "sdpa": 3.0}))
+    row = bench_models("cpu", ["fp32"], [MODEL], [1], 2, lambda _: None)[0]
+    assert (row["fastest"], row["compared"], row["ratios"]) == ("sdpa", "auto", {"sdpa": always(0.5)})
 
 
 def test_times_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_speed, "_SHORTEST", 0.0)
-    rows = bench_attention("cpu", ["fp32"], [5], [1], 1, lambda _: None)
-    assert all(row["ms"][row["fastest"]] == min(row["ms"].values()) > 0 for row in rows)
+    for row in bench_attention("cpu", ["fp32"], [5], [1], 1, lambda _: None):
+        medians = {name: found["median"] for name, found in row["ms"].items()}
+        assert medians[row["fastest"]] == min(medians.values()) > 0
+        assert row["peak_gflops"]["median"] > 0
+
+
+def test_vectors_and_gradients_are_laid_out_as_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not contiguous by heads, and the gradient no expanded number: what copies cost belongs to a backend's time."""
+    strides: list[tuple[int, ...]] = []
+    attend = attention_speed.attend
+
+    def run(*vectors: torch.Tensor, **options: Any) -> torch.Tensor:
+        answer = attend(*vectors, **options)
+        strides.extend(vector.stride() for vector in vectors)
+        if answer.requires_grad:
+            answer.register_hook(lambda gradient: strides.append(gradient.stride()))
+        return answer
+
+    monkeypatch.setattr(attention_speed, "attend", run)
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"sdpa": 5.0, "matmul": 2.0}))
+    bench_attention("cpu", ["fp32"], [5], [2], 1, lambda _: None, heads=[3])
+    in_block, gradient = (5 * 9 * WIDTH, WIDTH, 9 * WIDTH, 1), (5 * 3 * WIDTH, WIDTH, 3 * WIDTH, 1)
+    assert set(strides) == {in_block, gradient}
 
 
 @pytest.mark.parametrize("name", ["nonsense", "resnet18"])
@@ -136,6 +211,14 @@ def test_the_command_passes_the_heads_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert {row["heads"] for row in stored["rows"]} == {2}
     assert stored["turns"] > 0
     assert "torch" in stored["machine"]["versions"]
+    assert set(stored["rows"][0]) - set(stored["conventions"]) <= {
+        "batch_size",
+        "heads",
+        "dtype",
+        "tokens",
+        "mask",
+        "compared",
+    }
 
 
 @pytest.mark.parametrize("words", [["attention"], ["attention", "--models"], ["analysis"], ["forward"]])

@@ -37,11 +37,30 @@ def test_every_size_has_its_own_orders(monkeypatch: pytest.MonkeyPatch) -> None:
         draws.append(draw)
         return {name: [Seconds(1.0, 1.0)] for name in ways}
 
+    without_work(time_in_turns, monkeypatch)
+    bench_distance((32, 48), width=16, depth=1, num_heads=1)
+    assert len(set(draws)) == 2
+
+
+def without_work(time_in_turns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distance_cost, "time_in_turns", time_in_turns)
     for name, value in (("_transformers_vit", nn.Identity()), ("_difference", 0.0), ("_peak", 1)):
         monkeypatch.setattr(distance_cost, name, lambda *_, value=value: value)
-    bench_distance((32, 48), width=16, depth=1, num_heads=1)
-    assert len(set(draws)) == 2
+
+
+def test_ratios_are_taken_within_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of turns 1, 2 and 4 times as long."""
+    taken = {"plain": 1.0, "streamed": 2.0, "maps": 6.0}
+
+    def time_in_turns(ways: Any, *_: Any, **__: Any) -> dict[str, list[Seconds]]:
+        return {name: [Seconds(taken[name] * slow, taken[name]) for slow in (1, 2, 4)] for name in ways}
+
+    without_work(time_in_turns, monkeypatch)
+    row = bench_distance((32,), turns=3, width=16, depth=1, num_heads=1)["sizes"][0]
+    three, twice = ({"median": value, "lower": value, "upper": value} for value in (3, 2))
+    assert row["times_as_fast_as_maps"] == row["times_less_processor"] == three
+    assert row["times_a_plain_pass"] == row["times_a_plain_pass_processor"] == twice
+    assert row["seconds"]["streamed"] == {"median": 4, "lower": 3, "upper": 6}
 
 
 @pytest.mark.parametrize("what", ["distance", "capture"])

@@ -39,6 +39,10 @@ def test_a_sweep_measures_what_grows() -> None:
         memory = result[kind]["bytes"]
         assert memory[0] < memory[1] < memory[2]
         assert all(each["median"] > 0 for each in result[kind]["seconds"])
+        assert all(0 < share < 1 for share in result[kind]["share_of_peak"])
+        one, two, four = result[kind]["gflop"]
+        assert (two, four) == (pytest.approx(2 * one, rel=1e-5), pytest.approx(4 * one, rel=1e-5))
+    assert result["step"]["gflop"][2] == pytest.approx(3 * result["forward"]["gflop"][2], rel=1e-5)
     assert result["step"]["bytes"][0] > result["forward"]["bytes"][0]
 
 
@@ -65,6 +69,7 @@ FOUND = {
     **{
         kind: {
             "seconds": [{"median": 0.1 * value, "lower": 0.1, "upper": 1.0} for value in (1, 2, 4)],
+            "share_of_peak": [0.25, 0.5, 0.75],
             "bytes": [1000, 2000, 4000],
             "exponents": {"seconds": 1.0, "bytes": None},
         }

@@ -5,6 +5,7 @@ import torch
 
 from vit.experiments import statistics_cost
 from vit.experiments.statistics_cost import bench_statistics, peak_memory
+from vit.experiments.turns import PEAK, Seconds
 
 
 def test_peak_memory_counts_what_is_alive_at_once():
@@ -25,9 +26,33 @@ def test_both_ways_answer_the_same_question():
     small, large = found["tokens"]
     assert [row["tokens"] for row in found["tokens"]] == [25, 625]
     assert all(row["largest_relative_difference"] < 1e-5 for row in found["tokens"])
-    assert all(len(row["turns"]) == 2 for row in found["tokens"])
+    for row in found["tokens"]:
+        assert 0 < row["times_as_fast"]["lower"] < row["times_as_fast"]["median"] < row["times_as_fast"]["upper"]
+        assert row["milliseconds"].keys() == row["share_of_peak"].keys() == {"streamed", "map"}
     assert large["bytes"]["map"] > 3 * 625 * 625 * 4
     assert large["times_less_memory"] > small["times_less_memory"]
+
+
+def test_ratios_are_taken_within_turns(monkeypatch):
+    """Turns 1, 2 and 4 times as long, the map's call always three times ours: 2 × 3 heads × 25² × 64 products."""
+    taken = {"streamed": 0.1, "map": 0.3, PEAK: 0.2}
+
+    def time_in_turns(sides, *_, **__):
+        return {name: [Seconds(taken[name] * slow, taken[name]) for slow in (1, 2, 4)] for name in sides}
+
+    monkeypatch.setattr(statistics_cost, "time_in_turns", time_in_turns)
+    monkeypatch.setattr(statistics_cost, "matrix_product", lambda *_: (None, 0.002))
+    told = []
+    row = bench_statistics((25,), num_heads=3, turns=3, tell=told.append)["tokens"][0]
+    assert row["times_as_fast"] == row["times_less_processor"] == {"median": 3, "lower": 3, "upper": 3}
+    assert row["milliseconds"]["streamed"] == {"median": 200, "lower": 150, "upper": 300}
+    gflop = 2 * 3 * 25 * 25 * 64 / 1e9
+    assert row["share_of_peak"] == {
+        "streamed": pytest.approx(gflop / 0.1 / 0.01, abs=1e-3),
+        "map": pytest.approx(gflop / 0.3 / 0.01, abs=1e-3),
+    }
+    assert told == [statistics_cost.line(row)]
+    assert "25 tokens: streamed 200.0 ms, map 600.0 ms; 3.00 (3.00–3.00) × map, 24% of peak; " in told[0]
 
 
 def test_what_is_not_valid(monkeypatch):

@@ -24,7 +24,6 @@ class Facts(NamedTuple):
     device: str
     half: bool
     fast_bfloat16: bool
-    masked: bool
     learns: bool
     learns_bias: bool
     compiled: bool
@@ -40,7 +39,6 @@ class Row:
     """Whether the vectors have 16 bits."""
     fast_bfloat16: bool | None = None
     """Whether they are bfloat16 and the processor multiplies it itself."""
-    masked: bool | None = None
     learns: bool | None = None
     """Whether a gradient is asked for."""
     learns_bias: bool | None = None
@@ -55,7 +53,6 @@ class Row:
             self.device in (None, facts.device)
             and self.half in (None, facts.half)
             and self.fast_bfloat16 in (None, facts.fast_bfloat16)
-            and self.masked in (None, facts.masked)
             and self.learns in (None, facts.learns)
             and self.learns_bias in (None, facts.learns_bias)
             and self.compiled in (None, facts.compiled)
@@ -81,24 +78,17 @@ TABLE = (
         learns=True,
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
-        reason="sdpa's backward is slow in 16 bits: matmul trained 6.4 times faster at 65 tokens, 2.0 at 197, 1.3 at "
-        "577, there with a mask 0.7 (two cores, AVX512_BF16); 2.8 times at 65 and level at 577 on one core without it",
+        reason="sdpa's backward is slow in 16 bits: matmul trained 5.2 times faster at 65 tokens, 2.4 at 197, 1.2 at "
+        "577, with a mask 4.3, 2.2 and 1.2 (two cores, AVX512_BF16); on one core without it 2.8 times faster at 65 and "
+        "level at 577; longer maps are not worth their memory",
     ),
     Row(
         device="cpu",
         fast_bfloat16=True,
-        masked=False,
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
-        reason="oneDNN's bfloat16 products outrun sdpa's: 3.3 times faster at 65 tokens, 1.9 at 197, 1.1 at 577 (two "
-        "cores, AVX512_BF16)",
-    ),
-    Row(
-        device="cpu",
-        fast_bfloat16=True,
-        up_to_keys=128,
-        order=("matmul", "sdpa", "reference"),
-        reason="a mask is a pass more: 1.6 to 1.8 times faster at 65 tokens, level at 197, 0.6 at 577 (the same)",
+        reason="oneDNN's bfloat16 products outrun sdpa's: 2.6 times faster at 65 tokens, 1.7 at 197, 1.2 at 577, with "
+        "a mask 1.8, 1.6 and 1.1; 0.93 of the speed at 17 without one (two cores, AVX512_BF16)",
     ),
     Row(
         device="cpu",
@@ -117,7 +107,7 @@ TABLE = (
     ),
     Row(
         order=("sdpa", "matmul", "reference"),
-        reason="in float32 sdpa was ahead at all of 17 to 1025 tokens (one core, AVX-512)",
+        reason="in float32 sdpa was ahead or within a tenth at all of 17 to 1025 tokens (one core, and two; AVX-512)",
     ),
 )
 
@@ -129,7 +119,6 @@ def preferences(query: Tensor, key: Tensor, request: Request) -> tuple[str, ...]
         device=query.device.type,
         half=query.dtype in _HALF,
         fast_bfloat16=query.dtype == torch.bfloat16 and MULTIPLIES_BFLOAT16,
-        masked=request.mask is not None,
         learns=learns and query.requires_grad,
         learns_bias=learns and request.bias is not None and request.bias.requires_grad,
         compiled=torch.compiler.is_compiling(),

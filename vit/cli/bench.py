@@ -148,7 +148,7 @@ def _analysis(words: list[str]) -> None:
     from vit.experiments.statistics_cost import bench_statistics
 
     settings = {name: value for name, value in vars(known).items() if name != "output"}
-    _finish(bench_statistics(**settings), known.output)
+    _finish(bench_statistics(**settings, tell=tell), known.output)
 
 
 def _distance(words: list[str]) -> None:

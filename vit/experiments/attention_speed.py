@@ -66,6 +66,8 @@ def bench_attention(
 ) -> list[dict[str, Any]]:
     """Milliseconds of every backend, heads of 64, forward and training; `fastest` is what the table should say.
 
+    Queries, keys and values are views of one projection and the gradient comes by heads side by side, as in a block.
+
     A backend that refuses has no time. ValueError for an unknown type, an empty batch and a device that is not there.
     """
     _check(device, dtypes, batch_sizes)
@@ -74,7 +76,7 @@ def bench_attention(
     for batch_size, num_heads, dtype, n in itertools.product(batch_sizes, heads, dtypes, tokens):
         gflop = 4 * batch_size * num_heads * n**2 * WIDTH / 1e9
         for (mask_name, mask), training in itertools.product(_masks(n, batch_size, device).items(), (False, True)):
-            sides = _backends((batch_size, num_heads, n, WIDTH), DTYPES[dtype], device, mask, training)
+            sides = _backends((batch_size, n, num_heads), DTYPES[dtype], device, mask, training)
             what = {"batch_size": batch_size, "heads": num_heads, "dtype": dtype, "tokens": n, "mask": mask_name}
             what |= {"training": training}
             times = _time({**sides, PEAK: products[dtype][0]}, turns, device, what)
@@ -141,7 +143,7 @@ def line(row: dict[str, Any]) -> str:
     masked = "" if row.get("mask", "none") == "none" else f", {row['mask']} mask"
     pass_name = "forward and backward" if row["training"] else "forward"
     what = f"{of_model if 'model' in row else of_backends}{masked}, {pass_name}"
-    times = ", ".join(f"{name} {found['median']:.3g} ms" for name, found in row["ms"].items())
+    times = ", ".join(f"{name} {found['median']:#.4g} ms" for name, found in row["ms"].items())
     ratios = ", ".join(
         f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) × {name}"
         for name, found in row["ratios"].items()
@@ -174,17 +176,21 @@ def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
 
 
 def _backends(
-    shape: tuple[int, int, int, int], dtype: torch.dtype, device: str, mask: Tensor | None, training: bool
+    shape: tuple[int, int, int], dtype: torch.dtype, device: str, mask: Tensor | None, training: bool
 ) -> dict[str, Callable[[], None]]:
-    """A pass of every backend that does not refuse."""
-    vectors = [torch.randn(shape, device=device).to(dtype).requires_grad_(training) for _ in range(3)]
+    """A pass of every backend that does not refuse: what a block does between its two projections, copies included."""
+    b, n, h = shape
+    projected = torch.randn(b, n, 3 * h * WIDTH, device=device).to(dtype).requires_grad_(training)
+    gradient = torch.randn(b, n, h * WIDTH, device=device).to(dtype)
     sides: dict[str, Callable[[], None]] = {}
     for name in BACKENDS:
 
         def run(name: str = name) -> None:
-            answer = attend(*vectors, mask=mask, backend=name)
+            parts = projected.reshape(b, n, 3, h, WIDTH).unbind(2)
+            query, key, value = (part.transpose(1, 2) for part in parts)  # b h n d
+            answer = attend(query, key, value, mask=mask, backend=name).transpose(1, 2).flatten(2)  # b n (h d)
             if training:
-                torch.autograd.grad(answer.sum(), vectors)
+                torch.autograd.grad(answer, projected, gradient)
 
         try:
             run()

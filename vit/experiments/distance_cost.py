@@ -7,7 +7,6 @@ weights and one image. Memory is the most that is alive at once beside the weigh
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from vit.analysis.tokens import TokenLayout, token_layout
 from vit.config import check, check_positive
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
 from vit.experiments.absent import check_installed
-from vit.experiments.turns import Seconds, machine, time_in_turns
+from vit.experiments.turns import Seconds, machine, spread, time_in_turns, times_as_fast
 from vit.hub import create_model
 
 PATCH = 16
@@ -43,8 +42,10 @@ def bench_distance(
         "machine": machine("cpu", ("transformers",)),
         "architecture": {"width": width, "depth": depth, "num_heads": num_heads, "patch": PATCH},
         "sizes": rows,
-        "conventions": f"medians of {turns} turns, one image; bytes: {TENSOR_METER}; difference: of the streamed "
-        "distances from those of the maps of the same model, relative to the largest",
+        "turns": turns,
+        "conventions": "seconds, ratios: of one image; median and quartiles of the turns, ratios taken within a turn, "
+        f"processor: of all threads of the process; bytes: {TENSOR_METER}; difference: of the streamed distances from "
+        "those of the maps of the same model, relative to the largest",
     }
 
 
@@ -61,30 +62,28 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
     }
     weights = {*storages(ours), *storages(usual)}
     peaks = {name: _peak(way, weights) for name, way in ways.items()}
-    wall, processor = _medians(ways, turns, draw=f"side {size}")
+    times = time_in_turns(ways, turns, "cpu", draw=f"side {size}")
+    wall, processor = (
+        {name: spread([getattr(each, clock) for each in found]) for name, found in times.items()}
+        for clock in Seconds._fields
+    )
+
+    def ratio(ours: str, theirs: str, clock: str) -> dict[str, float]:
+        return spread(times_as_fast(times[ours], times[theirs], clock))
+
     return {
         "side": size,
         "tokens": layout.num_patches + layout.num_prefix,
         "seconds": wall,
         "processor_seconds": processor,
         "bytes": peaks,
-        "times_as_fast_as_maps": round(wall["maps"] / wall["streamed"], 2),
-        "times_less_processor": round(processor["maps"] / processor["streamed"], 2),
+        "times_as_fast_as_maps": ratio("streamed", "maps", "wall"),
+        "times_less_processor": ratio("streamed", "maps", "processor"),
         "times_less_memory": round(peaks["maps"] / peaks["streamed"], 1),
-        "times_a_plain_pass": round(wall["streamed"] / wall["plain"], 2),
-        "times_a_plain_pass_processor": round(processor["streamed"] / processor["plain"], 2),
+        "times_a_plain_pass": ratio("plain", "streamed", "wall"),
+        "times_a_plain_pass_processor": ratio("plain", "streamed", "processor"),
         "largest_relative_difference": _difference(usual, images, layout),
     }
-
-
-def _medians(ways: dict[str, Callable[[], Any]], turns: int, draw: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds on the wall's clock and of this process's threads, which other programs disturb less; ways in turns."""
-    spent = time_in_turns(ways, turns, "cpu", draw=draw)
-    wall_times, processor_times = (
-        {name: round(statistics.median(getattr(each, clock) for each in times), 3) for name, times in spent.items()}
-        for clock in Seconds._fields
-    )
-    return wall_times, processor_times
 
 
 def _plain(model: nn.Module, images: Tensor) -> None:

@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.config import check, check_positive
+from vit.evaluation.cost import multiply_adds
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
-from vit.experiments.turns import machine, spread, time_in_turns
+from vit.experiments.turns import PEAK, machine, matrix_product, shares_of_peak, spread, time_in_turns
 from vit.figures.growth import growth
 from vit.figures.style import save_figure
 from vit.hub import create_model
@@ -42,6 +43,9 @@ CONVENTIONS = {
     "step": "forward, cross-entropy, backward, fused AdamW",
     "seconds": "of one pass; median and quartiles of the turns",
     "bytes": f"the most at once beside the weights: {TENSOR_METER}; of a step the second, when AdamW has its averages",
+    "gflop": "of a pass of the batch: two for each multiply-add of the products, three times that for a step",
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type (float32), timed in the same turns",
+    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
     "exponents": f"slope of log against log over the {_FITTED} largest values",
     "processes": f"images/s of training on synthetic images of 32 pixels, width 128, depth 6, batch {_SHARED} in all",
 }
@@ -90,7 +94,8 @@ def measure_growth(
         found = result["sweeps"][name] = measure_sweep(name, points, turns)
         for kind in ("forward", "step"):
             times = ", ".join(f"{1e3 * each['median']:.3g}" for each in found[kind]["seconds"])
-            tell(f"  {kind}: {times} ms; exponents {found[kind]['exponents']}")
+            shares = ", ".join(f"{share:.0%}" for share in found[kind]["share_of_peak"])
+            tell(f"  {kind}: {times} ms; of peak {shares}; exponents {found[kind]['exponents']}")
     return result
 
 
@@ -98,20 +103,30 @@ def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, A
     """Both kinds of pass at every point, and the exponents that they grow with."""
     values = [getattr(point, name) for point in points]
     result: dict[str, Any] = {"values": values, "middle": vars(Point())}
-    for kind, make in (("forward", _forward), ("step", _step)):
+    product, product_gflop = matrix_product("fp32", "cpu")
+    for kind, make, passes in (("forward", _forward, 1), ("step", _step, 3)):
         sides: dict[str, Callable[[], object]] = {}
-        memory = []
+        memory, gflop = [], []
         for point in points:
             model, images = _model(point), torch.rand(point.batch, 3, *_size(point))
             side = make(model, images)
             side()
             memory.append(_peak(model, side))
+            gflop.append(passes * 2 * multiply_adds(model, _size(point), every_token=False) * point.batch / 1e9)
             sides[str(getattr(point, name))] = side
-        times = time_in_turns(sides, turns, "cpu", shortest=_SHORTEST, draw=f"{name} {kind}")
+        draw = f"{name} {kind}"
+        times = time_in_turns({**sides, PEAK: product}, turns, "cpu", shortest=_SHORTEST, draw=draw)
         seconds = [spread([each.wall for each in times[side]], 6) for side in sides]
         medians = [each["median"] for each in seconds]
+        shares = [
+            spread(shares_of_peak(times[side], work, times[PEAK], product_gflop))
+            for side, work in zip(sides, gflop, strict=True)
+        ]
         result[kind] = {
             "seconds": seconds,
+            "gflop": [round(work, 6) for work in gflop],
+            "peak_gflops": spread([product_gflop / each.wall for each in times[PEAK]], 1),
+            "share_of_peak": [share["median"] for share in shares],
             "bytes": memory,
             "exponents": {"seconds": exponent(values, medians), "bytes": exponent(values, memory)},
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,10 +21,30 @@ from torch import Tensor
 from vit.attention.attend import attention_weights
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 from vit.config import check
-from vit.experiments.turns import DTYPES, Seconds, check_device, machine, time_in_turns, times_as_fast
+from vit.experiments.turns import (
+    DTYPES,
+    PEAK,
+    Seconds,
+    check_device,
+    machine,
+    matrix_product,
+    shares_of_peak,
+    spread,
+    time_in_turns,
+    times_as_fast,
+)
 
 WIDTH = 64
 """Of a head, as in ViT."""
+CONVENTIONS = {
+    "milliseconds": "median and quartiles of the turns; processor_: of all threads of the process",
+    "times_as_fast": "streamed over map, within a turn; median and quartiles of the turns",
+    "times_less_processor": "the same with the time of all threads, which other programs disturb less",
+    "bytes": "peak of what torch allocates besides the vectors (torch.profiler)",
+    "gflop": "of the product of queries and keys, two for each multiply-add: what both ways have to do",
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
+    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+}
 
 
 def bench_statistics(
@@ -37,8 +56,9 @@ def bench_statistics(
     dtype: str = "fp32",
     device: str = "cpu",
     backend: str = "auto",
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Milliseconds and bytes of both ways for every number of tokens, and the medians of the turns' ratios.
+    """Milliseconds and bytes of both ways for every number of tokens, and the turns' ratios; `tell` hears each.
 
     The tokens are those of a square grid, four or more. ValueError, before any is timed, for numbers that are no
     square, and for a device that is not there.
@@ -48,17 +68,10 @@ def bench_statistics(
     for count in tokens:
         side = max(2, round(max(count, 0) ** 0.5))
         check(side * side == count, "--tokens", count, f"it must be a square of 4 or more, such as {side * side}")
-    rows = [
-        _compare(
-            count,
-            (batch_size, num_heads),
-            turns=turns,
-            dtype=DTYPES[dtype],
-            device=torch.device(device),
-            backend=backend,
-        )
-        for count in tokens
-    ]
+    rows = []
+    for count in tokens:
+        rows.append(_compare(count, (batch_size, num_heads), turns=turns, dtype=dtype, device=device, backend=backend))
+        tell(line(rows[-1]))
     return {
         "device": device,
         "dtype": dtype,
@@ -68,39 +81,53 @@ def bench_statistics(
         "num_heads": num_heads,
         "width": WIDTH,
         "tokens": rows,
-        "conventions": "medians over turns; bytes: peak of what torch allocates besides the vectors (torch.profiler)",
+        "conventions": CONVENTIONS,
     }
 
 
 def _compare(
-    count: int, leading: tuple[int, int], *, turns: int, dtype: torch.dtype, device: torch.device, backend: str
+    count: int, leading: tuple[int, int], *, turns: int, dtype: str, device: str, backend: str
 ) -> dict[str, Any]:
-    places, groups = _tokens(count, device)
+    places, groups = _tokens(count, torch.device(device))
     generator = torch.Generator().manual_seed(0)
-    query, key = (torch.randn(*leading, count, WIDTH, generator=generator).to(device, dtype) for _ in range(2))
+    query, key = (torch.randn(*leading, count, WIDTH, generator=generator).to(device, DTYPES[dtype]) for _ in range(2))
     ways: dict[str, Callable[[], AttentionStatistics]] = {
         "streamed": partial(attention_statistics, query, key, coordinates=places, key_groups=groups, backend=backend),
         "map": partial(map_statistics, query, key, places, groups),
     }
     difference = _largest_difference(*(way() for way in ways.values()))
-    peaks = {name: peak_memory(way, device) for name, way in ways.items()}
-    seconds = time_in_turns(ways, turns, device.type, draw=f"{count} tokens")
-    wall, processor = (times_as_fast(seconds["streamed"], seconds["map"], clock) for clock in Seconds._fields)
+    peaks = {name: peak_memory(way, torch.device(device)) for name, way in ways.items()}
+    product, product_gflop = matrix_product(dtype, device)
+    times = time_in_turns({**ways, PEAK: product}, turns, device, draw=f"{count} tokens")
+    products, gflop = times.pop(PEAK), 2 * leading[0] * leading[1] * count**2 * WIDTH / 1e9
+    wall, processor = (times_as_fast(times["streamed"], times["map"], clock) for clock in Seconds._fields)
+    shares = {name: shares_of_peak(found, gflop, products, product_gflop) for name, found in times.items()}
     return {
         "tokens": count,
-        "milliseconds": {name: _milliseconds(times, "wall") for name, times in seconds.items()},
-        "times_as_fast": round(statistics.median(wall), 2),
-        "turns": [round(ratio, 2) for ratio in wall],
-        "processor_milliseconds": {name: _milliseconds(times, "processor") for name, times in seconds.items()},
-        "times_less_processor": round(statistics.median(processor), 2),
+        "milliseconds": {name: _milliseconds(found, "wall") for name, found in times.items()},
+        "times_as_fast": spread(wall),
+        "processor_milliseconds": {name: _milliseconds(found, "processor") for name, found in times.items()},
+        "times_less_processor": spread(processor),
         "bytes": peaks,
         "times_less_memory": round(peaks["map"] / peaks["streamed"], 1),
+        "gflop": round(gflop, 6),
+        "peak_gflops": spread([product_gflop / each.wall for each in products], 1),
+        "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
         "largest_relative_difference": difference,
     }
 
 
-def _milliseconds(times: list[Seconds], clock: str) -> float:
-    return round(1000 * statistics.median(getattr(each, clock) for each in times), 2)
+def line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    times = ", ".join(f"{name} {found['median']:.1f} ms" for name, found in row["milliseconds"].items())
+    ratio, less = row["times_as_fast"], row["times_less_memory"]
+    quartiles = f"{ratio['lower']:.2f}–{ratio['upper']:.2f}"
+    share = f"{row['share_of_peak']['streamed']:.0%} of peak"
+    return f"{row['tokens']} tokens: {times}; {ratio['median']:.2f} ({quartiles}) × map, {share}; {less} × less memory"
+
+
+def _milliseconds(times: list[Seconds], clock: str) -> dict[str, float]:
+    return spread([1000 * getattr(each, clock) for each in times], 2)
 
 
 def map_statistics(query: Tensor, key: Tensor, places: Tensor, groups: dict[str, Tensor]) -> AttentionStatistics:
