@@ -13,11 +13,13 @@ from vit.experiments.turns import (
     code_state,
     machine,
     matrix_product,
+    shares_of_peak,
     spread,
     time_calls,
     time_in_turns,
     times_as_fast,
 )
+from vit.processor import MULTIPLIES_BFLOAT16
 
 
 def test_every_side_is_called_once_a_turn_in_an_order_that_is_drawn() -> None:
@@ -114,8 +116,15 @@ def test_the_products_work_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.shape, result.dtype) == ((10, 10), torch.bfloat16)
 
 
+def test_a_share_is_of_the_product_beside_it() -> None:
+    """12 GFLOP in 2 and 3 s, beside products of 20 that took 1 and 5: 6 of 20 GFLOP/s, and 4 of 4."""
+    times, products = ([Seconds(wall, 9.0) for wall in walls] for walls in ((2.0, 3.0), (1.0, 5.0)))
+    assert shares_of_peak(times, 12.0, products, 20.0) == [0.3, 1.0]
+
+
 def test_the_machine_and_the_versions() -> None:
     said = machine("cpu", ("timm", "no-such-library"))
     assert said["threads"] == torch.get_num_threads()
     assert set(said["versions"]) == {"python", "torch", "timm"}
     assert said["device"]
+    assert said["multiplies_bfloat16"] == MULTIPLIES_BFLOAT16

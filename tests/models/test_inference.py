@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -114,6 +116,26 @@ def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
     answers = for_inference(build("ResNet"), torch.float64, packed=packed)
     with pytest.raises(ValueError, match=r"^images: torch.float32 is not valid: the model's weights are torch.float64"):
         answers(images())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule"),
+    [
+        (lambda pixels: pixels[0], "; for one image, images[None]"),
+        (lambda pixels: pixels.movedim(1, 3), "; for channels that come last, images.movedim(3, 1)"),
+        (lambda pixels: pixels[:, :1], ""),
+        (lambda pixels: pixels[:, :, None], ""),
+    ],
+)
+@pytest.mark.parametrize("family", ["class token", "ResNet"])
+def test_images_of_another_shape_are_refused_in_one_line(
+    wrong: Callable[[Tensor], Tensor], rule: str, family: str
+) -> None:
+    model, pixels = build(family), wrong(images())
+    said = re.escape(f"images: the shape {tuple(pixels.shape)} is not valid: it must be b 3 H W{rule}")
+    for entry in (model, model.forward_features):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            entry(pixels)
 
 
 def test_words_are_no_vectors_of_another_type() -> None:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from vit.attention.attend import attend
 from vit.attention.local import attend_locally
 from vit.config import check
+from vit.experiments.turns import machine
 from vit.figures.layer_cost import layer_cost
 from vit.figures.style import save_figure
 
@@ -81,7 +82,7 @@ def measure_layers(
         "kernel": kernel,
         "radius": radius,
         "turns": turns,
-        "threads": torch.get_num_threads(),
+        "machine": machine("cpu"),
         "conventions": {
             "seconds": "one forward pass of one sequence without gradients, float32, CPU; the fastest turn",
             "exponents": f"slope of log seconds against log n, least squares over the {_FITTED} longest",

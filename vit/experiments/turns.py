@@ -25,7 +25,7 @@ from tqdm import tqdm
 import vit
 from vit.config import check
 from vit.layers.packed import PackedLinear, packing_pays
-from vit.processor import processor_name
+from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 PEAK = "matrix product"
 """The side that `matrix_product` is timed as."""
@@ -135,6 +135,7 @@ def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "multiplies_bfloat16": MULTIPLIES_BFLOAT16,
         "system": f"{platform.system()} {platform.release()}",
         "versions": {"python": platform.python_version(), **_versions(("torch", *packages))},
     }

@@ -45,6 +45,19 @@ class ResNetStem(nn.Sequential):
         )
 
 
+def check_shape(images: Tensor) -> None:
+    """ValueError for images that are not `b 3 H W`."""
+    shape = tuple(images.shape)
+    if len(shape) == 4 and shape[1] == 3:
+        return
+    rule = "it must be b 3 H W"
+    if len(shape) == 3 and shape[0] == 3:
+        rule += "; for one image, images[None]"
+    elif len(shape) == 4 and shape[3] == 3:
+        rule += "; for channels that come last, images.movedim(3, 1)"
+    raise ValueError(f"images: the shape {shape} is not valid: {rule}")
+
+
 def check_type(images: Tensor, weight: Tensor) -> None:
     """ValueError for images that `weight` cannot multiply."""
     if images.dtype == weight.dtype or product_type(images) == product_type(weight):
@@ -71,7 +84,10 @@ class PatchEmbedding(nn.Module):
         return self.projection(self.stem(images))
 
     def grid_size(self, images: Tensor) -> tuple[int, int]:
-        """Patches along the height and the width; ValueError where the patch does not divide the image."""
+        """Patches along the height and the width; ValueError where the patch does not divide the image, or for no
+        images `b 3 H W`.
+        """
+        check_shape(images)
         sides = tuple(images.shape[-2:])
         for side, image, patch in zip(("height", "width"), sides, self.patch_size, strict=True):
             below = max(image // patch, 1) * patch

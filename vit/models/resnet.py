@@ -13,7 +13,7 @@ from einops import reduce
 from torch import Tensor, nn
 
 from vit.config import ResNetConfig
-from vit.layers.patches import check_type
+from vit.layers.patches import check_shape, check_type
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
@@ -62,7 +62,10 @@ class ResNet(Model):
         return self.fc(self.pool(self.forward_features(images, rng)))
 
     def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:  # noqa: ARG002
-        """The last stage's feature map, `b c gh gw`. ValueError for images of another type than the weights."""
+        """The last stage's feature map, `b c gh gw`. ValueError for images of another shape than `b 3 H W`, or of
+        another type than the weights.
+        """
+        check_shape(images)
         check_type(images, self.conv1.weight)
         images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
