@@ -171,22 +171,26 @@ def test_gradients_of_gradients_under_a_mask():
     assert torch.autograd.gradgradcheck(run, vectors)
 
 
-def test_compiled_gradients_under_a_mask():
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.bfloat16, 0.1)])
+def test_compiled_gradients_under_a_mask(with_bias, dtype, tolerance):
     """`matmul` hides scores behind autograd's back; the compiler must neither drop that nor see a gradient in it."""
     mask = some_mask()
 
-    def run(*vectors, backend="matmul"):
-        return attend(*vectors, mask=mask, backend=backend)
+    def run(*leaves, backend="matmul"):
+        return attend(*leaves[:3], bias=leaves[3] if with_bias else None, mask=mask, backend=backend)
 
-    vectors = [tensor.requires_grad_() for tensor in tensors(torch.float64)[:3]]
+    leaves = [tensor.requires_grad_() for tensor in tensors(dtype)[: 3 + with_bias]]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     attended, expected = (
-        torch.compile(run, backend="aot_eager", fullgraph=True)(*vectors),
-        run(*vectors, backend="reference"),
+        torch.compile(run, backend="aot_eager", fullgraph=True)(*leaves),
+        run(*exact, backend="reference"),
     )
-    torch.testing.assert_close(attended, expected)
     gradient = torch.randn(expected.shape, dtype=torch.float64)
-    found, wanted = (torch.autograd.grad(answer, vectors, gradient) for answer in (attended, expected))
-    torch.testing.assert_close(found, wanted)
+    found = torch.autograd.grad(attended, leaves, gradient.to(dtype))
+    wanted = torch.autograd.grad(expected, exact, gradient)
+    for mine, right in zip((attended, *found), (expected, *wanted), strict=True):
+        torch.testing.assert_close(mine.double(), right, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("backend", QUICK)

@@ -94,11 +94,11 @@ def test_share_of_the_peak(training: bool, passes: int, monkeypatch: pytest.Monk
 def test_a_line_says_what_was_measured() -> None:
     row = {
         **{"batch_size": 8, "heads": 12, "dtype": "bf16", "tokens": 65, "mask": "causal", "training": True},
-        **{"ms": {"sdpa": always(5.0), "matmul": always(2.0)}, "fastest": "matmul", "compared": "matmul"},
+        **{"ms": {"sdpa": always(1234.5), "matmul": always(2.0)}, "fastest": "matmul", "compared": "matmul"},
         **{"ratios": {"sdpa": {"median": 2.5, "lower": 2.4, "upper": 2.6}}, "share_of_peak": {"matmul": 0.31}},
     }
     assert line(row) == (
-        "bf16 8 × 12 heads, 65 tokens, causal mask, forward and backward: sdpa 5.000 ms, matmul 2.000 ms; "
+        "bf16 8 × 12 heads, 65 tokens, causal mask, forward and backward: sdpa 1234 ms, matmul 2.00 ms; "
         "matmul 2.500 (2.400–2.600) × sdpa, 31% of peak"
     )
 
@@ -140,7 +140,7 @@ def test_a_ratio_above_one_says_that_auto_is_faster(monkeypatch: pytest.MonkeyPa
     assert all(row["ratios"] == {"sdpa": always(1.5)} for row in rows)
     assert told == [line(row) for row in rows]
     assert told[0].startswith(
-        f"{MODEL} fp32 batch 1, forward: sdpa 6.000 ms, auto 4.000 ms; auto 1.500 (1.500–1.500) × sdpa, "
+        f"{MODEL} fp32 batch 1, forward: sdpa 6.00 ms, auto 4.00 ms; auto 1.500 (1.500–1.500) × sdpa, "
     )
 
 

@@ -231,6 +231,17 @@ def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.*")} == before
 
 
+@pytest.mark.usefixtures("tiny")
+def test_a_table_of_a_version_that_asked_less_goes_on(tmp_path: Path) -> None:
+    table = Table(kind="forward", models=("Ti",), batch_sizes=(2,), dtypes=("fp32",), peers=("timm",), turns=2)
+    measure_table(table, tmp_path, _say_nothing)
+    cell = tmp_path / "cells" / "forward_Ti_2_fp32_eager.json"
+    row = json.loads(cell.read_text())
+    del row["conditions"]["multiplies_bfloat16"]
+    cell.write_text(json.dumps(row))
+    assert measure_table(table, tmp_path, _say_nothing) == [row]
+
+
 @pytest.mark.parametrize("content", ["", '{"kind": "forw', "[]", '{"a": 1}', "null"])
 def test_a_file_that_is_no_cell_is_named_before_anything_is_measured(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

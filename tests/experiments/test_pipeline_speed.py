@@ -57,6 +57,8 @@ def test_every_side_trains_in_every_turn(sections: dict[str, Any], peers: set[st
     assert result["images"] == 32  # two whole batches of 37 images
     assert all(len(times) == 2 and min(times) > 0 for times in row["seconds"].values())
     assert set(row["ratios"]) == peers
+    assert set(row["share_of_peak"]) == set(row["images_per_second"])
+    assert all(0 < share < 1 for share in row["share_of_peak"].values())
     assert (result["machine"]["device"] is not None, result["precision"]) == (True, "fp32")
 
 
@@ -71,6 +73,28 @@ def test_rates_and_ratios_are_of_the_seconds(monkeypatch: pytest.MonkeyPatch) ->
     assert row["processor_ratios"]["timm"]["median"] == 5.0
     with_workers = bench_data(tiny(augment={"crop": "random_resized"}), Comparison(workers=[1], turns=1), silent)
     assert with_workers["rows"][0]["processor_ratios"] == {}
+
+
+def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 images in 2 s, beside five products of a GFLOP in 1 s: ours leaves out a few tokens of the last block."""
+    from vit.experiments.turns import PEAK, Seconds
+
+    times = {"vit": [Seconds(2.0, 1.0)], "timm": [Seconds(2.0, 1.0)], PEAK: [Seconds(1.0, 1.0)]}
+    monkeypatch.setattr(pipeline_speed, "time_in_turns", lambda *_, **__: times)
+    monkeypatch.setattr(pipeline_speed, "matrix_product", lambda *_: (None, 1.0))
+    monkeypatch.setattr(pipeline_speed, "multiply_adds", lambda *_, every_token: 10**7 * (10 if every_token else 9))
+    result = bench_epoch(
+        tiny(augment={"crop": "random_resized"}), Comparison(workers=[0], peers=["timm"], turns=1), silent
+    )
+    row = result["rows"][0]
+    assert row["share_of_peak"] == {
+        "vit": round(3 * 2 * 0.09 * 32 / 2 / 5, 3),
+        "timm": round(3 * 2 * 0.1 * 32 / 2 / 5, 3),
+    }
+    assert row["peak_gflops"]["median"] == 5
+    assert pipeline_speed.line(row).endswith(", 173% of peak")
+    assert "| workers | kept | on_device | vit images/s | of peak | timm images/s | ratio |" in markdown(result)
+    assert "| 172.8% | " in markdown(result)
 
 
 def test_an_epoch_of_ours_is_the_training_loops(tmp_path: Path) -> None:
@@ -119,10 +143,14 @@ def test_a_table_says_what_a_library_lacks() -> None:
         {**where, "workers": 0, "images_per_second": {"vit": rate, "timm": rate}, "ratios": {"timm": rate}},
         {**where, "workers": 2, "images_per_second": {"vit": rate}, "ratios": {}},
     ]
-    facts = dict.fromkeys(pipeline_speed._FACTS, "so") | {"image_size": [3, 5], "machine": {"cores": 2, "a": {"b": 1}}}
+    facts = dict.fromkeys(pipeline_speed._FACTS["data"], "so") | {
+        "image_size": [3, 5],
+        "machine": {"cores": 2, "a": {"b": 1}},
+    }
     text = markdown({"bench": "data", "dataset": "x", "images": 5, "rows": rows, "conventions": {}, **facts})
     assert "| 0 | true | false | 10 (9–11) | 10 (9–11) | 10.00 (9.00–11.00) |" in text
-    assert "\n- precision: so\n" in text
+    assert "\n- augment: so\n" in text
+    assert "precision" not in text  # no model computes
     assert "\n- image_size: 3×5\n" in text
     assert "\n- machine: cores 2, a b 1\n" in text
     assert "| 2 | true | false | 10 (9–11) | — | — |" in text

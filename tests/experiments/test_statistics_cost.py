@@ -27,7 +27,7 @@ def test_both_ways_answer_the_same_question():
     assert [row["tokens"] for row in found["tokens"]] == [25, 625]
     assert all(row["largest_relative_difference"] < 1e-5 for row in found["tokens"])
     for row in found["tokens"]:
-        assert 0 < row["times_as_fast"]["lower"] < row["times_as_fast"]["median"] < row["times_as_fast"]["upper"]
+        assert 0 < row["times_as_fast"]["lower"] <= row["times_as_fast"]["median"] <= row["times_as_fast"]["upper"]
         assert row["milliseconds"].keys() == row["share_of_peak"].keys() == {"streamed", "map"}
     assert large["bytes"]["map"] > 3 * 625 * 625 * 4
     assert large["times_less_memory"] > small["times_less_memory"]

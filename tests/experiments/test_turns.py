@@ -9,11 +9,12 @@ import torch
 
 from vit.experiments import turns
 from vit.experiments.turns import (
+    PEAK,
     Seconds,
+    against_peak,
     code_state,
     machine,
     matrix_product,
-    shares_of_peak,
     spread,
     time_calls,
     time_in_turns,
@@ -116,10 +117,23 @@ def test_the_products_work_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.shape, result.dtype) == ((10, 10), torch.bfloat16)
 
 
-def test_a_share_is_of_the_product_beside_it() -> None:
-    """12 GFLOP in 2 and 3 s, beside products of 20 that took 1 and 5: 6 of 20 GFLOP/s, and 4 of 4."""
-    times, products = ([Seconds(wall, 9.0) for wall in walls] for walls in ((2.0, 3.0), (1.0, 5.0)))
-    assert shares_of_peak(times, 12.0, products, 20.0) == [0.3, 1.0]
+@pytest.mark.parametrize(("seconds", "side"), [(0.001, 40), (0.05, 40), (0.07, 10)])
+def test_a_product_is_as_large_as_takes_half_a_second(
+    seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A side twice as long is eight times the work."""
+    monkeypatch.setitem(turns._PRODUCT_SIDE, "cpu", 40)
+    monkeypatch.setattr(turns, "_SMALLEST_PRODUCT", 10)
+    monkeypatch.setattr(turns, "_fastest", lambda *_: seconds)
+    assert matrix_product("fp32", "cpu")[1] == 2 * side**3 / 1e9
+
+
+def test_a_share_is_of_the_product_in_the_same_turn() -> None:
+    """12 GFLOP in 2, 3 and 4 s, beside products of 20 that took 1, 5 and 2: 6 of 20, 4 of 4 and 3 of 10 GFLOP/s."""
+    seconds = {"ours": (2.0, 3.0, 4.0), PEAK: (1.0, 5.0, 2.0)}
+    times = {name: [Seconds(wall, 9.0) for wall in walls] for name, walls in seconds.items()}
+    found = against_peak(times, {"ours": 12.0}, 20.0)
+    assert found == {"share_of_peak": {"ours": 0.3}, "peak_gflops": {"median": 10.0, "lower": 7.0, "upper": 15.0}}
 
 
 def test_the_machine_and_the_versions() -> None:

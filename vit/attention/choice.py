@@ -32,7 +32,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Where all conditions hold (None: any), these backends, fastest first."""
+    """Where all conditions hold (None: any), these backends, in this order."""
 
     device: str | None = None
     half: bool | None = None
@@ -79,7 +79,7 @@ TABLE = (
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
         reason="sdpa's backward is slow in 16 bits: matmul trained 5.2 times faster at 65 tokens, 2.4 at 197, 1.2 at "
-        "577, with a mask 4.3, 2.2 and 1.2 (two cores, AVX512_BF16); on one core without it 2.8 times faster at 65 and "
+        "577, with a mask 4.3, 2.2 and 1.1 (two cores, AVX512_BF16); on one core without it 2.8 times faster at 65 and "
         "level at 577; longer maps are not worth their memory",
     ),
     Row(
@@ -88,7 +88,8 @@ TABLE = (
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
         reason="oneDNN's bfloat16 products outrun sdpa's: 2.6 times faster at 65 tokens, 1.7 at 197, 1.2 at 577, with "
-        "a mask 1.8, 1.6 and 1.1; 0.93 of the speed at 17 without one (two cores, AVX512_BF16)",
+        "a mask 1.8, 1.6 and 1.1, for one query over 200 keys 1.8; at 17 level (two cores, AVX512_BF16); longer maps "
+        "are not worth their memory",
     ),
     Row(
         device="cpu",

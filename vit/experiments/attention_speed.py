@@ -23,10 +23,13 @@ from vit.evaluation.cost import multiply_adds
 from vit.experiments.turns import (
     DTYPES,
     PEAK,
+    PEAK_CONVENTIONS,
+    STEP_GFLOP,
+    STEP_PASSES,
     Seconds,
+    against_peak,
     check_device,
     matrix_product,
-    shares_of_peak,
     spread,
     time_in_turns,
     times_as_fast,
@@ -39,18 +42,18 @@ HEADS, WIDTH = 12, 64
 """Unless another number of heads is asked for."""
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
 _SHORTEST = 0.02
-_PASSES = {False: 1, True: 3}
-"""Forward passes that a pass costs, by whether it is trained: a backward pass is two."""
 CONVENTIONS = {
     "ms": "milliseconds of a pass; median and quartiles of the turns",
+    "heads": f"of width {WIDTH}",
+    "mask": "padding: every second sequence has all its keys, the others half of them",
     "training": "false: forward, without gradients; true: forward and backward",
     "fastest": "the least median",
-    "ratios": "backends: how many times as fast the fastest was as each other; models: auto over sdpa; within a turn, "
-    "median and quartiles of the turns, which may stand the other way round than the medians of milliseconds",
-    "gflop": "two for each multiply-add of the products, three times that for training; of attention queries with keys "
-    "and weights with values, and what a mask hides as well",
-    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
-    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+    "compared": "the side of `ratios` and of the line: the fastest, in models auto",
+    "ratios": "how many times as fast as each other side, within a turn; median and quartiles of the turns, which may "
+    "stand the other way round than the medians of milliseconds",
+    "gflop": f"two for each multiply-add of the products, {STEP_GFLOP}; of attention: queries with keys and weights "
+    "with values, what a mask hides as well",
+    **PEAK_CONVENTIONS,
 }
 
 
@@ -80,7 +83,7 @@ def bench_attention(
             what = {"batch_size": batch_size, "heads": num_heads, "dtype": dtype, "tokens": n, "mask": mask_name}
             what |= {"training": training}
             times = _time({**sides, PEAK: products[dtype][0]}, turns, device, what)
-            rows.append({**what, **_summary(times, gflop * _PASSES[training], products[dtype][1])})
+            rows.append({**what, **_summary(times, gflop * (STEP_PASSES if training else 1), products[dtype][1])})
             tell(line(rows[-1]))
     return rows
 
@@ -103,7 +106,7 @@ def bench_models(
         }
         what = {"model": name, "dtype": dtype, "batch_size": batch_size, "training": training}
         times = _time({**sides, PEAK: products[dtype][0]}, turns, device, what)
-        gflop = gflops[name] * batch_size * _PASSES[training]
+        gflop = gflops[name] * batch_size * (STEP_PASSES if training else 1)
         rows.append({**what, **_summary(times, gflop, products[dtype][1], ours="auto")})
         tell(line(rows[-1]))
     return rows
@@ -123,7 +126,6 @@ def _summary(
     milliseconds = {name: spread([1e3 * each.wall for each in found]) for name, found in sides.items()}
     fastest = min(milliseconds, key=lambda name: milliseconds[name]["median"])
     compared = ours or fastest
-    shares = {name: shares_of_peak(found, gflop, times[PEAK], product_gflop) for name, found in sides.items()}
     others = [name for name in sides if name != compared]
     return {
         "ms": milliseconds,
@@ -131,8 +133,7 @@ def _summary(
         "compared": compared,
         "ratios": {name: spread(times_as_fast(sides[compared], sides[name])) for name in others},
         "gflop": round(gflop, 6),
-        "peak_gflops": spread([product_gflop / each.wall for each in times[PEAK]], 1),
-        "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
+        **against_peak(times, dict.fromkeys(sides, gflop), product_gflop),
     }
 
 
@@ -143,13 +144,17 @@ def line(row: dict[str, Any]) -> str:
     masked = "" if row.get("mask", "none") == "none" else f", {row['mask']} mask"
     pass_name = "forward and backward" if row["training"] else "forward"
     what = f"{of_model if 'model' in row else of_backends}{masked}, {pass_name}"
-    times = ", ".join(f"{name} {found['median']:#.4g} ms" for name, found in row["ms"].items())
+    times = ", ".join(f"{name} {_digits(found['median'])} ms" for name, found in row["ms"].items())
     ratios = ", ".join(
         f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) × {name}"
         for name, found in row["ratios"].items()
     )
     share = row["share_of_peak"][row["compared"]]
     return f"{what}: {times}; {row['compared']} {ratios + ', ' if ratios else ''}{share:.0%} of peak"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:

@@ -24,7 +24,17 @@ from torch import Tensor, nn
 from vit.config import check, check_positive
 from vit.evaluation.cost import multiply_adds
 from vit.evaluation.memory import TENSOR_METER, LiveTensors, storages
-from vit.experiments.turns import PEAK, machine, matrix_product, shares_of_peak, spread, time_in_turns
+from vit.experiments.turns import (
+    PEAK,
+    PEAK_CONVENTIONS,
+    STEP_GFLOP,
+    STEP_PASSES,
+    against_peak,
+    machine,
+    matrix_product,
+    spread,
+    time_in_turns,
+)
 from vit.figures.growth import growth
 from vit.figures.style import save_figure
 from vit.hub import create_model
@@ -43,9 +53,8 @@ CONVENTIONS = {
     "step": "forward, cross-entropy, backward, fused AdamW",
     "seconds": "of one pass; median and quartiles of the turns",
     "bytes": f"the most at once beside the weights: {TENSOR_METER}; of a step the second, when AdamW has its averages",
-    "gflop": "of a pass of the batch: two for each multiply-add of the products, three times that for a step",
-    "peak_gflops": "GFLOP/s of one large matrix product of the same type (float32), timed in the same turns",
-    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+    "gflop": f"of a pass of the batch: two for each multiply-add of the products, {STEP_GFLOP}",
+    **PEAK_CONVENTIONS,
     "exponents": f"slope of log against log over the {_FITTED} largest values",
     "processes": f"images/s of training on synthetic images of 32 pixels, width 128, depth 6, batch {_SHARED} in all",
 }
@@ -104,29 +113,27 @@ def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, A
     values = [getattr(point, name) for point in points]
     result: dict[str, Any] = {"values": values, "middle": vars(Point())}
     product, product_gflop = matrix_product("fp32", "cpu")
-    for kind, make, passes in (("forward", _forward, 1), ("step", _step, 3)):
+    for kind, make, passes in (("forward", _forward, 1), ("step", _step, STEP_PASSES)):
         sides: dict[str, Callable[[], object]] = {}
-        memory, gflop = [], []
+        memory, gflop = [], {}
         for point in points:
             model, images = _model(point), torch.rand(point.batch, 3, *_size(point))
             side = make(model, images)
             side()
             memory.append(_peak(model, side))
-            gflop.append(passes * 2 * multiply_adds(model, _size(point), every_token=False) * point.batch / 1e9)
-            sides[str(getattr(point, name))] = side
+            value = str(getattr(point, name))
+            gflop[value] = passes * 2 * multiply_adds(model, _size(point), every_token=False) * point.batch / 1e9
+            sides[value] = side
         draw = f"{name} {kind}"
         times = time_in_turns({**sides, PEAK: product}, turns, "cpu", shortest=_SHORTEST, draw=draw)
         seconds = [spread([each.wall for each in times[side]], 6) for side in sides]
         medians = [each["median"] for each in seconds]
-        shares = [
-            spread(shares_of_peak(times[side], work, times[PEAK], product_gflop))
-            for side, work in zip(sides, gflop, strict=True)
-        ]
+        peak = against_peak(times, gflop, product_gflop)
         result[kind] = {
             "seconds": seconds,
-            "gflop": [round(work, 6) for work in gflop],
-            "peak_gflops": spread([product_gflop / each.wall for each in times[PEAK]], 1),
-            "share_of_peak": [share["median"] for share in shares],
+            "gflop": [round(gflop[side], 6) for side in sides],
+            "peak_gflops": peak["peak_gflops"],
+            "share_of_peak": [peak["share_of_peak"][side] for side in sides],
             "bytes": memory,
             "exponents": {"seconds": exponent(values, medians), "bytes": exponent(values, memory)},
         }

@@ -10,7 +10,6 @@ of autocast and weights cast once, which is tried before.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -30,13 +29,14 @@ from vit.experiments.peers import PEERS, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
     PEAK,
+    STEP_PASSES,
     WARM_UP,
     Seconds,
+    against_peak,
     check_device,
     code_state,
     machine,
     matrix_product,
-    shares_of_peak,
     spread,
     time_calls,
     time_in_turns,
@@ -73,8 +73,7 @@ _TRIED = 3
 """Turns that find a peer's faster way."""
 _TOLERANCES = {"fp32": 1e-3, "bf16": 5e-2}
 """Of the timed copy's answers from the model's in float32."""
-_PASSES = {"forward": 1, "step": 3}
-"""Forward passes that a pass costs: a backward pass is two."""
+_PASSES = {"forward": 1, "step": STEP_PASSES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +164,8 @@ def _conditions(table: Table) -> dict[str, Any]:
 
 
 def _check_conditions(file: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    differing = [f"{name} {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
+    # What the stored cell does not say, an older version did not ask.
+    differing = [f"{name} {before[name]!r}, now {now.get(name)!r}" for name in before if before[name] != now.get(name)]
     if differing:
         what = "; ".join(differing)
         raise ValueError(f"--output: {file} was measured with {what}: give another folder, or remove that file")
@@ -217,10 +217,8 @@ def _summary(
     rates = {
         name: spread([batch_size / each.wall for each in seconds]) for name, seconds in times.items() if name != PEAK
     }
-    products = [product_gflop / each.wall for each in times[PEAK]]
     peers = [name for name in rates if name != OURS]
     speed = {name: gflop[name] * rates[name]["median"] / batch_size for name in rates}
-    shares = {name: shares_of_peak(times[name], gflop[name], times[PEAK], product_gflop) for name in rates}
     ratios = {name: spread(times_as_fast(times[OURS], times[name])) for name in peers}
     return {
         "images_per_second": rates,
@@ -229,8 +227,7 @@ def _summary(
         "best_peer": min(peers, key=lambda name: ratios[name]["median"]) if peers else None,
         "gflop": {name: round(found, 6) for name, found in gflop.items()},
         "gflops": {name: round(found, 1) for name, found in speed.items()},
-        "peak_gflops": spread(products, 1),
-        "share_of_peak": {name: round(statistics.median(found), 3) for name, found in shares.items()},
+        **against_peak(times, gflop, product_gflop),
         "seconds": {name: [[round(value, 6) for value in each] for each in seconds] for name, seconds in times.items()},
     }
 

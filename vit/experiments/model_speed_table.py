@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vit.experiments.turns import PEAK_CONVENTIONS, STEP_GFLOP
 from vit.runs import write_json
 
 _CELLS = "cells"
@@ -14,12 +15,10 @@ CONVENTIONS = {
     "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns; where the "
     "machine's speed changes between turns, the medians of images a second may stand the other way round",
     "processor_ratios": "the same with the time of all threads of the process, which other programs disturb less",
-    "gflop": "of a pass of the batch: two for each multiply-add of the products, three times that for a step",
+    "gflop": f"of a pass of the batch: two for each multiply-add of the products, {STEP_GFLOP}",
     "gflops": "gflop over the median of the seconds",
     "work": "gflop of ours over the peer's: our last block leaves out what the head does not read",
-    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns: torch's or, on a "
-    "CPU, one with packed weights, whichever is faster",
-    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+    **PEAK_CONVENTIONS,
     "rows": "may come from different hours and states of this package; the peak says how fast the machine was: images "
     "a second can be compared within a row",
     "step": "forward, cross-entropy, backward, fused AdamW; bf16 by autocast",

@@ -19,9 +19,22 @@ from vit.config import ClassificationRun, check, check_positive, nearest
 from vit.data.augmented import AugmentedLoader
 from vit.data.loading import TrainLoader
 from vit.data.splits import Split
+from vit.evaluation.cost import multiply_adds
 from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
-from vit.experiments.turns import Seconds, machine, spread, time_in_turns, times_as_fast
+from vit.experiments.turns import (
+    PEAK,
+    PEAK_CONVENTIONS,
+    STEP_GFLOP,
+    STEP_PASSES,
+    Seconds,
+    against_peak,
+    machine,
+    matrix_product,
+    spread,
+    time_in_turns,
+    times_as_fast,
+)
 from vit.experiments.usual_loop import UsualLoop, task_of, timm_model
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
@@ -29,8 +42,11 @@ from vit.training.setup import Session, prepare, set_training_mode
 from vit.training.state import Progress
 
 OURS = "vit"
-_FACTS = ("model", "image_size", "batch_size", "precision", "compile", "cuda_graphs", "turns", "augment", "machine")
+_OF_LOADING = ("image_size", "batch_size", "augment", "turns", "machine")
+_FACTS = {"data": _OF_LOADING, "epoch": ("model", "precision", "compile", "cuda_graphs", *_OF_LOADING)}
 """What the table says of all rows."""
+_PRODUCTS = 5
+"""Matrix products of a turn: the first finds the caches full of other things."""
 Tell = Callable[[str], None]
 _COMMON = {
     "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
@@ -43,7 +59,12 @@ _COMMON = {
 }
 CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
-    "epoch": {"pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation", **_COMMON},
+    "epoch": {
+        "pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation",
+        "gflop": f"of a pass: two for each multiply-add of the model's products, {STEP_GFLOP}",
+        **PEAK_CONVENTIONS,
+        **_COMMON,
+    },
 }
 
 
@@ -88,6 +109,7 @@ def _bench(
         if kind == "epoch":
             timm_model(session)  # refuses what has no counterpart
         split = _whole_batches(session)
+        product, product_gflop = _product(session) if kind == "epoch" else ({}, 0.0)
         rows = []
         for workers in comparison.workers:
             tell(f"{workers} workers: the first pass, which is not timed")
@@ -103,14 +125,17 @@ def _bench(
                     continue
                 sides[name] = theirs(session, batches)
                 sides[name]()
-            times = time_in_turns(sides, comparison.turns, session.accelerator.device.type, draw=f"{workers} workers")
+            device = session.accelerator.device.type
+            times = time_in_turns({**sides, **product}, comparison.turns, device, draw=f"{workers} workers")
+            gflop = {name: _gflop(session, len(split), every_token=name != OURS) for name in sides if product}
             rows.append(
                 {
                     "workers": workers,
                     "kept": loader.loader.is_kept,
                     "on_device": loader.loader.bytes_on_device() > 0,
                     "absent": absent,
-                    **_rates(times, len(split), workers),
+                    **_rates({name: found for name, found in times.items() if name != PEAK}, len(split), workers),
+                    **(against_peak(times, gflop, product_gflop) if product else {}),
                 }
             )
             tell(line(rows[-1]))
@@ -120,6 +145,17 @@ def _bench(
             **_facts(session, split, comparison.turns),
             "conventions": CONVENTIONS[kind],
         }
+
+
+def _product(session: Session) -> tuple[dict[str, Callable[[], object]], float]:
+    """The side that is the peak, and its GFLOP."""
+    product, gflop = matrix_product(session.precision, session.accelerator.device.type)
+    return {PEAK: lambda: [product() for _ in range(_PRODUCTS)]}, _PRODUCTS * gflop
+
+
+def _gflop(session: Session, num_images: int, *, every_token: bool) -> float:
+    size = task_of(session).preprocessing.image_size
+    return STEP_PASSES * 2 * multiply_adds(session.bare_model, size, every_token=every_token) * num_images / 1e9
 
 
 def _whole_batches(session: Session) -> Split:
@@ -243,21 +279,25 @@ def line(row: dict[str, Any]) -> str:
     rates, ratios = row["images_per_second"], row["ratios"]
     parts = [f"{OURS} {rates[OURS]['median']:.0f} images/s"]
     parts += [f"{name} {rates[name]['median']:.0f} (ratio {ratios[name]['median']:.2f})" for name in ratios]
+    if "share_of_peak" in row:
+        parts.append(f"{row['share_of_peak'][OURS]:.0%} of peak")
     return f"{row['workers']} workers: {', '.join(parts)}"
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The table, and under it what its numbers mean."""
     peers = sorted({name for row in result["rows"] for name in row["ratios"]})
-    header = ["workers", "kept", "on_device", "vit images/s", *(f"{name} images/s | ratio" for name in peers)]
+    of_peak = ["of peak"] if result["bench"] == "epoch" else []
+    header = ["workers", "kept", "on_device", "vit images/s", *of_peak, *(f"{name} images/s | ratio" for name in peers)]
     lines = [f"# vit bench {result['bench']}: {result['dataset']}, {result['images']:,} images", ""]
-    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (4 + 2 * len(peers))}"]
+    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (4 + len(of_peak) + 2 * len(peers))}"]
     for row in result["rows"]:
         where = [str(row[name]).lower() for name in ("kept", "on_device")]
         cells = [str(row["workers"]), *where, _rate(row["images_per_second"][OURS])]
+        cells += [f"{row['share_of_peak'][OURS]:.1%}" for _ in of_peak]
         cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
         lines.append(f"| {' | '.join(cells)} |")
-    facts = [f"- {name}: {_fact(result[name])}" for name in _FACTS]
+    facts = [f"- {name}: {_fact(result[name])}" for name in _FACTS[result["bench"]]]
     return (
         "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
     )

@@ -24,11 +24,12 @@ from vit.config import check
 from vit.experiments.turns import (
     DTYPES,
     PEAK,
+    PEAK_CONVENTIONS,
     Seconds,
+    against_peak,
     check_device,
     machine,
     matrix_product,
-    shares_of_peak,
     spread,
     time_in_turns,
     times_as_fast,
@@ -36,14 +37,14 @@ from vit.experiments.turns import (
 
 WIDTH = 64
 """Of a head, as in ViT."""
+_SHORTEST = 0.02
 CONVENTIONS = {
     "milliseconds": "median and quartiles of the turns; processor_: of all threads of the process",
     "times_as_fast": "streamed over map, within a turn; median and quartiles of the turns",
     "times_less_processor": "the same with the time of all threads, which other programs disturb less",
     "bytes": "peak of what torch allocates besides the vectors (torch.profiler)",
     "gflop": "of the product of queries and keys, two for each multiply-add: what both ways have to do",
-    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns",
-    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+    **PEAK_CONVENTIONS,
 }
 
 
@@ -98,21 +99,19 @@ def _compare(
     difference = _largest_difference(*(way() for way in ways.values()))
     peaks = {name: peak_memory(way, torch.device(device)) for name, way in ways.items()}
     product, product_gflop = matrix_product(dtype, device)
-    times = time_in_turns({**ways, PEAK: product}, turns, device, draw=f"{count} tokens")
-    products, gflop = times.pop(PEAK), 2 * leading[0] * leading[1] * count**2 * WIDTH / 1e9
+    times = time_in_turns({**ways, PEAK: product}, turns, device, shortest=_SHORTEST, draw=f"{count} tokens")
+    gflop = 2 * leading[0] * leading[1] * count**2 * WIDTH / 1e9
     wall, processor = (times_as_fast(times["streamed"], times["map"], clock) for clock in Seconds._fields)
-    shares = {name: shares_of_peak(found, gflop, products, product_gflop) for name, found in times.items()}
     return {
         "tokens": count,
-        "milliseconds": {name: _milliseconds(found, "wall") for name, found in times.items()},
+        "milliseconds": {name: _milliseconds(times[name], "wall") for name in ways},
         "times_as_fast": spread(wall),
-        "processor_milliseconds": {name: _milliseconds(found, "processor") for name, found in times.items()},
+        "processor_milliseconds": {name: _milliseconds(times[name], "processor") for name in ways},
         "times_less_processor": spread(processor),
         "bytes": peaks,
         "times_less_memory": round(peaks["map"] / peaks["streamed"], 1),
         "gflop": round(gflop, 6),
-        "peak_gflops": spread([product_gflop / each.wall for each in products], 1),
-        "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
+        **against_peak(times, dict.fromkeys(ways, gflop), product_gflop),
         "largest_relative_difference": difference,
     }
 

@@ -29,8 +29,18 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 PEAK = "matrix product"
 """The side that `matrix_product` is timed as."""
+PEAK_CONVENTIONS = {
+    "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns: torch's or, on a "
+    "CPU, one with packed weights, whichever is faster",
+    "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
+}
+STEP_PASSES = 3
+"""Forward passes that a step is counted as: a backward pass is two."""
+STEP_GFLOP = "three times that for a step, though the images' own gradient is not computed"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
+_SMALLEST_PRODUCT, _PRODUCT_SIDE = 256, {"cpu": 2048, "cuda": 8192}
+_LONGEST_PRODUCT = 0.5
+"""Seconds: a processor may have no fast product of a type (2048³ in float16 on a Zen 4: 43 s)."""
 _TRIED = 3
 """Calls that tell which of two products is the faster."""
 WARM_UP = 2
@@ -105,27 +115,49 @@ def times_as_fast(ours: Sequence[Seconds], theirs: Sequence[Seconds], clock: str
     return [getattr(their, clock) / getattr(our, clock) for our, their in zip(ours, theirs, strict=True)]
 
 
-def shares_of_peak(
-    times: Sequence[Seconds], gflop: float, products: Sequence[Seconds], product_gflop: float
-) -> list[float]:
-    """What a side of `gflop` did of what the matrix product beside it reached, turn by turn."""
-    return [gflop / each.wall / (product_gflop / product.wall) for each, product in zip(times, products, strict=True)]
+def against_peak(
+    times: Mapping[str, Sequence[Seconds]], gflop: Mapping[str, float], product_gflop: float
+) -> dict[str, Any]:
+    """`peak_gflops` and `share_of_peak`: what the sides did, by the `gflop` of a call, of what the matrix product among
+    them reached.
+    """
+    peaks = [product_gflop / each.wall for each in times[PEAK]]
+    shares = {
+        name: [work / each.wall / peak for each, peak in zip(times[name], peaks, strict=True)]
+        for name, work in gflop.items()
+    }
+    return {
+        "peak_gflops": spread(peaks, 1),
+        "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
+    }
 
 
 def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float]:
     """One large matrix product, to be timed as another side, and its GFLOP: what the machine can do at most.
 
-    On a CPU the faster of torch's and of one with packed weights, as three calls of each tell.
+    On a CPU the faster of torch's and of one with packed weights, as three calls of each tell; as large as takes no
+    longer than half a second.
     """
-    side = _PRODUCT_SIDE[torch.device(device).type]
-    first, second = (torch.randn(side, side, device=device).to(DTYPES[dtype]) for _ in range(2))
-    out = torch.empty_like(first)
-    ways: list[Callable[[], object]] = [lambda: torch.mm(first, second, out=out)]
+    largest = _PRODUCT_SIDE[torch.device(device).type]
+    side = min(_SMALLEST_PRODUCT, largest)
+    while side < largest and 8 * _fastest(_torch_product(side, dtype, device), device) < _LONGEST_PRODUCT:
+        side *= 2
+    ways = [_torch_product(side, dtype, device)]
     if device == "cpu" and packing_pays(DTYPES[dtype]):
         packed = PackedLinear(nn.Linear(side, side, bias=False, dtype=DTYPES[dtype]))
-        ways.append(lambda: packed(first))
-    fastest = min(ways, key=lambda way: min(time_calls(way, 1, device).wall for _ in range(_TRIED)))
-    return fastest, 2 * side**3 / 1e9
+        rows = torch.randn(side, side).to(DTYPES[dtype])
+        ways.append(lambda: packed(rows))
+    return min(ways, key=lambda way: _fastest(way, device)), 2 * side**3 / 1e9
+
+
+def _torch_product(side: int, dtype: str, device: str) -> Callable[[], object]:
+    first, second = (torch.randn(side, side, device=device).to(DTYPES[dtype]) for _ in range(2))
+    out = torch.empty_like(first)
+    return lambda: torch.mm(first, second, out=out)
+
+
+def _fastest(call: Callable[[], object], device: str) -> float:
+    return min(time_calls(call, 1, device).wall for _ in range(_TRIED))
 
 
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def matmul(query: Tensor, key: Tensor, value: Tensor, request: Request) -> Tenso
     query, key = query.reshape(b * g, h // g * n, d), key.reshape(b * g, m, d).transpose(1, 2)
     scores = _scaled_product(query, key, factor)
     dead = None if request.mask is None else dead_rows(request.mask)
-    weights = _drop(_softmax_over_allowed(scores.view(b, h, n, m), request, dead), request)
+    weights = _drop(_softmax_over_allowed(scores, (b, h, n, m), request, dead), request)
     attended = (weights.to(value.dtype).reshape(b * g, h // g * n, m) @ value.reshape(b * g, m, v)).view(b, h, n, v)
     return attended if dead is None else attended.masked_fill(dead, 0.0)
 
@@ -65,25 +65,31 @@ def _scaled_product(first: Tensor, second: Tensor, factor: float) -> Tensor:
     return torch.baddbmm(first.new_zeros(()), first, second, beta=0, alpha=factor)
 
 
-def _softmax_over_allowed(scores: Tensor, request: Request, dead: Tensor | None) -> Tensor:
-    """Softmax of scores that nobody else holds, so bias and mask are written into them: b h n m. Of `dead` rows over
-    all keys.
+def _softmax_over_allowed(
+    scores: Tensor, shape: tuple[int, int, int, int], request: Request, dead: Tensor | None
+) -> Tensor:
+    """Softmax of scores that nobody else holds, so bias and mask are written into them: b h n m, as `shape` says. Of
+    `dead` rows over all keys.
     """
     if request.bias is not None:
+        scores = scores.view(shape)
         scores = scores.add_(request.bias) if _fits(request.bias, scores) else scores + request.bias
     if request.mask is not None and dead is not None:
-        _hide(scores, request.mask | dead)
+        _hide(scores, shape, request.mask | dead)
+    scores = scores.view(shape)
     return scores.softmax(dim=-1) if scores.requires_grad else torch.softmax(scores, dim=-1, out=scores)
 
 
-def _hide(scores: Tensor, allowed: Tensor) -> None:
-    """`-inf` into scores that are not allowed, by a bound on each: filling under a mask takes four times as long.
+def _hide(scores: Tensor, shape: tuple[int, int, int, int], allowed: Tensor) -> None:
+    """`-inf` into scores that are not allowed, by a bound on each: filling under a mask takes four times as long. What
+    is not a number stays so.
 
-    Unseen by autograd, whose gradient of a hidden score is 0 without it, for its weight is.
+    Unseen by autograd, whose gradient of a hidden score is 0 without it, for its weight is. The view is of this moment:
+    one that autograd knew would be made anew, by a copy of its gradient.
     """
     bound = torch.where(allowed, torch.inf, -torch.inf).to(scores.dtype)
     with torch.no_grad():
-        scores.clamp_max_(bound)
+        scores.view(shape).clamp_max_(bound)
 
 
 def _fits(bias: Tensor, scores: Tensor) -> bool:
