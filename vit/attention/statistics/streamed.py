@@ -21,7 +21,7 @@ from vit.attention.scores import Additive, InnerProduct
 from vit.attention.statistics.question import Answers, Question
 
 TILE = 2**18
-"""Numbers in a tile: the scores, the weights and the distances fit into the second-level cache of a server's core."""
+"""Numbers of a tile for each thread: scores, weights and distances fit into the second-level cache of a server's core."""
 LOWEST = -1e30
 """The score of a key that the mask does not allow; finite, so that 0 × t is 0."""
 
@@ -148,8 +148,9 @@ def _scorer(
 
 def _tile_size(h: int, n: int, row: int, block_size: int | None) -> tuple[int, int]:
     """Queries and heads of a tile whose rows need `row` numbers each."""
-    num_rows = max(1, min(n, block_size or TILE // max(1, row)))
-    return num_rows, max(1, min(h, TILE // max(1, num_rows * row)))
+    room = TILE * torch.get_num_threads()
+    num_rows = max(1, min(n, block_size or room // max(1, row)))
+    return num_rows, max(1, min(h, room // max(1, num_rows * row)))
 
 
 def _slices(size: int, step: int) -> list[slice]:
