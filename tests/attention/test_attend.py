@@ -171,6 +171,18 @@ def test_gradients_of_gradients_under_a_mask():
     assert torch.autograd.gradgradcheck(run, vectors)
 
 
+def test_hiding_scores_costs_no_copy_of_their_gradient():
+    """As a view that autograd knew would, when it is written into."""
+    vectors = [tensor.requires_grad_() for tensor in tensors()[:3]]
+    waiting, met = [attend(*vectors, mask=some_mask(), backend="matmul").grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        met.add(node.name())
+        waiting.extend(before for before, _ in node.next_functions if before is not None)
+    assert "SoftmaxBackward0" in met
+    assert not met & {"AsStridedBackward0", "CopySlices"}
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.bfloat16, 0.1)])
 def test_compiled_gradients_under_a_mask(with_bias, dtype, tolerance):

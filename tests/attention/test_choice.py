@@ -74,10 +74,10 @@ MASKED = {"mask": torch.ones(N, 1, dtype=torch.bool)}
 @pytest.mark.parametrize(
     ("options", "fast", "slow"),
     [
-        ({"keys": 512}, "matmul", "sdpa"),
-        ({"keys": 513}, "sdpa", "sdpa"),
-        ({"keys": 512} | MASKED, "matmul", "sdpa"),
-        ({"keys": 513} | MASKED, "sdpa", "sdpa"),
+        ({"keys": 640}, "matmul", "sdpa"),
+        ({"keys": 641}, "sdpa", "sdpa"),
+        ({"keys": 640} | MASKED, "matmul", "sdpa"),
+        ({"keys": 641} | MASKED, "sdpa", "sdpa"),
         ({"learns": True}, "matmul", "matmul"),
     ],
 )

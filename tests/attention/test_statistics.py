@@ -1,6 +1,7 @@
 """Statistics of the attention weights against hand-worked values and the map of all weights in float64."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +17,8 @@ from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel
 from vit.attention.statistics import AttentionStatistics, attention_statistics
 
 B, H, G, N, M, D = 2, 6, 3, 19, 23, 11
+tiles = sys.modules["vit.attention.statistics.streamed"]
+"""The module; the package's attribute of that name is its function."""
 
 
 def grid(height, width, patch=1.0):
@@ -218,14 +221,25 @@ def test_additive_score(key_width):
     assert_same(attention_statistics(query, key, **ours, score=score, block_size=2), expected, 5e-6)
 
 
-def test_many_tiles_of_one_sample_and_of_many_heads():
+def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch):
     """More scores than a tile has, so that rows and heads are cut where no size divides another."""
+    monkeypatch.setattr(tiles, "TILE", 5000)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.manual_seed(0)
-    for shape in ((1, 5, 601, 13), (2, 211, 53, 3)):
+    for shape, rows_and_heads in (((1, 3, 211, 13), (47, 1)), ((2, 7, 53, 3), (53, 3))):
+        assert tiles._tile_size(shape[1], shape[2], shape[2], None, threads=2) == rows_and_heads
         query, key, places = torch.randn(shape), torch.randn(shape), torch.rand(shape[2], 2)
         table = (places[:, None].double() - places).square().sum(-1).sqrt()
         ours = attention_statistics(query, key, coordinates=places)
         assert_same(ours, materialised(query, key, distances=table), 5e-6)
+
+
+@pytest.mark.parametrize(
+    ("threads", "block_size", "rows_and_heads"), [(1, None, (5, 1)), (4, None, (20, 1)), (1, 3, (3, 1)), (4, 3, (3, 6))]
+)
+def test_a_tile_has_room_for_every_thread(threads, block_size, rows_and_heads, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 5000)
+    assert tiles._tile_size(8, 1000, 1000, block_size, threads) == rows_and_heads
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (0, 0)])

@@ -240,6 +240,10 @@ def test_a_table_of_a_version_that_asked_less_goes_on(tmp_path: Path) -> None:
     del row["conditions"]["multiplies_bfloat16"]
     cell.write_text(json.dumps(row))
     assert measure_table(table, tmp_path, _say_nothing) == [row]
+    del row["conditions"]["threads"]
+    cell.write_text(json.dumps(row))
+    with pytest.raises(ValueError, match="was measured with threads None, now"):
+        measure_table(table, tmp_path, _say_nothing)
 
 
 @pytest.mark.parametrize("content", ["", '{"kind": "forw', "[]", '{"a": 1}', "null"])

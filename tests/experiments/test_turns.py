@@ -117,14 +117,16 @@ def test_the_products_work_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.shape, result.dtype) == ((10, 10), torch.bfloat16)
 
 
-@pytest.mark.parametrize(("seconds", "side"), [(0.001, 40), (0.05, 40), (0.07, 10)])
+@pytest.mark.parametrize(("seconds", "side"), [(0.001, 40), (0.007, 40), (0.008, 20), (0.05, 20), (0.07, 10)])
 def test_a_product_is_as_large_as_takes_half_a_second(
     seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A side twice as long is eight times the work."""
+    """A side twice as long is eight times the work, and the time; `seconds` is that of the smallest."""
     monkeypatch.setitem(turns._PRODUCT_SIDE, "cpu", 40)
     monkeypatch.setattr(turns, "_SMALLEST_PRODUCT", 10)
-    monkeypatch.setattr(turns, "_fastest", lambda *_: seconds)
+    monkeypatch.setattr(turns, "packing_pays", lambda _: False)
+    monkeypatch.setattr(turns, "_torch_product", lambda side, *_: side)
+    monkeypatch.setattr(turns, "_fastest", lambda side, _: seconds * (side / 10) ** 3)
     assert matrix_product("fp32", "cpu")[1] == 2 * side**3 / 1e9
 
 
@@ -133,7 +135,11 @@ def test_a_share_is_of_the_product_in_the_same_turn() -> None:
     seconds = {"ours": (2.0, 3.0, 4.0), PEAK: (1.0, 5.0, 2.0)}
     times = {name: [Seconds(wall, 9.0) for wall in walls] for name, walls in seconds.items()}
     found = against_peak(times, {"ours": 12.0}, 20.0)
-    assert found == {"share_of_peak": {"ours": 0.3}, "peak_gflops": {"median": 10.0, "lower": 7.0, "upper": 15.0}}
+    assert found == {
+        "share_of_peak": {"ours": 0.3},
+        "product_gflop": 20,
+        "peak_gflops": {"median": 10.0, "lower": 7.0, "upper": 15.0},
+    }
 
 
 def test_the_machine_and_the_versions() -> None:

@@ -31,7 +31,8 @@ def pipeline(kind: Literal["data", "epoch"], words: list[str]) -> None:
     config = resolve_run(known.config, overrides).config
     if not isinstance(config, ClassificationRun):
         raise ValueError(f"--config: {str(known.config)!r} is not valid: `bench {kind}` times the loading of images")
-    from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch, markdown
+    from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch
+    from vit.experiments.pipeline_table import markdown
     from vit.runs import write_json
 
     comparison = Comparison(workers=known.workers, peers=known.peers, turns=known.turns)

@@ -24,7 +24,6 @@ from vit.experiments.turns import (
     DTYPES,
     PEAK,
     PEAK_CONVENTIONS,
-    STEP_GFLOP,
     STEP_PASSES,
     Seconds,
     against_peak,
@@ -42,6 +41,7 @@ HEADS, WIDTH = 12, 64
 """Unless another number of heads is asked for."""
 MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
 _SHORTEST = 0.02
+"""Seconds of a turn: the quickest take a fraction of a millisecond."""
 CONVENTIONS = {
     "ms": "milliseconds of a pass; median and quartiles of the turns",
     "heads": f"of width {WIDTH}",
@@ -51,8 +51,9 @@ CONVENTIONS = {
     "compared": "the side of `ratios` and of the line: the fastest, in models auto",
     "ratios": "how many times as fast as each other side, within a turn; median and quartiles of the turns, which may "
     "stand the other way round than the medians of milliseconds",
-    "gflop": f"two for each multiply-add of the products, {STEP_GFLOP}; of attention: queries with keys and weights "
-    "with values, what a mask hides as well",
+    "gflop": "two for each multiply-add of the products, three times that with a backward pass (of a model, though the "
+    "images' own gradient is not computed); of attention: queries with keys and weights with values, what a mask hides "
+    "as well",
     **PEAK_CONVENTIONS,
 }
 
@@ -154,7 +155,8 @@ def line(row: dict[str, Any]) -> str:
 
 
 def _digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+    """Three, or more before the point."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:

@@ -49,8 +49,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     others = [[" ".join(_columns(row)[:5]), *(_ratio(row["ratios"].get(name)) for name in names)] for row in rows]
     lines += [*_table(("cell", *names), others), ""]
     lines += [f"- {name}: {meaning}" for name, meaning in CONVENTIONS.items()]
-    for conditions in {json.dumps(row["conditions"], sort_keys=True) for row in rows}:
-        lines += ["", f"`{conditions}`"]
+    measured: dict[str, list[str]] = {}
+    for row in rows:
+        measured.setdefault(json.dumps(row["conditions"], sort_keys=True), []).append(cell_name(row))
+    for conditions, cells in measured.items():
+        lines += ["", f"`{conditions}`" + (f": {', '.join(cells)}" if len(measured) > 1 else "")]
     return "\n".join(lines) + "\n"
 
 

@@ -22,10 +22,9 @@ from vit.data.splits import Split
 from vit.evaluation.cost import multiply_adds
 from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import LOADERS, Batches, Wanted, check_shared
+from vit.experiments.pipeline_table import CONVENTIONS, OURS, line
 from vit.experiments.turns import (
     PEAK,
-    PEAK_CONVENTIONS,
-    STEP_GFLOP,
     STEP_PASSES,
     Seconds,
     against_peak,
@@ -41,31 +40,9 @@ from vit.training.loop import train_step
 from vit.training.setup import Session, prepare, set_training_mode
 from vit.training.state import Progress
 
-OURS = "vit"
-_OF_LOADING = ("image_size", "batch_size", "augment", "turns", "machine")
-_FACTS = {"data": _OF_LOADING, "epoch": ("model", "precision", "compile", "cuda_graphs", *_OF_LOADING)}
-"""What the table says of all rows."""
 _PRODUCTS = 5
 """Matrix products of a turn: the first finds the caches full of other things."""
 Tell = Callable[[str], None]
-_COMMON = {
-    "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
-    "ratios": "ours over the peer's images a second, within a turn; median and quartiles over the turns",
-    "processor_ratios": "the same with the time of the process's threads, which other programs on the machine disturb "
-    "less; only without workers, whose time is not in it",
-    "kept": "all sides hold the decoded images in memory; else every pass decodes the files",
-    "on_device": "true: our decoded images lie on the device, and a pass of ours copies no pixels; false: in the CPU's "
-    "memory, as the others' do",
-}
-CONVENTIONS = {
-    "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
-    "epoch": {
-        "pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation",
-        "gflop": f"of a pass: two for each multiply-add of the model's products, {STEP_GFLOP}",
-        **PEAK_CONVENTIONS,
-        **_COMMON,
-    },
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +72,16 @@ def bench_epoch(config: ClassificationRun, comparison: Comparison, tell: Tell) -
     return _bench("epoch", config, comparison, tell, _our_training, UsualLoop)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a pass computes, to be held against the matrix product that is timed beside it."""
+
+    gflop: dict[str, float]
+    """Of every side's pass over all images."""
+    product: Callable[[], object]
+    product_gflop: float
+
+
 def _bench(
     kind: str,
     config: ClassificationRun,
@@ -106,10 +93,10 @@ def _bench(
     check_shared(config.data, config.augment)
     with tempfile.TemporaryDirectory() as folder:
         session = prepare(config, Path(folder))
-        if kind == "epoch":
-            timm_model(session)  # refuses what has no counterpart
+        device = session.accelerator.device.type
+        check(device in ("cpu", "cuda"), "device", device, "cpu and cuda are timed")
         split = _whole_batches(session)
-        product, product_gflop = _product(session) if kind == "epoch" else ({}, 0.0)
+        work = _work(session, len(split), comparison.peers) if kind == "epoch" else None
         rows = []
         for workers in comparison.workers:
             tell(f"{workers} workers: the first pass, which is not timed")
@@ -125,19 +112,9 @@ def _bench(
                     continue
                 sides[name] = theirs(session, batches)
                 sides[name]()
-            device = session.accelerator.device.type
-            times = time_in_turns({**sides, **product}, comparison.turns, device, draw=f"{workers} workers")
-            gflop = {name: _gflop(session, len(split), every_token=name != OURS) for name in sides if product}
-            rows.append(
-                {
-                    "workers": workers,
-                    "kept": loader.loader.is_kept,
-                    "on_device": loader.loader.bytes_on_device() > 0,
-                    "absent": absent,
-                    **_rates({name: found for name, found in times.items() if name != PEAK}, len(split), workers),
-                    **(against_peak(times, gflop, product_gflop) if product else {}),
-                }
-            )
+            where = {"kept": loader.loader.is_kept, "on_device": loader.loader.bytes_on_device() > 0}
+            measured = _measure(sides, comparison.turns, device, len(split), workers, work)
+            rows.append({"workers": workers, **where, "absent": absent, **measured})
             tell(line(rows[-1]))
         return {
             "bench": kind,
@@ -147,15 +124,38 @@ def _bench(
         }
 
 
-def _product(session: Session) -> tuple[dict[str, Callable[[], object]], float]:
-    """The side that is the peak, and its GFLOP."""
-    product, gflop = matrix_product(session.precision, session.accelerator.device.type)
-    return {PEAK: lambda: [product() for _ in range(_PRODUCTS)]}, _PRODUCTS * gflop
+def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
+    """ValueError for a model without a counterpart in timm, and for a precision without one in the usual loop."""
+    timm_model(session)
+    precision, size = session.precision, task_of(session).preprocessing.image_size
+    check(precision in ("fp32", "bf16"), "train.precision", precision, "the usual loop has fp32 and bf16")
+    gflop = {
+        name: STEP_PASSES * 2 * multiply_adds(session.bare_model, size, every_token=name != OURS) * num_images / 1e9
+        for name in (OURS, *peers)
+    }
+    product, product_gflop = matrix_product(precision, session.accelerator.device.type)
+    return _Work(
+        gflop=gflop,
+        product=lambda: [product() for _ in range(_PRODUCTS)],
+        product_gflop=_PRODUCTS * product_gflop,
+    )
 
 
-def _gflop(session: Session, num_images: int, *, every_token: bool) -> float:
-    size = task_of(session).preprocessing.image_size
-    return STEP_PASSES * 2 * multiply_adds(session.bare_model, size, every_token=every_token) * num_images / 1e9
+def _measure(
+    sides: dict[str, Callable[[], None]],
+    turns: int,
+    device: str,
+    num_images: int,
+    workers: int,
+    work: _Work | None,
+) -> dict[str, Any]:
+    product = {} if work is None else {PEAK: work.product}
+    times = time_in_turns({**sides, **product}, turns, device, draw=f"{workers} workers")
+    rates = _rates({name: found for name, found in times.items() if name != PEAK}, num_images, workers)
+    if work is None:
+        return rates
+    gflop = {name: work.gflop[name] for name in sides}
+    return {**rates, "gflop": gflop, **against_peak(times, gflop, work.product_gflop)}
 
 
 def _whole_batches(session: Session) -> Split:
@@ -269,49 +269,3 @@ def _facts(session: Session, split: Split, turns: int) -> dict[str, Any]:
         "cuda_graphs": config.train.cuda_graphs,
         "machine": machine(session.accelerator.device.type, ("timm", "torchvision", "pillow")),
     }
-
-
-# ------------------------------------------------------------------ what is written
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row for the terminal."""
-    rates, ratios = row["images_per_second"], row["ratios"]
-    parts = [f"{OURS} {rates[OURS]['median']:.0f} images/s"]
-    parts += [f"{name} {rates[name]['median']:.0f} (ratio {ratios[name]['median']:.2f})" for name in ratios]
-    if "share_of_peak" in row:
-        parts.append(f"{row['share_of_peak'][OURS]:.0%} of peak")
-    return f"{row['workers']} workers: {', '.join(parts)}"
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The table, and under it what its numbers mean."""
-    peers = sorted({name for row in result["rows"] for name in row["ratios"]})
-    of_peak = ["of peak"] if result["bench"] == "epoch" else []
-    header = ["workers", "kept", "on_device", "vit images/s", *of_peak, *(f"{name} images/s | ratio" for name in peers)]
-    lines = [f"# vit bench {result['bench']}: {result['dataset']}, {result['images']:,} images", ""]
-    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (4 + len(of_peak) + 2 * len(peers))}"]
-    for row in result["rows"]:
-        where = [str(row[name]).lower() for name in ("kept", "on_device")]
-        cells = [str(row["workers"]), *where, _rate(row["images_per_second"][OURS])]
-        cells += [f"{row['share_of_peak'][OURS]:.1%}" for _ in of_peak]
-        cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
-        lines.append(f"| {' | '.join(cells)} |")
-    facts = [f"- {name}: {_fact(result[name])}" for name in _FACTS[result["bench"]]]
-    return (
-        "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
-    )
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_fact(each)}" for name, each in value.items())
-    return "×".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _rate(rate: dict[str, float] | None) -> str:
-    return "—" if rate is None else f"{rate['median']:.0f} ({rate['lower']:.0f}–{rate['upper']:.0f})"
-
-
-def _ratio(ratio: dict[str, float] | None) -> str:
-    return "—" if ratio is None else f"{ratio['median']:.2f} ({ratio['lower']:.2f}–{ratio['upper']:.2f})"

@@ -38,6 +38,7 @@ from vit.experiments.turns import (
 WIDTH = 64
 """Of a head, as in ViT."""
 _SHORTEST = 0.02
+"""Seconds of a turn: a few tokens take a millisecond."""
 CONVENTIONS = {
     "milliseconds": "median and quartiles of the turns; processor_: of all threads of the process",
     "times_as_fast": "streamed over map, within a turn; median and quartiles of the turns",

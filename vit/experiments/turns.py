@@ -32,6 +32,7 @@ PEAK = "matrix product"
 PEAK_CONVENTIONS = {
     "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns: torch's or, on a "
     "CPU, one with packed weights, whichever is faster",
+    "product_gflop": "of one call of that side",
     "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
 }
 STEP_PASSES = 3
@@ -118,8 +119,8 @@ def times_as_fast(ours: Sequence[Seconds], theirs: Sequence[Seconds], clock: str
 def against_peak(
     times: Mapping[str, Sequence[Seconds]], gflop: Mapping[str, float], product_gflop: float
 ) -> dict[str, Any]:
-    """`peak_gflops` and `share_of_peak`: what the sides did, by the `gflop` of a call, of what the matrix product among
-    them reached.
+    """`peak_gflops`, `product_gflop` and `share_of_peak`: what the sides did, by the `gflop` of a call, of what the
+    matrix product among them reached.
     """
     peaks = [product_gflop / each.wall for each in times[PEAK]]
     shares = {
@@ -128,6 +129,7 @@ def against_peak(
     }
     return {
         "peak_gflops": spread(peaks, 1),
+        "product_gflop": round(product_gflop, 6),
         "share_of_peak": {name: spread(found)["median"] for name, found in shares.items()},
     }
 
@@ -135,8 +137,8 @@ def against_peak(
 def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float]:
     """One large matrix product, to be timed as another side, and its GFLOP: what the machine can do at most.
 
-    On a CPU the faster of torch's and of one with packed weights, as three calls of each tell; as large as takes no
-    longer than half a second.
+    As large as torch takes half a second for at most, down to a side of 256. On a CPU the faster of torch's and of one
+    with packed weights, as three calls of each tell.
     """
     largest = _PRODUCT_SIDE[torch.device(device).type]
     side = min(_SMALLEST_PRODUCT, largest)

@@ -85,7 +85,7 @@ def _hide(scores: Tensor, shape: tuple[int, int, int, int], allowed: Tensor) -> 
     is not a number stays so.
 
     Unseen by autograd, whose gradient of a hidden score is 0 without it, for its weight is. The view is of this moment:
-    one that autograd knew would be made anew, by a copy of its gradient.
+    one that autograd knew (behind a bias there is one) would be made anew, by a copy of its gradient.
     """
     bound = torch.where(allowed, torch.inf, -torch.inf).to(scores.dtype)
     with torch.no_grad():

@@ -48,7 +48,8 @@ def attention_statistics(
     `query_coordinates` (n, k).
 
     Half types are summed in float32, and so are the answers. `streamed` works on `block_size` queries at a time,
-    memory linear in tokens; `triton` is one kernel; `auto` takes it on a CUDA device for what it does not refuse.
+    memory linear in tokens (without it on as many as a CPU's threads keep up with: their number changes the memory, and
+    the last bits); `triton` is one kernel; `auto` takes it on a CUDA device for what it does not refuse.
     Raises ValueError for what does not fit together and for a backend that cannot do what is asked.
     """
     check_shapes(query, key, key, score)

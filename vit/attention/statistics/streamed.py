@@ -1,4 +1,4 @@
-"""Statistics of the attention weights, a block of queries at a time: memory linear in tokens, on any device.
+"""Statistics of the attention weights, a block of queries at a time: memory linear in tokens and in a CPU's threads.
 
 A tile of weights is made, asked and overwritten while it is in the cache; the distances of a block of queries serve
 every sample and head. Entropy is `log z - Σ p t` of t, the scores less the highest, and z = Σ exp t.
@@ -21,7 +21,7 @@ from vit.attention.scores import Additive, InnerProduct
 from vit.attention.statistics.question import Answers, Question
 
 TILE = 2**18
-"""Numbers of a tile for each thread: scores, weights and distances fit into the second-level cache of a server's core."""
+"""Numbers of a tile for each thread of a CPU: about what its core's caches hold of scores, weights and distances."""
 LOWEST = -1e30
 """The score of a key that the mask does not allow; finite, so that 0 × t is 0."""
 
@@ -74,7 +74,8 @@ def streamed(query: Tensor, key: Tensor, question: Question) -> Answers:
     every_key = question.sets.new_ones(1, m)
     sets = torch.cat((every_key, question.sets)).to(dtype).T  # m s
     sums = Sums(query.new_zeros(b, h, n, sets.shape[1], dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
-    num_rows, num_heads = _tile_size(h, n, m * cost, question.block_size)
+    threads = torch.get_num_threads() if query.device.type == "cpu" else 1
+    num_rows, num_heads = _tile_size(h, n, m * cost, question.block_size, threads)
     buffers = query.new_empty(2, num_heads * num_rows * m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
         distances = None if question.space is None else question.space.block(rows, dtype)  # n m
@@ -146,9 +147,9 @@ def _scorer(
     return multiply, 1
 
 
-def _tile_size(h: int, n: int, row: int, block_size: int | None) -> tuple[int, int]:
+def _tile_size(h: int, n: int, row: int, block_size: int | None, threads: int) -> tuple[int, int]:
     """Queries and heads of a tile whose rows need `row` numbers each."""
-    room = TILE * torch.get_num_threads()
+    room = TILE * threads
     num_rows = max(1, min(n, block_size or room // max(1, row)))
     return num_rows, max(1, min(h, room // max(1, num_rows * row)))
 
