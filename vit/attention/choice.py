@@ -78,7 +78,7 @@ TABLE = (
         learns=True,
         up_to_keys=512,
         order=("matmul", "sdpa", "reference"),
-        reason="sdpa's backward is slow in 16 bits: matmul trained 4.6 times faster at 65 tokens, 2.3 at 197, 1.6 at "
+        reason="sdpa's backward is slow in 16 bits: matmul trained 4.9 times faster at 65 tokens, 2.3 at 197, 1.6 at "
         "577, with a mask 4.5, 2.2 and 1.4 (two cores, AVX512_BF16); on one core without it 2.8 times faster at 65 and "
         "level at 577; longer maps, which training keeps, are not worth their memory",
     ),
