@@ -171,7 +171,7 @@ def test_gradients_of_gradients_under_a_mask():
     assert torch.autograd.gradgradcheck(run, vectors)
 
 
-def test_hiding_scores_costs_no_copy_of_their_gradient():
+def test_hiding_scores_without_a_bias_costs_no_copy_of_their_gradient():
     """As a view that autograd knew would, when it is written into."""
     vectors = [tensor.requires_grad_() for tensor in tensors()[:3]]
     waiting, met = [attend(*vectors, mask=some_mask(), backend="matmul").grad_fn], set()

@@ -79,6 +79,7 @@ MASKED = {"mask": torch.ones(N, 1, dtype=torch.bool)}
         ({"keys": 640} | MASKED, "matmul", "sdpa"),
         ({"keys": 641} | MASKED, "sdpa", "sdpa"),
         ({"learns": True}, "matmul", "matmul"),
+        ({"learns": True, "keys": 513}, "sdpa", "sdpa"),
     ],
 )
 def test_in_bfloat16_it_depends_on_the_processor(

@@ -12,9 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vit.attention import masks
-from vit.attention.attend import attention_weights
+from vit.attention.attend import DOT_PRODUCT, attention_weights
+from vit.attention.backends import Request
 from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel
 from vit.attention.statistics import AttentionStatistics, attention_statistics
+from vit.attention.statistics.question import Question
 
 B, H, G, N, M, D = 2, 6, 3, 19, 23, 11
 tiles = sys.modules["vit.attention.statistics.streamed"]
@@ -224,7 +226,7 @@ def test_additive_score(key_width):
 def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch):
     """More scores than a tile has, so that rows and heads are cut where no size divides another."""
     monkeypatch.setattr(tiles, "TILE", 5000)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # as many as the sizes below are for
     torch.manual_seed(0)
     for shape, rows_and_heads in (((1, 3, 211, 13), (47, 1)), ((2, 7, 53, 3), (53, 3))):
         assert tiles._tile_size(shape[1], shape[2], shape[2], None, threads=2) == rows_and_heads
@@ -240,6 +242,25 @@ def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch):
 def test_a_tile_has_room_for_every_thread(threads, block_size, rows_and_heads, monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 5000)
     assert tiles._tile_size(8, 1000, 1000, block_size, threads) == rows_and_heads
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 3), ("meta", 1)])
+def test_threads_are_a_cpus(device, threads, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def see(*sizes):
+        raise Seen(sizes[-1])
+
+    monkeypatch.setattr(tiles, "_tile_size", see)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    query = torch.zeros(1, 2, 5, 4, device=device)
+    request = Request(score=DOT_PRODUCT, scale=None, mask=None, bias=None)
+    question = Question(
+        request=request, names=(), sets=query.new_zeros(0, 5), space=None, first_own=None, block_size=None
+    )
+    with pytest.raises(Seen, match=f"^{threads}$"):
+        tiles.streamed(query, query, question)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (0, 0)])

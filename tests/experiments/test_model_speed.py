@@ -232,6 +232,18 @@ def test_what_was_measured_otherwise_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+def test_where_machines_differ_a_table_says_whose_cells_are_whose(tmp_path: Path) -> None:
+    table = Table(kind="forward", models=("Ti",), batch_sizes=(2, 3), dtypes=("fp32",), peers=("timm",), turns=2)
+    first, second = measure_table(table, tmp_path, _say_nothing)
+    assert markdown([first, second]).endswith("}`\n")
+    other = second | {"conditions": second["conditions"] | {"cores": 7}}
+    *_, mine, _, theirs = markdown([first, other]).splitlines()
+    assert mine.endswith("}`: forward_Ti_2_fp32_eager")
+    assert theirs.endswith("}`: forward_Ti_3_fp32_eager")
+    assert '"cores": 7' in theirs
+
+
+@pytest.mark.usefixtures("tiny")
 def test_a_table_of_a_version_that_asked_less_goes_on(tmp_path: Path) -> None:
     table = Table(kind="forward", models=("Ti",), batch_sizes=(2,), dtypes=("fp32",), peers=("timm",), turns=2)
     measure_table(table, tmp_path, _say_nothing)

@@ -108,11 +108,13 @@ def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatc
 def test_a_precision_that_the_usual_loop_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """From accelerate's own variable, which no setting shows."""
     monkeypatch.setattr(pipeline_speed, "timm_model", lambda _: None)
-    session = SimpleNamespace(precision="fp16", task=None)
+    session = SimpleNamespace(precision="fp16")
     monkeypatch.setattr(
         pipeline_speed, "task_of", lambda _: SimpleNamespace(preprocessing=SimpleNamespace(image_size=0))
     )
-    with pytest.raises(ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16"):
+    with pytest.raises(
+        ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16: say"
+    ):
         pipeline_speed._work(session, 32, ["timm"])  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -61,6 +62,7 @@ def growth(words: list[str]) -> None:
 
     result = measure_growth(known.turns, known.processes, tell, largest_tokens=known.largest_tokens)
     draw_growth(result, known.output / "growth.png")
+    print(f"measured on {json.dumps(result['machine'])}")
     print(f"{known.output}/growth.png, and its numbers beside it")
 
 

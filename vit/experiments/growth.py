@@ -97,15 +97,21 @@ def measure_growth(
         tell(f"1 and {processes} processes")
         found = result["processes"] = measure_processes(processes, turns)
         rates = ", ".join(f"{each['median']:.0f}" for each in found["images_per_second"].values())
-        tell(f"  {rates} images/s; ratio {found['ratio']['median']:.3f}")
+        ratio = found["ratio"]
+        tell(f"  {rates} images/s; ratio {ratio['median']:.3f} ({ratio['lower']:.3f}–{ratio['upper']:.3f})")
     for name, points in sweeps(largest_tokens).items():
         tell(f"{name}: {', '.join(str(getattr(point, name)) for point in points)}")
         found = result["sweeps"][name] = measure_sweep(name, points, turns)
         for kind in ("forward", "step"):
-            times = ", ".join(f"{1e3 * each['median']:.3g}" for each in found[kind]["seconds"])
+            times = ", ".join(_milliseconds(each) for each in found[kind]["seconds"])
             shares = ", ".join(f"{share:.0%}" for share in found[kind]["share_of_peak"])
             tell(f"  {kind}: {times} ms; of peak {shares}; exponents {found[kind]['exponents']}")
     return result
+
+
+def _milliseconds(seconds: dict[str, float]) -> str:
+    median, lower, upper = (f"{1e3 * seconds[name]:.3g}" for name in ("median", "lower", "upper"))
+    return f"{median} ({lower}–{upper})"
 
 
 def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def measure_sweep(name: str, points: Sequence[Point], turns: int) -> dict[str, A
         result[kind] = {
             "seconds": seconds,
             "gflop": [round(gflop[side], 6) for side in sides],
-            "peak_gflops": peak["peak_gflops"],
+            **peak,
             "share_of_peak": [peak["share_of_peak"][side] for side in sides],
             "bytes": memory,
             "exponents": {"seconds": exponent(values, medians), "bytes": exponent(values, memory)},

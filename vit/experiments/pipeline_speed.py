@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vit.config import ClassificationRun, check, check_positive, nearest
 from vit.data.augmented import AugmentedLoader
 from vit.data.loading import TrainLoader
@@ -35,6 +37,7 @@ from vit.experiments.turns import (
     times_as_fast,
 )
 from vit.experiments.usual_loop import UsualLoop, task_of, timm_model
+from vit.models import build_model
 from vit.training.interruption import StopRequest
 from vit.training.loop import train_step
 from vit.training.setup import Session, prepare, set_training_mode
@@ -128,9 +131,12 @@ def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     """ValueError for a model without a counterpart in timm, and for a precision without one in the usual loop."""
     timm_model(session)
     precision, size = session.precision, task_of(session).preprocessing.image_size
-    check(precision in ("fp32", "bf16"), "train.precision", precision, "the usual loop has fp32 and bf16")
+    rule = "the usual loop has fp32 and bf16: say so, to accelerate launch (--mixed_precision) too"
+    check(precision in ("fp32", "bf16"), "train.precision", precision, rule)
+    with torch.device("meta"):
+        twin = build_model(task_of(session).model.config)  # not the one that is timed: it may be compiled
     gflop = {
-        name: STEP_PASSES * 2 * multiply_adds(session.bare_model, size, every_token=name != OURS) * num_images / 1e9
+        name: round(STEP_PASSES * 2 * multiply_adds(twin, size, every_token=name != OURS) * num_images / 1e9, 6)
         for name in (OURS, *peers)
     }
     product, product_gflop = matrix_product(precision, session.accelerator.device.type)
@@ -231,7 +237,6 @@ def _check_training(config: ClassificationRun) -> None:
         "optim.layer_decay": (optim.layer_decay, optim.layer_decay == 1, "rates a layer"),
         "train.accumulation_steps": (train.accumulation_steps, train.accumulation_steps == 1, "micro-batches"),
         "train.loss": (train.loss, train.loss == "cross_entropy", "bce"),
-        "train.precision": (train.precision, train.precision != "fp16", "a scaled loss; use bf16 or fp32"),
         "train.gradient_checkpointing": (True, not train.gradient_checkpointing, "gradient checkpointing"),
         "distill.teacher": (config.distill.teacher, config.distill.teacher is None, "a teacher"),
         "model.freeze_backbone": (True, not config.model.freeze_backbone, "frozen layers"),

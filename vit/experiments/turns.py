@@ -32,7 +32,7 @@ PEAK = "matrix product"
 PEAK_CONVENTIONS = {
     "peak_gflops": "GFLOP/s of one large matrix product of the same type, timed in the same turns: torch's or, on a "
     "CPU, one with packed weights, whichever is faster",
-    "product_gflop": "of one call of that side",
+    "product_gflop": "GFLOP of what is timed of that product at once (in epochs: of five)",
     "share_of_peak": "gflop over seconds over peak_gflops, within a turn; median of the turns",
 }
 STEP_PASSES = 3
