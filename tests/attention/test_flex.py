@@ -139,3 +139,14 @@ def test_on_a_cuda_device_with_gradients(dtype, groups):
 def test_heads_that_are_too_narrow_for_a_cuda_device():
     with pytest.raises(Refused, match="heads of at least 16, not 13 and values of 23, use 'triton'"):
         attend(*(tensor.cuda() for tensor in vectors(d=13)), backend="flex")
+
+
+@pytest.mark.parametrize("keys", [1, 5])
+def test_one_entry_for_all_pairs(keys):
+    """What its programs give back must not be what they were given."""
+    query, key = torch.randn(2, 3, 2, 16), torch.randn(2, 3, keys, 16)
+    for allowed in (True, False):
+        options = {"mask": torch.tensor(allowed), "bias": torch.tensor(0.5)}
+        with torch.no_grad():
+            found, wanted = (attend(query, key, key, backend=name, **options) for name in ("flex", "reference"))
+        torch.testing.assert_close(found, wanted)

@@ -99,7 +99,7 @@ def test_a_line_says_what_was_measured() -> None:
     }
     assert line(row) == (
         "bf16 8 × 12 heads, 65 tokens, causal mask, forward and backward: sdpa 1234 ms, matmul 2.00 ms; "
-        "matmul 2.500 (2.400–2.600) × sdpa, 31% of peak"
+        "matmul 2.500 (2.400–2.600) times as fast as sdpa, 31% of peak"
     )
 
 
@@ -140,8 +140,15 @@ def test_a_ratio_above_one_says_that_auto_is_faster(monkeypatch: pytest.MonkeyPa
     assert all(row["ratios"] == {"sdpa": always(1.5)} for row in rows)
     assert told == [line(row) for row in rows]
     assert told[0].startswith(
-        f"{MODEL} fp32 batch 1, forward: sdpa 6.00 ms, auto 4.00 ms; auto 1.500 (1.500–1.500) × sdpa, "
+        f"{MODEL} fp32 batch 1, forward: sdpa 6.00 ms, auto 4.00 ms; auto 1.500 (1.500–1.500) times as fast as sdpa, "
     )
+
+
+def test_short_names_are_those_of_the_other_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_speed, "time_in_turns", given({"auto": 6.0, "sdpa": 3.0}))
+    monkeypatch.setattr(attention_speed, "_model_pass", lambda *_: lambda: None)
+    rows = bench_models("cpu", ["fp32"], ["Ti", MODEL], [1], 1, lambda _: None)
+    assert [row["model"] for row in rows] == ["vit_tiny_patch16_224"] * 2 + [MODEL] * 2
 
 
 def test_auto_is_compared_with_sdpa_where_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:

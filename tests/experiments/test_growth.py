@@ -72,7 +72,7 @@ FOUND = {
             "seconds": [{"median": 0.1 * value, "lower": 0.1, "upper": 1.0} for value in (1, 2, 4)],
             "share_of_peak": [0.25, 0.5, 0.75],
             "bytes": [1000, 2000, 4000],
-            "exponents": {"seconds": 1.0, "bytes": None},
+            "exponents": {"seconds": 1.0, "bytes": 1.0},
         }
         for kind in ("forward", "step")
     },

@@ -55,7 +55,9 @@ def test_ratios_are_taken_within_turns(monkeypatch):
         "map": pytest.approx(gflop / 0.3 / 0.01, abs=1e-3),
     }
     assert told == [statistics_cost.line(row)]
-    assert "25 tokens: streamed 200.0 ms, map 600.0 ms; 3.00 (3.00–3.00) × map, 24% of peak; " in told[0]
+    assert "25 tokens: streamed 200.0 ms, map 600.0 ms; 3.00 (3.00–3.00) times as fast, 24% of peak; " in told[0]
+    assert statistics_cost.line(row | {"times_less_memory": 0.25}).endswith("; 4.0 times the memory")
+    assert statistics_cost.line(row | {"times_less_memory": 2.5}).endswith("; 2.5 times less memory")
 
 
 def test_what_is_not_valid(monkeypatch):

@@ -138,6 +138,12 @@ def test_images_of_another_shape_are_refused_in_one_line(
             entry(pixels)
 
 
+@pytest.mark.parametrize("family", ["class token", "ResNet"])
+def test_an_array_is_no_tensor(family: str) -> None:
+    with pytest.raises(ValueError, match=r"^images: a ndarray is not valid: it must be a tensor, b 3 H W$"):
+        build(family)(images().numpy())
+
+
 def test_words_are_no_vectors_of_another_type() -> None:
     config = BertConfig(vocabulary_size=11, width=12, depth=2, num_heads=3, hidden_width=17, max_length=7)
     tokens, lengths = torch.arange(10).view(2, 5), torch.tensor([5, 2])

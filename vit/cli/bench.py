@@ -95,7 +95,9 @@ def _attention(words: list[str]) -> None:
     parser.add_argument("--tokens", nargs="+", type=int, help="of the backends; default: 65 197 577 1025")
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[8], help="default: 8")
     parser.add_argument("--heads", nargs="+", type=int, help="of the backends; default: 12")
-    parser.add_argument("--models", nargs="*", help="names of models; none: Ti, S and B with patches of 16")
+    parser.add_argument(
+        "--models", nargs="*", help="Ti, S, B (patches of 16, 224 pixels) or names of vit.list_models(); none: Ti S B"
+    )
     known = parser.parse_args(words)
     check_file("--output", known.output)
     check_positive("--turns", known.turns)
@@ -112,7 +114,7 @@ def _attention(words: list[str]) -> None:
         tokens, heads = known.tokens or TOKENS, known.heads or (HEADS,)
         rows = bench_attention(known.device, known.dtypes, tokens, *common, heads=heads)
     else:
-        rows = bench_models(known.device, known.dtypes, known.models or MODELS, *common)
+        rows = bench_models(known.device, known.dtypes, known.models or list(MODELS), *common)
     result = {"rows": rows, "turns": known.turns, "machine": machine(known.device), "conventions": CONVENTIONS}
     _finish(result, known.output)
 

@@ -39,7 +39,7 @@ Tell = Callable[[str], None]
 TOKENS = (65, 197, 577, 1025)
 HEADS, WIDTH = 12, 64
 """Unless another number of heads is asked for."""
-MODELS = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
+MODELS = {"Ti": "vit_tiny_patch16_224", "S": "vit_small_patch16_224", "B": "vit_base_patch16_224"}
 _SHORTEST = 0.02
 """Seconds of a turn: the quickest take a fraction of a millisecond."""
 CONVENTIONS = {
@@ -92,11 +92,13 @@ def bench_attention(
 def bench_models(
     device: str, dtypes: Sequence[str], names: Sequence[str], batch_sizes: Sequence[int], turns: int, tell: Tell
 ) -> list[dict[str, Any]]:
-    """How many times faster whole models are with `auto` than with `sdpa`, forward and training step.
+    """How many times faster whole models are with `auto` than with `sdpa`, forward and training step. `names` are the
+    hub's, or of `MODELS`.
 
     ValueError for what `bench_attention` refuses, and for a name that is no Vision Transformer's.
     """
     _check(device, dtypes, batch_sizes)
+    names = [MODELS.get(name, name) for name in names]
     gflops = {name: _model_gflop(name) for name in names}
     products = {dtype: matrix_product(dtype, device) for dtype in dtypes}
     rows = []
@@ -147,7 +149,7 @@ def line(row: dict[str, Any]) -> str:
     what = f"{of_model if 'model' in row else of_backends}{masked}, {pass_name}"
     times = ", ".join(f"{name} {_digits(found['median'])} ms" for name, found in row["ms"].items())
     ratios = ", ".join(
-        f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) × {name}"
+        f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) times as fast as {name}"
         for name, found in row["ratios"].items()
     )
     share = row["share_of_peak"][row["compared"]]

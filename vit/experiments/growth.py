@@ -105,7 +105,11 @@ def measure_growth(
         for kind in ("forward", "step"):
             times = ", ".join(_milliseconds(each) for each in found[kind]["seconds"])
             shares = ", ".join(f"{share:.0%}" for share in found[kind]["share_of_peak"])
-            tell(f"  {kind}: {times} ms; of peak {shares}; exponents {found[kind]['exponents']}")
+            slopes = found[kind]["exponents"]
+            grows = "too few sizes for an exponent"
+            if slopes["seconds"] is not None:
+                grows = f"exponents of time {slopes['seconds']:.2f}, of memory {slopes['bytes']:.2f}"
+            tell(f"  {kind}: {times} ms; of peak {shares}; {grows}")
     return result
 
 

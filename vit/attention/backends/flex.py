@@ -97,7 +97,9 @@ def _broadcast(pairs: Tensor) -> Callable[..., Tensor]:
 
     def entry(b: Tensor, h: Tensor, n: Tensor, m: Tensor) -> Tensor:
         place = (b, h, n, m)
-        return squeezed[tuple(place[axis] for axis in varying)]
+        return (
+            squeezed[tuple(place[axis] for axis in varying)] if varying else squeezed.clone()
+        )  # no alias may come out
 
     return entry
 
