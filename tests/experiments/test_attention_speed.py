@@ -118,6 +118,13 @@ def test_every_number_of_heads_is_timed(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(heads) == {2, 3}
 
 
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_every_second_sequence_has_all_its_keys(n: int) -> None:
+    masks = attention_speed._masks(n, 3, "cpu")
+    assert masks["padding"] is not None
+    assert masks["padding"].sum(dim=-1).flatten().tolist() == [n // 2, n, n // 2]
+
+
 def test_every_mask_has_its_own_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     draws: list[str] = []
 

@@ -180,7 +180,7 @@ def _model_gflop(name: str) -> float:
 
 
 def _masks(n: int, batch_size: int, device: str) -> dict[str, Tensor | None]:
-    lengths = torch.arange(batch_size, device=device) % 2 * (n // 2) + n // 2
+    lengths = torch.where(torch.arange(batch_size, device=device) % 2 == 0, n // 2, n)
     return {"none": None, "padding": padding(lengths, n), "causal": causal(n, device=torch.device(device))}
 
 
