@@ -55,6 +55,22 @@ def test_the_memory_of_a_step_is_at_least_its_gradients() -> None:
     assert growth._peak(model, side) > gradients
 
 
+@pytest.mark.parametrize(
+    ("exponents", "said"),
+    [
+        ({"seconds": 1.5, "bytes": 1.0}, "exponents of time 1.50, of memory 1.00"),
+        ({"seconds": None, "bytes": None}, "too few sizes for an exponent"),
+    ],
+)
+def test_a_sweep_is_told_in_words(exponents: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {kind: FOUND[kind] | {"exponents": exponents} for kind in ("forward", "step")}
+    monkeypatch.setattr(growth, "measure_sweep", lambda *_: found)
+    told: list[str] = []
+    growth.measure_growth(1, 0, told.append)
+    times = "100 (100–1000), 200 (100–1000), 400 (100–1000) ms"
+    assert told[1] == f"  forward: {times}; of peak 25%, 50%, 75%; {said}"
+
+
 def test_the_command_leaves_numbers_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "measure_sweep", lambda *_: FOUND)
     assert main(["bench", "growth", "--processes", "0", "--output", str(tmp_path / "deep")]) == 0
@@ -72,7 +88,7 @@ FOUND = {
             "seconds": [{"median": 0.1 * value, "lower": 0.1, "upper": 1.0} for value in (1, 2, 4)],
             "share_of_peak": [0.25, 0.5, 0.75],
             "bytes": [1000, 2000, 4000],
-            "exponents": {"seconds": 1.0, "bytes": 1.0},
+            "exponents": {"seconds": 1.5, "bytes": 1.0},
         }
         for kind in ("forward", "step")
     },

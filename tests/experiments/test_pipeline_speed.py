@@ -91,7 +91,12 @@ def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatc
 
     monkeypatch.setattr(pipeline_speed, "time_in_turns", time_in_turns)
     monkeypatch.setattr(pipeline_speed, "matrix_product", lambda *_: (lambda: products.append(1), 1.0))
-    monkeypatch.setattr(pipeline_speed, "multiply_adds", lambda *_, every_token: 10**7 * (10 if every_token else 9))
+
+    def multiply_adds(model: nn.Module, _: Any, *, every_token: bool) -> int:
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}  # not the one that is timed
+        return 10**7 * (10 if every_token else 9)
+
+    monkeypatch.setattr(pipeline_speed, "multiply_adds", multiply_adds)
     once = Comparison(workers=[0], peers=["timm"], turns=1)
     result = bench_epoch(tiny(augment={"crop": "random_resized"}), once, silent)
     row = result["rows"][0]
@@ -113,7 +118,7 @@ def test_a_precision_that_the_usual_loop_lacks(monkeypatch: pytest.MonkeyPatch) 
         pipeline_speed, "task_of", lambda _: SimpleNamespace(preprocessing=SimpleNamespace(image_size=0))
     )
     with pytest.raises(
-        ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16: say"
+        ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16; set"
     ):
         pipeline_speed._work(session, 32, ["timm"])  # type: ignore[arg-type]
 

@@ -56,8 +56,10 @@ def test_ratios_are_taken_within_turns(monkeypatch):
     }
     assert told == [statistics_cost.line(row)]
     assert "25 tokens: streamed 200.0 ms, map 600.0 ms; 3.00 (3.00–3.00) times as fast, 24% of peak; " in told[0]
-    assert statistics_cost.line(row | {"times_less_memory": 0.25}).endswith("; 4.0 times the memory")
-    assert statistics_cost.line(row | {"times_less_memory": 2.5}).endswith("; 2.5 times less memory")
+    more = {"bytes": {"streamed": 400, "map": 100}, "times_less_memory": 0.2}
+    assert statistics_cost.line(row | more).endswith("; 4.0 times the memory")
+    less = {"bytes": {"streamed": 100, "map": 250}, "times_less_memory": 2.5}
+    assert statistics_cost.line(row | less).endswith("; 2.5 times less memory")
 
 
 def test_what_is_not_valid(monkeypatch):

@@ -117,16 +117,14 @@ def test_the_products_work_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.shape, result.dtype) == ((10, 10), torch.bfloat16)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"), [("fp16", torch.float32), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
-)
-def test_the_peak_of_float16_on_a_cpu_is_float32s(
-    dtype: str, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("times_as_long", "expected"), [(7.9, "fp16"), (8.1, "fp32")])
+def test_a_type_without_a_fast_product_has_float32s_peak(
+    times_as_long: float, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(turns._PRODUCT_SIDE, "cpu", 10)
-    result = matrix_product(dtype, "cpu")[0]()
-    assert isinstance(result, torch.Tensor)
-    assert result.dtype == expected
+    monkeypatch.setattr(turns, "packing_pays", lambda _: False)
+    monkeypatch.setattr(turns, "_torch_product", lambda _, dtype, __: dtype)
+    monkeypatch.setattr(turns, "_fastest", lambda dtype, _: times_as_long if dtype == "fp16" else 1.0)
+    assert matrix_product("fp16", "cpu") == (expected, 2 * 2048**3 / 1e9)
 
 
 def test_a_share_is_of_the_product_in_the_same_turn() -> None:

@@ -140,7 +140,7 @@ def test_images_of_another_shape_are_refused_in_one_line(
 
 @pytest.mark.parametrize("family", ["class token", "ResNet"])
 def test_an_array_is_no_tensor(family: str) -> None:
-    with pytest.raises(ValueError, match=r"^images: a ndarray is not valid: it must be a tensor, b 3 H W$"):
+    with pytest.raises(ValueError, match=r"^images: ndarray is not valid: it must be a tensor, b 3 H W$"):
         build(family)(images().numpy())
 
 

@@ -45,7 +45,7 @@ _SHORTEST = 0.02
 CONVENTIONS = {
     "ms": "milliseconds of a pass; median and quartiles of the turns",
     "heads": f"of width {WIDTH}",
-    "mask": "padding: every second sequence has all its keys, the others half of them",
+    "mask": "padding: every second sequence has all its keys, the others half of them, rounded down",
     "training": "false: forward, without gradients; true: forward and backward",
     "fastest": "the least median",
     "compared": "the side of `ratios` and of the line: the fastest, in models auto",

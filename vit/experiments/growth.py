@@ -114,7 +114,8 @@ def measure_growth(
 
 
 def _milliseconds(seconds: dict[str, float]) -> str:
-    median, lower, upper = (f"{1e3 * seconds[name]:.3g}" for name in ("median", "lower", "upper"))
+    found = (1e3 * seconds[name] for name in ("median", "lower", "upper"))
+    median, lower, upper = (f"{each:.0f}" if each >= 99.95 else f"{each:#.3g}" for each in found)
     return f"{median} ({lower}–{upper})"
 
 

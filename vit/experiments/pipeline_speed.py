@@ -131,7 +131,7 @@ def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     """ValueError for a model without a counterpart in timm, and for a precision without one in the usual loop."""
     timm_model(session)
     precision, size = session.precision, task_of(session).preprocessing.image_size
-    rule = "the usual loop has fp32 and bf16: say so, to accelerate launch (--mixed_precision) too"
+    rule = "the usual loop has fp32 and bf16; set it, or ACCELERATE_MIXED_PRECISION where that says otherwise"
     check(precision in ("fp32", "bf16"), "train.precision", precision, rule)
     with torch.device("meta"):
         twin = build_model(task_of(session).model.config)  # not the one that is timed: it may be compiled

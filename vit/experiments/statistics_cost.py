@@ -123,7 +123,8 @@ def line(row: dict[str, Any]) -> str:
     ratio, less = row["times_as_fast"], row["times_less_memory"]
     quartiles = f"{ratio['lower']:.2f}–{ratio['upper']:.2f}"
     share = f"{row['share_of_peak']['streamed']:.0%} of peak"
-    memory = f"{less} times less memory" if less >= 1 else f"{1 / less:.1f} times the memory"
+    more = row["bytes"]["streamed"] / row["bytes"]["map"]
+    memory = f"{less} times less memory" if more <= 1 else f"{more:.1f} times the memory"
     return f"{row['tokens']} tokens: {times}; {ratio['median']:.2f} ({quartiles}) times as fast, {share}; {memory}"
 
 

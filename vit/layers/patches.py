@@ -48,7 +48,7 @@ class ResNetStem(nn.Sequential):
 def check_shape(images: Tensor) -> None:
     """ValueError for images that are not `b 3 H W`."""
     if not isinstance(images, Tensor):
-        raise ValueError(f"images: a {type(images).__name__} is not valid: it must be a tensor, b 3 H W")
+        raise ValueError(f"images: {type(images).__name__} is not valid: it must be a tensor, b 3 H W")
     shape = tuple(images.shape)
     if len(shape) == 4 and shape[1] == 3:
         return
