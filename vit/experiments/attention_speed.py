@@ -28,6 +28,7 @@ from vit.experiments.turns import (
     Seconds,
     against_peak,
     check_device,
+    digits,
     matrix_product,
     spread,
     time_in_turns,
@@ -147,18 +148,13 @@ def line(row: dict[str, Any]) -> str:
     masked = "" if row.get("mask", "none") == "none" else f", {row['mask']} mask"
     pass_name = "forward and backward" if row["training"] else "forward"
     what = f"{of_model if 'model' in row else of_backends}{masked}, {pass_name}"
-    times = ", ".join(f"{name} {_digits(found['median'])} ms" for name, found in row["ms"].items())
+    times = ", ".join(f"{name} {digits(found['median'])} ms" for name, found in row["ms"].items())
     ratios = ", ".join(
         f"{found['median']:.3f} ({found['lower']:.3f}–{found['upper']:.3f}) times as fast as {name}"
         for name, found in row["ratios"].items()
     )
     share = row["share_of_peak"][row["compared"]]
     return f"{what}: {times}; {row['compared']} {ratios + ', ' if ratios else ''}{share:.0%} of peak"
-
-
-def _digits(value: float) -> str:
-    """Three, or more before the point."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def _check(device: str, dtypes: Sequence[str], batch_sizes: Sequence[int]) -> None:

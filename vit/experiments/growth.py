@@ -30,6 +30,7 @@ from vit.experiments.turns import (
     STEP_GFLOP,
     STEP_PASSES,
     against_peak,
+    digits,
     machine,
     matrix_product,
     spread,
@@ -114,8 +115,7 @@ def measure_growth(
 
 
 def _milliseconds(seconds: dict[str, float]) -> str:
-    found = (1e3 * seconds[name] for name in ("median", "lower", "upper"))
-    median, lower, upper = (f"{each:.0f}" if each >= 99.95 else f"{each:#.3g}" for each in found)
+    median, lower, upper = (digits(1e3 * seconds[name]) for name in ("median", "lower", "upper"))
     return f"{median} ({lower}–{upper})"
 
 

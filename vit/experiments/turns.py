@@ -111,6 +111,11 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
     return {name: round(value, digits) for name, value in (("median", middle), ("lower", lower), ("upper", upper))}
 
 
+def digits(value: float) -> str:
+    """A number for the terminal: three digits, or all before the point."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
 def times_as_fast(ours: Sequence[Seconds], theirs: Sequence[Seconds], clock: str = "wall") -> list[float]:
     """How many times faster ours was, turn by turn."""
     return [getattr(their, clock) / getattr(our, clock) for our, their in zip(ours, theirs, strict=True)]

@@ -97,9 +97,9 @@ def _broadcast(pairs: Tensor) -> Callable[..., Tensor]:
 
     def entry(b: Tensor, h: Tensor, n: Tensor, m: Tensor) -> Tensor:
         place = (b, h, n, m)
-        return (
-            squeezed[tuple(place[axis] for axis in varying)] if varying else squeezed.clone()
-        )  # no alias may come out
+        if not varying:
+            return squeezed.clone()  # a program may not give out what it was given
+        return squeezed[tuple(place[axis] for axis in varying)]
 
     return entry
 
