@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,14 @@ from vit.cli import main
 from vit.config import ClassificationRun
 from vit.data.loading import TrainLoader
 from vit.evaluation.cost import count_parameters
-from vit.experiments import pipeline_speed, usual_loop
+from vit.experiments import peers, pipeline_speed, usual_loop
 from vit.experiments.peer_loaders import LOADERS, PilImages, timm_loader, torchvision_loader
+from vit.experiments.peers import Peer
 from vit.experiments.pipeline_speed import Comparison, bench_data, bench_epoch
 from vit.experiments.pipeline_table import _FACTS, line, markdown
+from vit.models.vision_transformer import _depth_rate
 from vit.training.setup import Session, prepare
+from vit.weights.timm import TIMM
 
 ONCE = Comparison(workers=[0], turns=1)
 
@@ -43,7 +47,7 @@ AUGMENTED = {
 
 
 @pytest.mark.parametrize(
-    ("sections", "peers"),
+    ("sections", "libraries"),
     [
         ({"augment": {"crop": "random_resized"}}, {"torchvision", "timm"}),
         ({"augment": AUGMENTED, "train": {"ema_decay": 0.9, "label_smoothing": 0.1}}, {"torchvision"}),
@@ -52,16 +56,17 @@ AUGMENTED = {
     ids=["plain", "augmented", "padded"],
 )
 def test_every_side_trains_in_every_turn(
-    sections: dict[str, Any], peers: set[str], monkeypatch: pytest.MonkeyPatch
+    sections: dict[str, Any], libraries: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_speed, "matrix_product", lambda *_: (lambda: None, 1.0))
     result = bench_epoch(tiny(**sections), Comparison(workers=[0], turns=2), silent)
     row = result["rows"][0]
-    assert set(row["images_per_second"]) == {"vit", *peers}
-    assert set(row["absent"]) == set(LOADERS) - peers
+    assert 0 <= result["difference"] < 1e-5
+    assert set(row["images_per_second"]) == {"vit", *libraries}
+    assert set(row["absent"]) == set(LOADERS) - libraries
     assert result["images"] == 32  # two whole batches of 37 images
     assert all(len(times) == 2 and min(times) > 0 for times in row["seconds"].values())
-    assert set(row["ratios"]) == peers
+    assert set(row["ratios"]) == libraries
     assert set(row["share_of_peak"]) == set(row["images_per_second"])
     assert (result["machine"]["device"] is not None, result["precision"]) == (True, "fp32")
 
@@ -112,7 +117,7 @@ def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatc
 
 def test_a_precision_that_the_usual_loop_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """From accelerate's own variable, which no setting shows."""
-    monkeypatch.setattr(pipeline_speed, "timm_model", lambda _: None)
+    monkeypatch.setattr(pipeline_speed, "timm_model", lambda _: (None, 0.0))
     session = SimpleNamespace(precision="fp16")
     monkeypatch.setattr(
         pipeline_speed, "task_of", lambda _: SimpleNamespace(preprocessing=SimpleNamespace(image_size=0))
@@ -206,8 +211,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "optim.layer_decay": {"optim": {"layer_decay": 0.9}},
     "distill.teacher": {"distill": {"teacher": "runs/a"}},
     "model.freeze_backbone": {"model": {"freeze_backbone": True, "pretrained": "runs/a"}},
-    "model.positions": {"model": {"positions": "rope"}},
-    "model.feedforward": {"model": {"feedforward": "swiglu"}},
     "model.dropout_rate": {"model": {"dropout_rate": 0.1}},
     "model.attention_dropout_rate": {"model": {"attention_dropout_rate": 0.1}},
     "model.patch_dropout_rate": {"model": {"patch_dropout_rate": 0.1}},
@@ -260,23 +263,47 @@ def test_timms_loader_mixes_pairs() -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        {"num_registers": 3, "layer_scale": 0.1},
+        {"num_registers": 3, "positions_on_registers": True, "layer_scale": 0.1},
         {"pooling": "gap", "class_token": False, "qkv_bias": False},
         {"pooling": "map", "final_norm": "tokens", "qk_norm": True},
         {"pre_norm": True, "final_norm": "pooled", "pooling": "gap"},
+        {"feedforward": "swiglu", "norm_eps": 1e-3},
     ],
 )
-def test_timms_model_has_the_configured_parts(model: dict[str, Any], tmp_path: Path) -> None:
+def test_timms_model_answers_as_ours(model: dict[str, Any], tmp_path: Path) -> None:
     session = prepare(tiny(model=model), tmp_path)
-    theirs = usual_loop.timm_model(session)
-    registers = 16 * model.get("num_registers", 0)  # timm gives a register a position too
-    assert count_parameters(theirs) - count_parameters(session.bare_model) == registers
-    assert theirs(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
+    theirs, difference = usual_loop.timm_model(session)
+    assert 0 <= difference < 1e-5
+    assert count_parameters(theirs) == count_parameters(session.bare_model)
 
 
-def test_a_missing_part_does_not_slip_through() -> None:
-    with pytest.raises(ValueError, match="has 20 parameters, not 30"):
-        usual_loop.check_same_size(nn.Linear(5, 5), nn.Linear(3, 5))
+def test_timms_blocks_are_left_out_as_often_as_ours(tmp_path: Path) -> None:
+    session = prepare(tiny(model={"depth": 4, "stochastic_depth_rate": 0.3}), tmp_path)
+    theirs, _ = usual_loop.timm_model(session)
+    rates = [getattr(block.drop_path1, "drop_prob", 0.0) for block in theirs.blocks]  # type: ignore[union-attr]
+    assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert rates == pytest.approx([_depth_rate(session.task.model.config, index) for index in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [({"positions": "rope"}, "model.positions 'rope'"), ({"num_registers": 2}, "model.positions_on_registers False")],
+)
+def test_a_model_that_timm_lacks_is_refused_before_a_pass(
+    model: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_speed, "_our_training", lambda *_: pytest.fail("a pass was prepared"))
+    line = f"model: the usual loop cannot train it: timm has no model with {reason}"
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        bench_epoch(tiny(model=model), ONCE, silent)
+
+
+def test_a_model_of_timms_that_answers_otherwise_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = peers.build_timm
+    monkeypatch.setattr(peers, "build_timm", lambda config: built(replace(config, norm_eps=0.1)))
+    monkeypatch.setitem(peers.PEERS, "timm", Peer("timm", partial(peers._of_layout, peers.build_timm, TIMM)))
+    with pytest.raises(RuntimeError, match="timm computes something else: largest relative difference"):
+        usual_loop.timm_model(prepare(tiny(), tmp_path))
 
 
 @pytest.mark.parametrize("loader", [torchvision_loader, timm_loader], ids=["torchvision", "timm"])

@@ -65,6 +65,19 @@ def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.Monk
     assert [each.wall for each in times["a"]] == [0.25, 0.25]
 
 
+@pytest.mark.parametrize(("seconds", "untimed"), [(3.9, 1), (4.1, 0)])
+def test_a_long_call_needs_none_before_it(seconds: float, untimed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
+
+    def call() -> None:
+        now[0] += seconds
+
+    times = time_in_turns({"a": call}, 2, "cpu", shortest=1.0)
+    assert now[0] == pytest.approx((3 + 2 * (untimed + 1)) * seconds)
+    assert [each.wall for each in times["a"]] == pytest.approx([seconds, seconds])
+
+
 def test_the_processors_clock_sees_work_and_no_sleep() -> None:
     def work() -> None:
         end = turns.time.process_time() + 0.05

@@ -25,7 +25,7 @@ from vit.config import check, check_positive, nearest
 from vit.evaluation.cost import multiply_adds
 from vit.experiments.absent import Absent
 from vit.experiments.model_speed_table import cell_file, cell_name, line, read_cells, write_tables
-from vit.experiments.peers import PEERS, build_peer, installed_peers
+from vit.experiments.peers import PEERS, build_peer, installed_peers, perturb_
 from vit.experiments.turns import (
     DTYPES,
     PEAK,
@@ -237,9 +237,7 @@ def _summary(
 def _ours(cell: Cell) -> VisionTransformer:
     model = create_model(**MODELS[cell.model][0])
     assert isinstance(model, VisionTransformer)
-    with torch.no_grad():
-        for parameter in model.parameters():  # none keeps a value, 0 or 1, that hides a wrong name
-            parameter.add_(torch.randn_like(parameter) * 0.02)
+    perturb_(model)
     return model
 
 

@@ -81,6 +81,8 @@ class _Work:
 
     gflop: dict[str, float]
     """Of every side's pass over all images."""
+    difference: float
+    """Of the answers of timm's model from ours with the same weights."""
     product: Callable[[], object]
     product_gflop: float
 
@@ -122,6 +124,7 @@ def _bench(
         return {
             "bench": kind,
             "rows": rows,
+            **({} if work is None else {"difference": work.difference}),
             **_facts(session, split, comparison.turns),
             "conventions": CONVENTIONS[kind],
         }
@@ -129,7 +132,7 @@ def _bench(
 
 def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     """ValueError for a model without a counterpart in timm, and for a precision without one in the usual loop."""
-    timm_model(session)
+    _, difference = timm_model(session)
     precision, size = session.precision, task_of(session).preprocessing.image_size
     rule = "the usual loop has fp32 and bf16; set it, or ACCELERATE_MIXED_PRECISION where that says otherwise"
     check(precision in ("fp32", "bf16"), "train.precision", precision, rule)
@@ -142,6 +145,7 @@ def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     product, product_gflop = matrix_product(precision, session.accelerator.device.type)
     return _Work(
         gflop=gflop,
+        difference=difference,
         product=lambda: [product() for _ in range(_PRODUCTS)],
         product_gflop=_PRODUCTS * product_gflop,
     )

@@ -8,7 +8,7 @@ from vit.experiments.turns import PEAK_CONVENTIONS, STEP_GFLOP
 
 OURS = "vit"
 _OF_LOADING = ("image_size", "batch_size", "augment", "turns", "machine")
-_FACTS = {"data": _OF_LOADING, "epoch": ("model", "precision", "compile", "cuda_graphs", *_OF_LOADING)}
+_FACTS = {"data": _OF_LOADING, "epoch": ("model", "difference", "precision", "compile", "cuda_graphs", *_OF_LOADING)}
 """What the table says of all rows."""
 _COMMON = {
     "images_per_second": "whole batches of a pass over all images / seconds on the wall's clock; median and quartiles",
@@ -23,6 +23,8 @@ CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
     "epoch": {
         "pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation",
+        "difference": "the largest of the answers of timm's model from ours with the same weights, relative to the "
+        "largest answer, in float32",
         "gflop": "of a pass over all images: two for each multiply-add of the model's products (ours without those "
         f"that no head reads), {STEP_GFLOP}",
         **PEAK_CONVENTIONS,

@@ -44,6 +44,9 @@ _SMALL_PRODUCT, _FAR_SLOWER = 256, 8
 """The product that tells whether a type is fast, and how many times float32's it may take."""
 _TRIED = 3
 """Calls that tell which of two products is the faster."""
+_LONG = 4
+"""Times the shortest turn. Of steps that took 0.7 to 2.9 s the first call after another side's took 0.97 to 1.01 times
+what the second did (LOG.md)."""
 WARM_UP = 2
 """Calls of which the first compiles and, on CUDA, the second records what later ones play back."""
 
@@ -61,19 +64,20 @@ def time_in_turns(
     """Seconds of a call of every side in every turn.
 
     A turn repeats a call until it lasts `shortest` seconds, as the third of three calls before the first turn tells,
-    and calls once before: what the side before it left in caches and freed memory is not its own. At 0 there are
-    neither such calls nor repeats. The orders follow from `draw`: give each of many measurements its own, lest one side
-    follow the same other in all. ValueError for no turns.
+    and calls once before: what the side before it left in caches and freed memory is not its own, and tells in a call
+    that is shorter than `_LONG` times that. At 0 there are neither such calls nor repeats. The orders follow from
+    `draw`: give each of many measurements its own, lest one side follow the same other in all. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
-    calls = {name: _calls_for(side, shortest, device) for name, side in sides.items()}
+    calls = {name: _calls_of_a_turn(side, shortest, device) for name, side in sides.items()}
     times: dict[str, list[Seconds]] = {name: [] for name in sides}
     order = random.Random(draw)
     for _ in tqdm(range(turns), desc="turns", disable=None, leave=False):
         for name in order.sample(list(sides), len(sides)):
-            if shortest > 0:
+            untimed, timed = calls[name]
+            for _ in range(untimed):
                 sides[name]()
-            times[name].append(time_calls(sides[name], calls[name], device))
+            times[name].append(time_calls(sides[name], timed, device))
     return times
 
 
@@ -92,11 +96,13 @@ def _empty_queue(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _calls_for(side: Callable[[], object], shortest: float, device: str) -> int:
+def _calls_of_a_turn(side: Callable[[], object], shortest: float, device: str) -> tuple[int, int]:
+    """Those before the clock starts, and those that are timed."""
     if shortest == 0:
-        return 1
+        return 0, 1
     time_calls(side, WARM_UP, device)
-    return max(1, round(shortest / time_calls(side, 1, device).wall))
+    seconds = time_calls(side, 1, device).wall
+    return int(seconds < _LONG * shortest), max(1, round(shortest / seconds))
 
 
 def check_device(option: str, device: str) -> None:

@@ -1,6 +1,7 @@
 """The usual training loop, to be compared with: another library's loader, timm's Vision Transformer, torch's AdamW.
 
-Does the work a step that ours does; timm starts from its own weights. Knows no clock.
+Does the work a step that ours does: timm's model is shown to answer as ours with the same weights, which are not those
+that ours starts from. Knows no clock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.config import ClassificationRun, ViTConfig, check
-from vit.evaluation.cost import count_parameters
+from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import Batches
+from vit.experiments.peers import build_peer, perturb_
+from vit.models import build_model
+from vit.models.vision_transformer import VisionTransformer
 from vit.training.setup import Session, compile_as_configured
 from vit.training.tasks.classification import Classification
 
@@ -23,63 +27,32 @@ def task_of(session: Session) -> Classification:
     return session.task
 
 
-_TIMM_OPTIONS = {
-    "image_size": "img_size",
-    "patch_size": "patch_size",
-    "num_classes": "num_classes",
-    "width": "embed_dim",
-    "depth": "depth",
-    "num_heads": "num_heads",
-    "mlp_ratio": "mlp_ratio",
-    "class_token": "class_token",
-    "num_registers": "reg_tokens",
-    "qk_norm": "qk_norm",
-    "qkv_bias": "qkv_bias",
-    "pre_norm": "pre_norm",
-    "layer_scale": "init_values",
-    "stochastic_depth_rate": "drop_path_rate",
-}
-
-_NO_COUNTERPART = (
-    *("distillation_token", "positions", "feedforward", "stem", "representation_width", "head_bias"),
-    "positions_on_registers",
-    *("dropout_rate", "attention_dropout_rate", "patch_dropout_rate"),
-)
+_ONE_SIDED = ("distillation_token", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
+"""What our model does in training and timm's, as it is built here, does not."""
 
 
-def timm_model(session: Session) -> nn.Module:
-    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+def timm_model(session: Session) -> tuple[nn.Module, float]:
+    """timm's Vision Transformer that computes what ours does, and how far its answers are from ours when both have the
+    same weights.
 
+    ValueError where timm has none. RuntimeError where its answers are others.
+    """
     config = task_of(session).model.config
-    rule = "the usual loop's model is timm's plain Vision Transformer"
     if not isinstance(config, ViTConfig):
-        raise ValueError(f"model.name: {session.task.model_name!r} is not valid: {rule}")
-    for name in _NO_COUNTERPART:
+        what = "the usual loop's model is timm's plain Vision Transformer"
+        raise ValueError(f"model.name: {session.task.model_name!r} is not valid: {what}")
+    rule = "the usual loop's model does not have it"
+    for name in _ONE_SIDED:
         check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
-    model: nn.Module = TimmVisionTransformer(
-        global_pool=_timm_pooling(config),
-        final_norm=config.final_norm != "none",
-        fc_norm=config.final_norm == "pooled",
-        no_embed_class=not config.positions_on_prefix,
-        **{theirs: getattr(config, ours) for ours, theirs in _TIMM_OPTIONS.items()},
-    )
-    check_same_size(session.bare_model, model)
+    twin = build_model(config)  # not the one that trains: it may be compiled, and on a device
+    assert isinstance(twin, VisionTransformer)
+    perturb_(twin)
+    try:
+        model, difference = build_peer("timm", twin)
+    except Absent as reason:
+        raise ValueError(f"model: the usual loop cannot train it: {reason}") from reason
     compile_as_configured(model, session.config.train)
-    return model
-
-
-def _timm_pooling(config: ViTConfig) -> str:
-    names = {"gap": "avg", "cls": "token", "map": "map"}
-    rule = f"timm's plain Vision Transformer has {', '.join(sorted(names))}"
-    check(config.pooling in names, "model.pooling", config.pooling, rule)
-    return names[config.pooling]
-
-
-def check_same_size(ours: nn.Module, theirs: nn.Module) -> None:
-    """Positions of registers may be counted in; no layer can be missing unseen."""
-    sizes = [count_parameters(model) for model in (ours, theirs)]
-    if abs(sizes[0] - sizes[1]) > 0.01 * sizes[0]:
-        raise ValueError(f"model.name: timm's counterpart has {sizes[1]:,} parameters, not {sizes[0]:,}")
+    return model, difference
 
 
 def _usual_optimizer(model: nn.Module, config: ClassificationRun) -> torch.optim.Optimizer:
@@ -95,7 +68,7 @@ class UsualLoop:
 
         self._session, self._loader = session, loader
         config, self._device = task_of(session).config, session.accelerator.device
-        self._model = timm_model(session).to(self._device).train()
+        self._model = timm_model(session)[0].to(self._device).train()
         self._optimizer = _usual_optimizer(self._model, config)
         decay = config.train.ema_decay
         self._average = None if decay is None else ModelEmaV3(self._model, decay=decay)

@@ -216,6 +216,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
         qkv_bias=config.qkv_bias,
         qk_norm=config.qk_norm,
         init_values=config.layer_scale,
+        drop_path_rate=config.stochastic_depth_rate,
         pos_embed="none" if config.positions == "none" else "learn",
         no_embed_class=config.num_placed_tokens == 0,
         pre_norm=config.pre_norm,
