@@ -26,6 +26,7 @@ from vit.experiments.pipeline_table import _FACTS, line, markdown
 from vit.models.vision_transformer import _depth_rate
 from vit.training.setup import Session, prepare
 from vit.weights.timm import TIMM
+from vit.weights.timm_models import build_timm
 
 ONCE = Comparison(workers=[0], turns=1)
 
@@ -116,14 +117,14 @@ def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatc
 
 
 def test_a_precision_that_the_usual_loop_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From accelerate's own variable, which no setting shows."""
-    monkeypatch.setattr(pipeline_speed, "timm_model", lambda _: (None, 0.0))
+    """As accelerate's own variable can ask for it."""
+    monkeypatch.setattr(pipeline_speed, "timm_model", lambda _: pytest.fail("a model was built"))
     session = SimpleNamespace(precision="fp16")
     monkeypatch.setattr(
         pipeline_speed, "task_of", lambda _: SimpleNamespace(preprocessing=SimpleNamespace(image_size=0))
     )
     with pytest.raises(
-        ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16; set"
+        ValueError, match=r"^train.precision: 'fp16' is not valid: the usual loop has fp32 and bf16; set it to one"
     ):
         pipeline_speed._work(session, 32, ["timm"])  # type: ignore[arg-type]
 
@@ -214,7 +215,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "model.dropout_rate": {"model": {"dropout_rate": 0.1}},
     "model.attention_dropout_rate": {"model": {"attention_dropout_rate": 0.1}},
     "model.patch_dropout_rate": {"model": {"patch_dropout_rate": 0.1}},
-    "model.distillation_token": {"model": {"distillation_token": True}},
 }
 
 
@@ -268,6 +268,8 @@ def test_timms_loader_mixes_pairs() -> None:
         {"pooling": "map", "final_norm": "tokens", "qk_norm": True},
         {"pre_norm": True, "final_norm": "pooled", "pooling": "gap"},
         {"feedforward": "swiglu", "norm_eps": 1e-3},
+        {"distillation_token": True},
+        {"positions": "none", "num_registers": 2},
     ],
 )
 def test_timms_model_answers_as_ours(model: dict[str, Any], tmp_path: Path) -> None:
@@ -287,7 +289,18 @@ def test_timms_blocks_are_left_out_as_often_as_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "reason"),
-    [({"positions": "rope"}, "model.positions 'rope'"), ({"num_registers": 2}, "model.positions_on_registers False")],
+    [
+        ({"positions": "rope"}, "model.positions 'rope'; it has learned_1d and none"),
+        ({"pooling": "cls_gap"}, "model.pooling 'cls_gap'; it has cls, gap, map"),
+        (
+            {"num_registers": 2},
+            "model.positions_on_registers False; it has what model.positions_on_prefix says, where there are registers",
+        ),
+        (
+            {"feedforward": "swiglu", "pooling": "map"},
+            "model.feedforward 'swiglu'; it has others beside model.pooling 'map'",
+        ),
+    ],
 )
 def test_a_model_that_timm_lacks_is_refused_before_a_pass(
     model: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
@@ -299,9 +312,8 @@ def test_a_model_that_timm_lacks_is_refused_before_a_pass(
 
 
 def test_a_model_of_timms_that_answers_otherwise_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = peers.build_timm
-    monkeypatch.setattr(peers, "build_timm", lambda config: built(replace(config, norm_eps=0.1)))
-    monkeypatch.setitem(peers.PEERS, "timm", Peer("timm", partial(peers._of_layout, peers.build_timm, TIMM)))
+    other = partial(peers._of_layout, lambda config: build_timm(replace(config, norm_eps=0.1)), TIMM)
+    monkeypatch.setitem(peers.PEERS, "timm", Peer("timm", other))
     with pytest.raises(RuntimeError, match="timm computes something else: largest relative difference"):
         usual_loop.timm_model(prepare(tiny(), tmp_path))
 

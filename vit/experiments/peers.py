@@ -69,7 +69,7 @@ def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
 
 @torch.no_grad()
 def perturb_(model: nn.Module) -> None:
-    """No parameter keeps a value, 0 or 1, that hides a wrong name."""
+    """Adds noise to every parameter, so that none keeps a value, 0 or 1, that hides a wrong name."""
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.02)
 

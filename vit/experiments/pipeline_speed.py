@@ -70,7 +70,9 @@ def bench_data(config: ClassificationRun, comparison: Comparison, tell: Tell) ->
 
 
 def bench_epoch(config: ClassificationRun, comparison: Comparison, tell: Tell) -> dict[str, Any]:
-    """Images/s of training epochs. ValueError for a ResNet and for every setting that one of the loops lacks."""
+    """Images/s of training epochs. ValueError for a ResNet and for every setting that one of the loops lacks.
+    RuntimeError where timm's model answers otherwise than ours with the same weights.
+    """
     _check_training(config)
     return _bench("epoch", config, comparison, tell, _our_training, UsualLoop)
 
@@ -131,11 +133,13 @@ def _bench(
 
 
 def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
-    """ValueError for a model without a counterpart in timm, and for a precision without one in the usual loop."""
-    _, difference = timm_model(session)
+    """ValueError for a precision without a counterpart in the usual loop, and for a model without one in timm.
+    RuntimeError where timm's answers otherwise.
+    """
     precision, size = session.precision, task_of(session).preprocessing.image_size
-    rule = "the usual loop has fp32 and bf16; set it, or ACCELERATE_MIXED_PRECISION where that says otherwise"
+    rule = "the usual loop has fp32 and bf16; set it to one, or ACCELERATE_MIXED_PRECISION where that is set"
     check(precision in ("fp32", "bf16"), "train.precision", precision, rule)
+    _, difference = timm_model(session)
     with torch.device("meta"):
         twin = build_model(task_of(session).model.config)  # not the one that is timed: it may be compiled
     gflop = {

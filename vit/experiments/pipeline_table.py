@@ -23,8 +23,8 @@ CONVENTIONS = {
     "data": {"pass": "read, decode, augment, normalise, copy to the device; no model", **_COMMON},
     "epoch": {
         "pass": "load, augment, forward, backward, clip, optimizer, average; no evaluation",
-        "difference": "the largest of the answers of timm's model from ours with the same weights, relative to the "
-        "largest answer, in float32",
+        "difference": "the most by which an answer of timm's model differs from ours with the same weights, relative "
+        "to the largest answer; float32, not compiled",
         "gflop": "of a pass over all images: two for each multiply-add of the model's products (ours without those "
         f"that no head reads), {STEP_GFLOP}",
         **PEAK_CONVENTIONS,

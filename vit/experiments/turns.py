@@ -43,10 +43,10 @@ _PRODUCT_SIDE = {"cpu": 2048, "cuda": 8192}
 _SMALL_PRODUCT, _FAR_SLOWER = 256, 8
 """The product that tells whether a type is fast, and how many times float32's it may take."""
 _TRIED = 3
-"""Calls that tell which of two products is the faster."""
-_LONG = 4
-"""Times the shortest turn. Of steps that took 0.7 to 2.9 s the first call after another side's took 0.97 to 1.01 times
-what the second did (LOG.md)."""
+"""Calls that tell which of two products is the faster; ten times as many of the small one."""
+_LONG = 1.0
+"""Seconds of a call in which it does not tell what ran before: the first step of 0.7 to 2.9 s after another side's took
+0.97 to 1.01 times what the second did (LOG.md)."""
 WARM_UP = 2
 """Calls of which the first compiles and, on CUDA, the second records what later ones play back."""
 
@@ -65,7 +65,7 @@ def time_in_turns(
 
     A turn repeats a call until it lasts `shortest` seconds, as the third of three calls before the first turn tells,
     and calls once before: what the side before it left in caches and freed memory is not its own, and tells in a call
-    that is shorter than `_LONG` times that. At 0 there are neither such calls nor repeats. The orders follow from
+    that is shorter than a second. At 0 there are neither such calls nor repeats. The orders follow from
     `draw`: give each of many measurements its own, lest one side follow the same other in all. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
@@ -102,7 +102,7 @@ def _calls_of_a_turn(side: Callable[[], object], shortest: float, device: str) -
         return 0, 1
     time_calls(side, WARM_UP, device)
     seconds = time_calls(side, 1, device).wall
-    return int(seconds < _LONG * shortest), max(1, round(shortest / seconds))
+    return int(seconds < _LONG), max(1, round(shortest / seconds))
 
 
 def check_device(option: str, device: str) -> None:
@@ -153,7 +153,9 @@ def matrix_product(dtype: str, device: str) -> tuple[Callable[[], object], float
     """
     side = _PRODUCT_SIDE[torch.device(device).type]
     small = min(_SMALL_PRODUCT, side)
-    in_type, in_float32 = (_fastest(_torch_product(small, each, device), device) for each in (dtype, "fp32"))
+    in_type, in_float32 = (
+        _fastest(_torch_product(small, each, device), device, 10 * _TRIED) for each in (dtype, "fp32")
+    )
     if in_type > _FAR_SLOWER * in_float32:
         dtype = "fp32"
     ways = [_torch_product(side, dtype, device)]
@@ -170,8 +172,8 @@ def _torch_product(side: int, dtype: str, device: str) -> Callable[[], object]:
     return lambda: torch.mm(first, second, out=out)
 
 
-def _fastest(call: Callable[[], object], device: str) -> float:
-    return min(time_calls(call, 1, device).wall for _ in range(_TRIED))
+def _fastest(call: Callable[[], object], device: str, tries: int = _TRIED) -> float:
+    return min(time_calls(call, 1, device).wall for _ in range(tries))
 
 
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:

@@ -27,13 +27,12 @@ def task_of(session: Session) -> Classification:
     return session.task
 
 
-_ONE_SIDED = ("distillation_token", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
+_ONE_SIDED = ("dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
 """What our model does in training and timm's, as it is built here, does not."""
 
 
 def timm_model(session: Session) -> tuple[nn.Module, float]:
-    """timm's Vision Transformer that computes what ours does, and how far its answers are from ours when both have the
-    same weights.
+    """timm's counterpart to be trained, and how far its answers are from ours where both have the same weights.
 
     ValueError where timm has none. RuntimeError where its answers are others.
     """

@@ -228,17 +228,19 @@ def build_timm(config: ViTConfig) -> TimmViT:
 
 
 def _check_expressible(config: ViTConfig) -> None:
+    whole = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
     taken = {
-        "positions": config.positions in ("learned_1d", "none"),
-        "stem": config.stem == "patch",
-        "pooling": config.pooling in POOLINGS.values(),
-        "representation_width": config.representation_width is None,
-        "head_bias": config.head_bias,
-        "distillation_head": config.distillation_head,
-        "num_registers": not (config.distillation_token and config.num_registers),
-        "positions_on_prefix": config.positions_on_prefix or not config.distillation_token,
-        "positions_on_registers": config.num_placed_tokens in (0, config.num_prefix_tokens),
+        "positions": (config.positions in ("learned_1d", "none"), "learned_1d and none"),
+        "stem": (config.stem == "patch", "patch"),
+        "pooling": (config.pooling in POOLINGS.values(), ", ".join(POOLINGS.values())),
+        "feedforward": (config.feedforward != "swiglu" or config.pooling != "map", "others beside model.pooling 'map'"),
+        "representation_width": (config.representation_width is None, "none"),
+        "head_bias": (config.head_bias, "true"),
+        "distillation_head": (config.distillation_head, "true"),
+        "num_registers": (not (config.distillation_token and config.num_registers), "0 beside a distillation token"),
+        "positions_on_prefix": (config.positions_on_prefix or not config.distillation_token, "true beside that token"),
+        "positions_on_registers": (whole, "what model.positions_on_prefix says, where there are registers"),
     }
-    for field, met in taken.items():
+    for field, (met, known) in taken.items():
         if not met:
-            raise ValueError(f"--to: timm has no model with model.{field} {getattr(config, field)!r}")
+            raise ValueError(f"--to: timm has no model with model.{field} {getattr(config, field)!r}; it has {known}")
