@@ -114,6 +114,8 @@ def test_a_share_of_the_peak_is_of_three_forward_passes_of_all_images(monkeypatc
     text = markdown(result)
     assert "| workers | kept | on_device | vit images/s | of peak | peak GFLOP/s | timm images/s | ratio |" in text
     assert "| 172.8% | 5 (5–5) | " in text
+    assert text.count("\n- difference: ") == 1
+    assert f"\n- difference: {result['difference']} (the most by which " in text
 
 
 def test_a_precision_that_the_usual_loop_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

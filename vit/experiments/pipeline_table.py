@@ -57,10 +57,13 @@ def markdown(result: dict[str, Any]) -> str:
             cells += [f"{row['share_of_peak'][OURS]:.1%}", _rate(row["peak_gflops"])]
         cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
         lines.append(f"| {' | '.join(cells)} |")
-    facts = [f"- {name}: {_fact(result[name])}" for name in _FACTS[result["bench"]]]
-    return (
-        "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in result["conventions"].items())]) + "\n"
-    )
+    meanings = dict(result["conventions"])
+    facts = [f"- {name}: {_fact(result[name])}{_meaning(meanings.pop(name, None))}" for name in _FACTS[result["bench"]]]
+    return "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in meanings.items())]) + "\n"
+
+
+def _meaning(convention: str | None) -> str:
+    return "" if convention is None else f" ({convention})"
 
 
 def _fact(value: Any) -> str:
