@@ -292,15 +292,38 @@ def test_timms_blocks_are_left_out_as_often_as_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ({"positions": "rope"}, "model.positions 'rope'; it has learned_1d and none"),
-        ({"pooling": "cls_gap"}, "model.pooling 'cls_gap'; it has cls, gap, map"),
+        ({"positions": "rope"}, "positions 'rope'; it has learned_1d and, not beside a distillation token, none"),
+        (
+            {"positions": "none", "distillation_token": True},
+            "positions 'none'; it has learned_1d and, not beside a distillation token, none",
+        ),
+        ({"pooling": "cls_gap"}, "pooling 'cls_gap'; it has cls, gap, map"),
+        (
+            {"final_norm": "pooled", "distillation_token": True},
+            "final_norm 'pooled'; it has tokens beside a distillation token",
+        ),
         (
             {"num_registers": 2},
-            "model.positions_on_registers False; it has what model.positions_on_prefix says, where there are registers",
+            "positions_on_registers False; it has true where model.positions_on_prefix is, and there are registers",
+        ),
+        (
+            {"num_registers": 2, "distillation_token": True},
+            "num_registers 2; it has 0 beside a distillation token",
+        ),
+        (
+            {"positions_on_prefix": False, "distillation_token": True},
+            "positions_on_prefix False; it has true beside a distillation token",
         ),
         (
             {"feedforward": "swiglu", "pooling": "map"},
-            "model.feedforward 'swiglu'; it has others beside model.pooling 'map'",
+            "feedforward 'swiglu'; it has gelu, gelu_tanh, quick_gelu beside model.pooling 'map'",
+        ),
+        ({"stem": "resnet", "patch_size": 8, "image_size": 16}, "stem 'resnet'; it has patch"),
+        ({"representation_width": 5}, "representation_width 5; it has none"),
+        ({"head_bias": False}, "head_bias False; it has true"),
+        (
+            {"distillation_token": True, "distillation_head": False},
+            "distillation_head False; it has true",
         ),
     ],
 )
@@ -308,7 +331,7 @@ def test_a_model_that_timm_lacks_is_refused_before_a_pass(
     model: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_speed, "_our_training", lambda *_: pytest.fail("a pass was prepared"))
-    line = f"model: the usual loop cannot train it: timm has no model with {reason}"
+    line = f"model: the usual loop cannot train it: timm has no model with model.{reason}"
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
         bench_epoch(tiny(model=model), ONCE, silent)
 

@@ -25,7 +25,7 @@ from vit.config import check, check_positive, nearest
 from vit.evaluation.cost import multiply_adds
 from vit.experiments.absent import Absent
 from vit.experiments.model_speed_table import cell_file, cell_name, line, read_cells, write_tables
-from vit.experiments.peers import PEERS, build_peer, installed_peers, perturb_
+from vit.experiments.peers import PEERS, build_peer, installed_peers
 from vit.experiments.turns import (
     DTYPES,
     PEAK,
@@ -47,6 +47,7 @@ from vit.layers.packed import PackedLinear
 from vit.models.inference import for_inference
 from vit.models.vision_transformer import VisionTransformer
 from vit.runs import write_json
+from vit.weights.convert import perturb
 
 Kind = Literal["forward", "step"]
 _CIFAR = {"image_size": 32, "patch_size": 4, "width": 128, "depth": 6, "num_heads": 4}
@@ -237,7 +238,7 @@ def _summary(
 def _ours(cell: Cell) -> VisionTransformer:
     model = create_model(**MODELS[cell.model][0])
     assert isinstance(model, VisionTransformer)
-    perturb_(model)
+    perturb(model, scale=0.02)
     return model
 
 

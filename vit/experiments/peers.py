@@ -67,13 +67,6 @@ def build_peer(name: str, ours: VisionTransformer) -> tuple[nn.Module, float]:
     return peer, found
 
 
-@torch.no_grad()
-def perturb_(model: nn.Module) -> None:
-    """Adds noise to every parameter, so that none keeps a value, 0 or 1, that hides a wrong name."""
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 0.02)
-
-
 def _of_layout(build: Callable[[ViTConfig], nn.Module], layout: Layout, ours: VisionTransformer) -> nn.Module:
     with lacking():
         model = build(ours.config)

@@ -149,7 +149,7 @@ def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     product, product_gflop = matrix_product(precision, session.accelerator.device.type)
     return _Work(
         gflop=gflop,
-        difference=difference,
+        difference=float(f"{difference:.1e}"),
         product=lambda: [product() for _ in range(_PRODUCTS)],
         product_gflop=_PRODUCTS * product_gflop,
     )

@@ -57,9 +57,11 @@ def markdown(result: dict[str, Any]) -> str:
             cells += [f"{row['share_of_peak'][OURS]:.1%}", _rate(row["peak_gflops"])]
         cells += [f"{_rate(row['images_per_second'].get(name))} | {_ratio(row['ratios'].get(name))}" for name in peers]
         lines.append(f"| {' | '.join(cells)} |")
-    meanings = dict(result["conventions"])
-    facts = [f"- {name}: {_fact(result[name])}{_meaning(meanings.pop(name, None))}" for name in _FACTS[result["bench"]]]
-    return "\n".join([*lines, "", *facts, *(f"- {name}: {what}" for name, what in meanings.items())]) + "\n"
+    conventions = result["conventions"]
+    names = _FACTS[result["bench"]]
+    facts = [f"- {name}: {_fact(result[name])}{_meaning(conventions.get(name))}" for name in names]
+    others = [f"- {name}: {what}" for name, what in conventions.items() if name not in names]
+    return "\n".join([*lines, "", *facts, *others]) + "\n"
 
 
 def _meaning(convention: str | None) -> str:

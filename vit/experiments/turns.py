@@ -63,10 +63,10 @@ def time_in_turns(
 ) -> dict[str, list[Seconds]]:
     """Seconds of a call of every side in every turn.
 
-    A turn repeats a call until it lasts `shortest` seconds, as the third of three calls before the first turn tells,
-    and calls once before: what the side before it left in caches and freed memory is not its own, and tells in a call
-    that is shorter than a second. At 0 there are neither such calls nor repeats. The orders follow from
-    `draw`: give each of many measurements its own, lest one side follow the same other in all. ValueError for no turns.
+    A turn repeats a call until it lasts `shortest` seconds, as the third of three calls before the first turn tells. A
+    call shorter than a second is made once before, untimed: what the side before it left in caches and freed memory is
+    not its own. At 0 there are neither such calls nor repeats. The orders follow from `draw`: give each of many
+    measurements its own, lest one side follow the same other in all. ValueError for no turns.
     """
     check(turns >= 1, "--turns", turns, "it must be at least 1")
     calls = {name: _calls_of_a_turn(side, shortest, device) for name, side in sides.items()}

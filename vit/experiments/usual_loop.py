@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from vit.config import ClassificationRun, ViTConfig, check
 from vit.experiments.absent import Absent
 from vit.experiments.peer_loaders import Batches
-from vit.experiments.peers import build_peer, perturb_
+from vit.experiments.peers import build_peer
 from vit.models import build_model
 from vit.models.vision_transformer import VisionTransformer
 from vit.training.setup import Session, compile_as_configured
 from vit.training.tasks.classification import Classification
+from vit.weights.convert import perturb
 
 
 def task_of(session: Session) -> Classification:
@@ -45,7 +46,7 @@ def timm_model(session: Session) -> tuple[nn.Module, float]:
         check(getattr(config, name) == getattr(ViTConfig(), name), f"model.{name}", getattr(config, name), rule)
     twin = build_model(config)  # not the one that trains: it may be compiled, and on a device
     assert isinstance(twin, VisionTransformer)
-    perturb_(twin)
+    perturb(twin)
     try:
         model, difference = build_peer("timm", twin)
     except Absent as reason:

@@ -102,11 +102,11 @@ def _compare_source(model: Classifier, source: Source, report: LoadReport | None
 
 
 @torch.no_grad()
-def perturb(model: Classifier) -> None:
+def perturb(model: Classifier, *, scale: float = 0.05) -> None:
     """Random numbers on every parameter, so that none keeps a value (0, 1) that hides a wrong name."""
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
-        parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+        parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
 
 
 def _compare(what: str, model: Classifier, forward: Forward) -> str:

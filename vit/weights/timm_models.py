@@ -228,18 +228,24 @@ def build_timm(config: ViTConfig) -> TimmViT:
 
 
 def _check_expressible(config: ViTConfig) -> None:
-    whole = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
+    distilled, learned = config.distillation_token, config.positions == "learned_1d"
+    all_or_none = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
+    beside = "beside a distillation token"
     taken = {
-        "positions": (config.positions in ("learned_1d", "none"), "learned_1d and none"),
+        "positions": (learned or (config.positions == "none" and not distilled), f"learned_1d and, not {beside}, none"),
         "stem": (config.stem == "patch", "patch"),
         "pooling": (config.pooling in POOLINGS.values(), ", ".join(POOLINGS.values())),
-        "feedforward": (config.feedforward != "swiglu" or config.pooling != "map", "others beside model.pooling 'map'"),
+        "feedforward": (
+            config.feedforward != "swiglu" or config.pooling != "map",
+            f"{', '.join(ACTIVATIONS.values())} beside model.pooling 'map'",
+        ),
+        "final_norm": (config.final_norm == "tokens" or not distilled, f"tokens {beside}"),
         "representation_width": (config.representation_width is None, "none"),
         "head_bias": (config.head_bias, "true"),
         "distillation_head": (config.distillation_head, "true"),
-        "num_registers": (not (config.distillation_token and config.num_registers), "0 beside a distillation token"),
-        "positions_on_prefix": (config.positions_on_prefix or not config.distillation_token, "true beside that token"),
-        "positions_on_registers": (whole, "what model.positions_on_prefix says, where there are registers"),
+        "num_registers": (not (distilled and config.num_registers), f"0 {beside}"),
+        "positions_on_prefix": (config.positions_on_prefix or not distilled, f"true {beside}"),
+        "positions_on_registers": (all_or_none, "true where model.positions_on_prefix is, and there are registers"),
     }
     for field, (met, known) in taken.items():
         if not met:
