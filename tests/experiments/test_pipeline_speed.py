@@ -271,6 +271,7 @@ def test_timms_loader_mixes_pairs() -> None:
         {"pre_norm": True, "final_norm": "pooled", "pooling": "gap"},
         {"feedforward": "swiglu", "norm_eps": 1e-3},
         {"distillation_token": True},
+        {"distillation_token": True, "final_norm": "none"},
         {"positions": "none", "num_registers": 2},
     ],
 )
@@ -300,7 +301,7 @@ def test_timms_blocks_are_left_out_as_often_as_ours(tmp_path: Path) -> None:
         ({"pooling": "cls_gap"}, "pooling 'cls_gap'; it has cls, gap, map"),
         (
             {"final_norm": "pooled", "distillation_token": True},
-            "final_norm 'pooled'; it has tokens beside a distillation token",
+            "final_norm 'pooled'; it has tokens, none beside a distillation token",
         ),
         (
             {"num_registers": 2},

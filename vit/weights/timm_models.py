@@ -239,7 +239,7 @@ def _check_expressible(config: ViTConfig) -> None:
             config.feedforward != "swiglu" or config.pooling != "map",
             f"{', '.join(ACTIVATIONS.values())} beside model.pooling 'map'",
         ),
-        "final_norm": (config.final_norm == "tokens" or not distilled, f"tokens {beside}"),
+        "final_norm": (config.final_norm != "pooled" or not distilled, f"tokens, none {beside}"),
         "representation_width": (config.representation_width is None, "none"),
         "head_bias": (config.head_bias, "true"),
         "distillation_head": (config.distillation_head, "true"),
