@@ -272,6 +272,7 @@ def test_timms_loader_mixes_pairs() -> None:
         {"feedforward": "swiglu", "norm_eps": 1e-3},
         {"distillation_token": True},
         {"distillation_token": True, "final_norm": "none"},
+        {"distillation_token": True, "feedforward": "swiglu"},
         {"positions": "none", "num_registers": 2},
     ],
 )

@@ -203,7 +203,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
         ratio = config.mlp_ratio
     kind = VisionTransformerDistilled if config.distillation_token else VisionTransformer
     if kind is VisionTransformerDistilled:
-        options = {"act_layer": options["act_layer"]}
+        del options["class_token"], options["reg_tokens"]  # it always has its own two tokens
     return kind(
         img_size=config.image_size,
         patch_size=config.patch_size,
