@@ -16,13 +16,13 @@ import torch
 
 from tests.training.tiny import assert_same_bits
 from vit.cli import main
-from vit.config import ClassificationRun
 from vit.data.images import open_training
 from vit.experiments import data_size
 from vit.experiments.data_size import PlannedRun, plan_runs
 from vit.runs import read_metrics
 from vit.settings import resolve_run
-from vit.training import loop
+from vit.tasks.classification.config import ClassificationRun
+from vit.training import records
 
 RECIPE = """\
 model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}
@@ -40,7 +40,7 @@ PARTS = ("0.1", "1")
 @pytest.fixture(scope="module", autouse=True)
 def _without_pictures_of_runs() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         yield
 
 
@@ -209,7 +209,7 @@ def test_stopped_in_the_middle_and_continued_it_says_the_same(
     files = write("one"), write("other", OTHER)
     shutil.copytree(compared, tmp_path / "whole")
     assert compare(tmp_path / "whole", *files) == 0
-    calls, log = [0], loop.append_metrics
+    calls, log = [0], records.append_metrics
 
     def interrupt(*args: Any) -> None:
         calls[0] += 1
@@ -220,7 +220,7 @@ def test_stopped_in_the_middle_and_continued_it_says_the_same(
         log(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "append_metrics", interrupt)
+        patch.setattr(records, "append_metrics", interrupt)
         assert compare(tmp_path / "out", *files) == {"signal": 143, "crash": 1}[how]
     remedy = {"signal": "the same command continues the comparison", "crash": "the disk is full"}[how]
     assert remedy in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from vit.experiments.data_size_table import markdown, spread, summarize
+from vit.experiments.data_size_table import accuracy_spread, data_size_markdown, summarize
 
 
 def row(recipe: str, fraction: float, seed: int, top1: float) -> dict[str, Any]:
@@ -35,7 +35,7 @@ ROWS = [
 
 
 def test_spread_by_hand() -> None:
-    found = spread({0: 0.90, 1: 0.92, 2: 0.97})
+    found = accuracy_spread({0: 0.90, 1: 0.92, 2: 0.97})
     assert found["mean"] == pytest.approx(0.93)
     assert found["sd"] == pytest.approx(math.sqrt(0.0013))
     assert found["high"] - found["mean"] == pytest.approx(4.302652729911275 * math.sqrt(0.0013 / 3))
@@ -45,13 +45,13 @@ def test_spread_by_hand() -> None:
 
 def test_spread_is_scipys() -> None:
     values = [0.1, 0.5, 0.4, 0.8, 0.45]
-    found = spread(dict(enumerate(values)))
+    found = accuracy_spread(dict(enumerate(values)))
     wanted = stats.t.interval(0.95, 4, loc=found["mean"], scale=stats.sem(values))
     assert (found["low"], found["high"]) == pytest.approx(wanted)
 
 
 def test_one_seed_has_no_spread() -> None:
-    found = spread({3: 0.5})
+    found = accuracy_spread({3: 0.5})
     assert (found["mean"], found["sd"], found["low"], found["high"]) == (0.5, None, None, None)
 
 
@@ -66,7 +66,7 @@ def test_differences_are_taken_within_a_seed() -> None:
 
 
 def test_the_table_says_what_was_measured() -> None:
-    lines = markdown(summarize(ROWS)).splitlines()
+    lines = data_size_markdown(summarize(ROWS)).splitlines()
     assert lines[0] == "| data | images | vit | net | net − vit |"
     assert lines[2] == "| 10 % | 100 | 70.00 ± 10.00 | 80.00 ± 10.00 | +10.00 [+10.00, +10.00] |"
     assert lines[3] == "| 100 % | 1,000 | 91.00 ± 1.41 | 95.00 | +3.00 |"

@@ -1,1 +1,1 @@
-"""What trains several models and compares them, and what measures speed."""
+"""Experiments with training runs: accuracy against the number of images, and where a run's time goes."""

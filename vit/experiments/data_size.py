@@ -1,8 +1,6 @@
 """Accuracy against the size of the training set: recipes trained from scratch on nested, class-balanced subsets.
 
-Owns which runs there are, what they share, and what is said of all of them together. How a run trains is
-`vit/training/`'s, which images a subset holds `vit/data/splits.py`'s, and each run can be repeated by `vit train` alone
-with the `config.yaml` of its folder:
+Each run can be repeated by `vit train` alone with the `config.yaml` of its folder:
 
     FOLDER/RECIPE/FRACTION/seed-N/    a run folder
     FOLDER/data_size.json .csv .md .png
@@ -21,10 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vit.config import ClassificationRun, RunConfig, check
+from vit.config import check
 from vit.runs import holds_run
 from vit.settings import COMMAND_LINE, ResolvedRun, flat_settings, read_run_config
-from vit.training.checkpoints import changed_settings
+from vit.tasks.classification import require_classification
+from vit.tasks.classification.config import ClassificationRun
+from vit.training.checkpoints import forbidden_changes
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 
@@ -32,9 +32,9 @@ _SHARED = (
     *("data.name", "data.root", "data.test_folder", "data.val_fraction", "data.split_seed"),
     *("data.fake_images", "data.fake_classes", "train.epochs", "seed"),
 )
-"""What recipes must agree on to be judged on the same images after as many images seen."""
-_TOLD = ("data.fraction", "data.subset_seed", "data.epoch_length", "seed")
-"""What a run is told by the comparison."""
+"""Settings that recipes must share to be tested on the same images after as many images seen."""
+_CHOSEN = ("data.fraction", "data.subset_seed", "data.epoch_length", "seed")
+"""Settings that the comparison chooses for a run."""
 
 
 @dataclass(frozen=True)
@@ -58,55 +58,42 @@ def plan_runs(
     """Every run, seed by seed, so that the curves of the first seed stand before the second begins.
 
     Seeds count up from the recipes' `seed`; a seed draws the subset, the first weights, the order and the augmentation.
-    ValueError for recipes that would not be judged alike, naming the setting, and for fractions that are none.
+    ValueError for recipes that differ in what they must share, naming the setting, and for invalid fractions.
     """
-    configs = {name: _classification(name, resolved.config) for name, resolved in recipes.items()}
-    _check_alike(configs)
+    configs = {name: require_classification(resolved.config, "--train", name) for name, resolved in recipes.items()}
+    first, *others = configs
+    ours = flat_settings(configs[first])
+    for config in configs.values():
+        rule = "the comparison chooses the parts of the data; say them with --fractions"
+        check(config.data.fraction == 1, "data.fraction", config.data.fraction, rule)
+        rule = "the comparison gives every run a folder of its own; say where with --output_dir"
+        check(config.output_dir is None, "output_dir", config.output_dir, rule)
+    for name in others:
+        theirs = flat_settings(configs[name])
+        for key in _SHARED:
+            rule = f"{first} has {ours[key]!r}; the comparison is of the same images and as many of them seen"
+            check(theirs[key] == ours[key], f"{name}: {key}", theirs[key], rule)
     check(num_seeds >= 1, "--seeds", num_seeds, "it must be at least 1")
     for fraction in fractions:
         check(0 < fraction <= 1, "--fractions", fraction, "each must be in (0, 1]")
     rule = "a fraction is there twice"
     check(len(set(fractions)) == len(fractions), "--fractions", list(fractions), rule)
-    first = next(iter(configs.values())).seed
-    return [
-        _planned(name, config, recipes[name].origins, fraction, seed, folder)
-        for seed in range(first, first + num_seeds)
-        for fraction in sorted(fractions)
-        for name, config in configs.items()
-    ]
-
-
-def _classification(name: str, config: RunConfig) -> ClassificationRun:
-    if not isinstance(config, ClassificationRun):
-        raise ValueError(f"--train: {name!r} is not valid: its task is {config.task}; only classifiers are compared")
-    rule = "the comparison chooses the parts of the data; say them with --fractions"
-    check(config.data.fraction == 1, "data.fraction", config.data.fraction, rule)
-    rule = "the comparison gives every run a folder of its own; say where with --output_dir"
-    check(config.output_dir is None, "output_dir", config.output_dir, rule)
-    return config
-
-
-def _check_alike(configs: Mapping[str, ClassificationRun]) -> None:
-    (first, ours), *others = ((name, flat_settings(config)) for name, config in configs.items())
-    for name, theirs in others:
-        for key in _SHARED:
-            rule = f"{first} has {ours[key]!r}; the comparison is of the same images and as many of them seen"
-            check(theirs[key] == ours[key], f"{name}: {key}", theirs[key], rule)
-
-
-def _planned(
-    name: str, config: ClassificationRun, origins: dict[str, str], fraction: float, seed: int, folder: Path
-) -> PlannedRun:
-    data = config.data
-    if fraction < 1:
-        data = replace(data, fraction=fraction, subset_seed=seed, epoch_length="whole_set")
-    return PlannedRun(
-        recipe=name,
-        fraction=fraction,
-        config=replace(config, seed=seed, data=data),
-        origins=origins | dict.fromkeys(_TOLD, COMMAND_LINE),
-        folder=folder / name / str(float(fraction)) / f"seed-{seed}",
-    )
+    runs = []
+    for seed in range(configs[first].seed, configs[first].seed + num_seeds):
+        for fraction in sorted(fractions):
+            for name, config in configs.items():
+                data = config.data
+                if fraction < 1:
+                    data = replace(data, fraction=fraction, subset_seed=seed, epoch_length="whole_set")
+                run = PlannedRun(
+                    recipe=name,
+                    fraction=fraction,
+                    config=replace(config, seed=seed, data=data),
+                    origins=recipes[name].origins | dict.fromkeys(_CHOSEN, COMMAND_LINE),
+                    folder=folder / name / str(float(fraction)) / f"seed-{seed}",
+                )
+                runs.append(run)
+    return runs
 
 
 # ------------------------------------------------------------------ training
@@ -138,7 +125,7 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
     if not holds_run(run.folder):
         return None
     before, _ = read_run_config(run.folder / "config.yaml")
-    for key, (old, new) in changed_settings(before, run.config).items():
+    for key, (old, new) in forbidden_changes(before, run.config).items():
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(run.folder)!r} was started with {old!r}; "
             "compare as before, or into another --output_dir"
@@ -161,7 +148,7 @@ def _train(run: PlannedRun, costs: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str]) -> str:
-    """When the recipes that are left will be trained; a recipe that has not run yet is taken for the dearest known."""
+    """When the remaining recipes will be trained; one that has not run yet is taken for the slowest known."""
     means = {recipe: sum(seconds) / len(seconds) for recipe, seconds in costs.items()}
     if not means:
         return ""
@@ -187,7 +174,7 @@ def _row(run: PlannedRun, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_same_images(rows: Sequence[dict[str, Any]]) -> None:
-    """Runs of one part and seed have trained on the same images, and all have chosen by the same: files can change."""
+    """ValueError where runs of one part and seed trained on other images, or validated on others: files can change."""
     seen: dict[Any, str] = {}
     for row in rows:
         subset, validation = row["data.fingerprint"].split("+")

@@ -1,7 +1,4 @@
-"""What the runs of `data_size` say together: curves with their spread, differences paired by seed, tables and picture.
-
-Arithmetic and files; it trains nothing.
-"""
+"""The results of all runs of `data_size`: curves with their spread, differences paired by seed, table and figure."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vit.figures.data_size import data_size
+from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
 
 CONVENTIONS = {
@@ -39,7 +36,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     seeds = sorted({row["seed"] for row in rows})
 
     def point(fraction: float, by_seed: Mapping[int, float]) -> dict[str, Any]:
-        return {"fraction": fraction, "num_images": sizes[fraction], **spread(by_seed)}
+        return {"fraction": fraction, "num_images": sizes[fraction], **accuracy_spread(by_seed)}
 
     def curve(recipe: str) -> list[dict[str, Any]]:
         values = {at: {n: found[recipe, at, n] for n in seeds if (recipe, at, n) in found} for at in fractions}
@@ -61,7 +58,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
+def accuracy_spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
     """Mean, standard deviation, extremes and the mean's 95 % t-interval of one value a seed."""
     from scipy.stats import t
 
@@ -82,15 +79,15 @@ def spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
 
 def write_results(result: Mapping[str, Any], folder: Path) -> None:
     """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
-    save_figure(data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
+    save_figure(plot_data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
     with (folder / "data_size.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, list(result["runs"][0]))
         writer.writeheader()
         writer.writerows(result["runs"])
-    (folder / "data_size.md").write_text(markdown(result))
+    (folder / "data_size.md").write_text(data_size_markdown(result))
 
 
-def markdown(result: Mapping[str, Any]) -> str:
+def data_size_markdown(result: Mapping[str, Any]) -> str:
     """A table with a line for each fraction: every recipe's mean and spread, and the differences to the first."""
     curves, differences = result["curves"], result["differences"]
     first = next(iter(curves))

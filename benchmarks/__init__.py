@@ -1,0 +1,1 @@
+"""Benchmarks against other libraries, and of growing costs: `python -m benchmarks` in the checkout lists them."""
