@@ -1,4 +1,4 @@
-"""The command `vit`: its exit codes, and one line on standard error for whatever is wrong."""
+"""The command `vit`: its exit codes, and one line on standard error for every error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from PIL import Image
 from tests.training.tiny import tiny
 from vit.cli import main, parsing
 from vit.settings import dump_run_config
+from vit.tasks.task import NonFinite
 from vit.training import checkpoints, loop
-from vit.training.interruption import NonFinite
 from vit.training.loop import train
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
@@ -36,7 +36,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         train(CONFIG, folder)
     return folder
 
@@ -49,7 +49,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """What was said on standard error, which must be one line and no traceback."""
+    """Return standard error, which must be one line and no traceback."""
     said = capsys.readouterr()
     lines = said.err.strip().splitlines()
     assert len(lines) == 1, said.err
@@ -63,7 +63,7 @@ OTHER_DATA = ["--data.fake_images", "512", "--data.fake_classes", "10", "--data.
 
 WRONG = {
     "unknown key": (["--optim.learning_rat", "1"], r"--optim.learning_rat: there is no such setting"),
-    "wrong type": (["--train.epochs", "many"], "train.epochs: 'many' is not valid: it must be int"),
+    "wrong type": (["--train.epochs", "many"], "train.epochs: 'many' is not valid: it must be a whole number"),
     "image that the patch does not divide": (["--model.image_size", "10"], "nearest image sizes are 8 or 12"),
     "more heads than width": (["--model.num_heads", "32"], "model.num_heads: 32 is not valid"),
     "missing folder": ([*OTHER_DATA, "imagefolder", "--data.root", "/no/such"], "data.root: "),
@@ -101,64 +101,61 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "model.image_size: (0, 0) is not valid" in one_line(capsys)
 
 
-def test_wrong_words(recipe: Path, tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["trian"], "there is no command 'trian'; choose from train, eval"),
+        (["train", "--config", "{tmp}/absent.yaml"], "--config: cannot read"),
+        (["train", "--config"], "expected one argument"),
+        (["plan", "--config", "{recipe}", "--no.such", "1"], "there is no such setting"),
+        (["eval"], "MODEL"),
+        (["eval", "{tmp}/absent"], "model: "),
+        (["eval", "{tmp}"], "holds no readable checkpoint"),
+        (["eval", "{run}", "--select", "first"], "invalid choice: 'first'"),
+        (["eval", "{run}", "--weights", "ema"], "kept no average"),
+        (["eval", "{run}", "--data.fake_classes", "5"], "5 classes' is not valid"),
+        (["eval", "{run}", "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
+        (["eval", "{run}", "--image_size", "10"], "nearest: 8 or 12"),
+        (["eval", "{run}", "--nonsense"], "--nonsense: there is no such setting"),
+        (["eval", "{run}", "--image_size", "0"], "--image_size: 0 is not valid"),
+        (["eval", "{run}", "--optim.lr", "9"], "--optim.lr: it has no effect here; what has: --data"),
+        (["eval", "{run}", "--model.image_size", "16"], "give --image_size"),
+        (["eval", "{run}", "--output_dir", "{recipe}"], "is a file, not a folder"),
+        (["train", "--config", "{recipe}", "--output_dir", "{recipe}"], "output_dir: "),
+        (["train", "--config", "{recipe}", "--output_dir", "{recipe}/run"], "is a file, not a folder"),
+        (["plan", "--config", "{recipe}", "--figure", "{recipe}/plan.png"], "--figure: "),
+        (["predict", "{run}"], "IMAGE"),
+        (["predict", "{run}", "{tmp}/absent.png"], "absent.png"),
+        (["predict", "{tmp}", "{tmp}/absent.png"], "holds no readable checkpoint"),
+        (["predict", "{run}", "--device", "tpu", "{recipe}"], "device: 'tpu' is not valid"),
+        (["predict", "{run}", "--device", "cpu", "{recipe}"], "recipe.yaml' is not a readable image"),
+        (["diff", "{run}"], "RUN"),
+        (["diff", "{run}", "{tmp}"], "is not a run folder"),
+        (["diff", "{run}", "{broken}"], "optim.learnrate: there is no such setting"),
+    ],
+)
+def test_wrong_words(
+    words: list[str], expected: str, recipe: Path, tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "config.yaml").write_text("optim:\n  learnrate: 1\n")
-    for words, expected in (
-        (["trian"], "there is no command 'trian'; choose from train, eval"),
-        (["train", "--config", str(tmp_path / "absent.yaml")], "--config: cannot read"),
-        (["train", "--config"], "expected one argument"),
-        (["plan", "--config", str(recipe), "--no.such", "1"], "there is no such setting"),
-        (["eval"], "--checkpoint"),
-        (["eval", "--checkpoint", str(tmp_path / "absent")], "checkpoint: "),
-        (["eval", "--checkpoint", str(tmp_path)], "holds no readable checkpoint"),
-        (["eval", "--checkpoint", str(run), "--select", "first"], "invalid choice: 'first'"),
-        (["eval", "--checkpoint", str(run), "--weights", "ema"], "kept no average"),
-        (["eval", "--checkpoint", str(run), "--data.fake_classes", "5"], "5 classes' is not valid"),
-        (["eval", "--checkpoint", str(run), "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
-        (["eval", "--checkpoint", str(run), "--image_size", "10"], "nearest: 8 or 12"),
-        (["eval", "--checkpoint", str(run), "--nonsense"], "--nonsense: there is no such setting"),
-        (["eval", "--checkpoint", str(run), "--image_size", "0"], "--image_size: 0 is not valid"),
-        (["eval", "--checkpoint", str(run), "--optim.lr", "9"], "--optim.lr: it has no effect here; what has: --data"),
-        (["eval", "--checkpoint", str(run), "--model.image_size", "16"], "give --image_size"),
-        (["eval", "--checkpoint", str(run), "--output_dir", str(recipe)], "is a file, not a folder"),
-        (["train", "--config", str(recipe), "--output_dir", str(recipe)], "output_dir: "),
-        (["train", "--config", str(recipe), "--output_dir", str(recipe / "run")], "is a file, not a folder"),
-        (["plan", "--config", str(recipe), "--figure", str(recipe / "plan.png")], "--figure: "),
-        (["bench", "epoch", "--config", str(recipe), "--output", str(recipe / "a.json")], "--output: "),
-        (["bench", "epoch", "--config", str(recipe), "--turns", "0"], "--turns: 0 is not valid"),
-        (["bench", "data", "--config", str(recipe), "--output", str(tmp_path)], "it is a folder; give a file in it"),
-        (["bench", "data", "--config", str(recipe), "--output", "a.md"], "'a.md' is where the Markdown goes"),
-        (["bench", "attention", "--batch_sizes", "8", "0"], "--batch_sizes: 0 is not valid"),
-        (["bench", "attention", "--models", "--batch_sizes", "-3"], "--batch_sizes: -3 is not valid"),
-        (["bench", "attention", "--models", "--dtypes", "fp99"], "--dtypes: 'fp99' is not valid"),
-        (["bench", "attention", "--models", "--tokens", "65"], "--tokens: it has no effect with --models"),
-        (["predict", "--checkpoint", str(run)], "IMAGE"),
-        (["predict", "--checkpoint", str(run), str(tmp_path / "absent.png")], "absent.png"),
-        (["predict", "--checkpoint", str(tmp_path), str(tmp_path / "absent.png")], "holds no readable checkpoint"),
-        (["predict", "--checkpoint", str(run), "--device", "tpu", str(recipe)], "device: 'tpu' is not valid"),
-        (["predict", "--checkpoint", str(run), "--device", "cpu", str(recipe)], "recipe.yaml' is not a readable image"),
-        (["diff", str(run)], "RUN"),
-        (["diff", str(run), str(tmp_path)], "is not a run folder"),
-        (["diff", str(run), str(broken)], "optim.learnrate: there is no such setting"),
-    ):
-        assert main(words) == 2, words
-        assert expected in one_line(capsys), words
+    places = {"run": run, "recipe": recipe, "tmp": tmp_path, "broken": broken}
+    assert main([word.format_map(places) for word in words]) == 2
+    assert expected in one_line(capsys)
 
 
 def _no_permission(*_: Any, **options: Any) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", options["dir"])
 
 
-@pytest.mark.parametrize("words", [["bench", "growth"], ["profile"], ["train"]])
+@pytest.mark.parametrize("words", [["profile"], ["train"]])
 def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
     option = "--output_dir" if words == ["train"] else "--output"
-    given = ["--config", str(recipe)] if words != ["bench", "growth"] else []
-    assert main([*words, *given, option, str(tmp_path / "new")]) == 2
+    assert main([*words, "--config", str(recipe), option, str(tmp_path / "new")]) == 2
     assert f"{str(tmp_path)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 
@@ -166,13 +163,11 @@ def test_a_file_that_nobody_may_write_is_named_before_the_work(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parsing.os, "access", lambda *_: False)
-    assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
-    assert f"--output: {str(recipe)!r} is not valid: it is there and cannot be written to" in one_line(capsys)
+    assert main(["doctor", "RUN", "--output", str(recipe)]) == 2
+    assert f"--output: {str(recipe)!r} is not valid: it exists and cannot be written to" in one_line(capsys)
 
 
-@pytest.mark.parametrize(
-    ("words", "name"), [(["bench", "growth"], "new"), (["bench", "attention"], "a.json"), (["doctor", "RUN"], "a.json")]
-)
+@pytest.mark.parametrize(("words", "name"), [(["profile"], "new"), (["doctor", "RUN"], "a.json")])
 def test_a_folder_that_may_not_be_entered_is_named_before_the_work(
     words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,13 +192,13 @@ def test_a_file_that_is_there_needs_its_folder_too(
 ) -> None:
     """It is replaced, or another is written beside it."""
     monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
-    assert main(["bench", "data", "--config", str(recipe), "--output", str(recipe)]) == 2
+    assert main(["doctor", "RUN", "--output", str(recipe)]) == 2
     assert f"{str(recipe.parent)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 
 def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     """A file is replaced in one step, and so would be the device."""
-    assert main(["bench", "attention", "--output", os.devnull]) == 2
+    assert main(["doctor", "RUN", "--output", os.devnull]) == 2
     assert "it is a device or a pipe; give a file" in one_line(capsys)
 
 
@@ -213,12 +208,12 @@ def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[
     shutil.copytree(run, tmp_path / "run")
     (folder,) = (tmp_path / "run" / "checkpoints").iterdir()
     (folder / "model.safetensors").write_bytes(b"short")
-    assert main(["eval", "--checkpoint", str(folder)]) == 2
+    assert main(["eval", str(folder)]) == 2
     assert f"{folder / 'model.safetensors'} is not what was written" in one_line(capsys)
 
 
 def test_predict_prints_the_five_likeliest(run: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "--checkpoint", str(run), "--device", "cpu", str(image), str(image)]) == 0
+    assert main(["predict", str(run), "--device", "cpu", str(image), str(image)]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert len(lines) == 6 or len(lines) == 12
@@ -232,7 +227,7 @@ def test_predict_prints_the_five_likeliest(run: Path, image: Path, capsys: pytes
 
 
 def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "--checkpoint", str(run), "--output_dir", str(tmp_path)]) == 0
+    assert main(["eval", str(run), "--output_dir", str(tmp_path)]) == 0
     said = capsys.readouterr()
     metrics = json.loads(said.out)
     summary = json.loads((run / "summary.json").read_text())
@@ -244,8 +239,8 @@ def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: p
 def test_train_tells_where_the_run_is(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
-    monkeypatch.setattr("vit.analysis.run.draw_run", lambda _: None)
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--config", str(recipe)]) == 0
     said = capsys.readouterr()
@@ -257,6 +252,21 @@ def test_train_tells_where_the_run_is(
     assert main(["train", "--config", str(recipe), "--resume", "--optim.lr", "1"]) == 2
     assert "optim.lr: 1.0 is not valid: the run in" in one_line(capsys)
     assert main(["diff", "runs/recipe", "runs/recipe"]) == 0
+
+
+def test_a_run_of_fewer_epochs_says_what_shrank_and_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    recipe, run = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(dump_run_config(tiny(CONFIG, train={"epochs": 4}, optim={"warmup_epochs": 2.0}), {}))
+    words = ["train", "--config", str(recipe), "--output_dir", str(run), "--train.epochs", "1"]
+    assert main(words) == 0
+    assert "optim.warmup_epochs: 0.5, shrunk with train.epochs\n" in capsys.readouterr().err
+    assert "  warmup_epochs: 0.5  # shrunk with train.epochs\n" in (run / "config.yaml").read_text()
+    assert main([*words, "--resume"]) == 0
+    assert main(["train", "--config", str(run / "config.yaml"), "--resume"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -360,11 +370,14 @@ def test_a_signal_has_the_shells_code(
 def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "vit train [--config FILE]" in capsys.readouterr().out
-    for command in ("train", "eval", "predict", "plan", "diff", "bench epoch", "bench layers"):
-        with pytest.raises(SystemExit) as left:
-            main([*command.split(), "--help"])
-        assert left.value.code == 0
-        assert capsys.readouterr().out.startswith(f"usage: vit {command}")
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "predict", "plan", "diff", "profile"])
+def test_help_of_a_command_is_printed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: vit {command}")
 
 
 def test_a_defect_shows_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

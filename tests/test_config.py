@@ -1,4 +1,4 @@
-"""Every rule of validity speaks, naming its field; and no rule is left out of this list."""
+"""Every rule of validity is tested and names its field; this list is checked to be complete."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ import pytest
 
 import vit.config.data
 import vit.config.model
-import vit.config.regression
 import vit.config.rules
 import vit.config.run
-import vit.config.text_data
 import vit.config.text_model
+import vit.tasks.classification.config
+import vit.tasks.multilabel.config
+import vit.tasks.regression.config
+import vit.tasks.translation.config
 from vit.config import (
     AugmentConfig,
     BertConfig,
-    ClassificationRun,
-    CurveConfig,
     DataConfig,
-    DistillConfig,
-    KernelConfig,
     ModelConfig,
     OptimConfig,
     Preprocessing,
-    RegressionRun,
     ResNetConfig,
-    TextDataConfig,
     TrainConfig,
-    TranslatorConfig,
     ViTConfig,
     nearest,
 )
+from vit.tasks.classification.config import ClassificationRun, DistillConfig
+from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
+from vit.tasks.regression.config import CurveConfig, KernelConfig, RegressionRun
+from vit.tasks.translation.config import SearchConfig, TextDataConfig, TranslationRun, TranslatorConfig
 
 BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
@@ -240,6 +239,8 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.num_heads", BertConfig, {"num_heads": 5}),
     ("model.norm_eps", BertConfig, {"norm_eps": 0.0}),
     ("train.loss", ClassificationRun, {"train": TrainConfig(loss="mse")}),
+    *(("model.in_channels", kind, {"in_channels": 0}) for kind in (ViTConfig, ResNetConfig)),
+    ("model.in_channels", ClassificationRun, {"model": ModelConfig(name="vit", in_channels=1)}),
     ("train.loss", RegressionRun, {"train": TrainConfig()}),
     ("train.label_smoothing", RegressionRun, {"train": TrainConfig(loss="mse", label_smoothing=0.1)}),
     (
@@ -252,6 +253,36 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("data." + name, CurveConfig, {name: 1}) for name in ("train_points", "test_points")),
     *(("data.noise", CurveConfig, {"noise": value}) for value in (-0.1, float("nan"))),
     ("data.points_seed", CurveConfig, {"points_seed": -1}),
+    ("train.class_weights", TrainConfig, {"class_weights": (1.0, 0.0)}),
+    ("train.class_weights", TranslationRun, {"train": TrainConfig(class_weights="balanced")}),
+    (
+        "train.class_weights",
+        ClassificationRun,
+        {"data": DataConfig(sampling="balanced"), "train": TrainConfig(class_weights="balanced")},
+    ),
+    (
+        "augment.repeats",
+        ClassificationRun,
+        {"data": DataConfig(sampling="balanced"), "augment": AugmentConfig(repeats=2)},
+    ),
+    ("data.sampling", TableDataConfig, {"sampling": "balanced"}),
+    ("data.name", TableDataConfig, {"name": "digits"}),
+    ("data.separator", TableDataConfig, {"separator": ""}),
+    ("data.separator", TableDataConfig, {"separator": "|", "label_columns": ("a",)}),
+    ("data.label_columns", TableDataConfig, {"label_columns": ("a", "a")}),
+    ("train.loss", MultilabelRun, {"train": TrainConfig()}),
+    ("train.label_smoothing", MultilabelRun, {"train": TrainConfig(loss="bce", label_smoothing=0.1)}),
+    *(("search." + name, SearchConfig, {name: 0}) for name in ("beam_size", "max_length")),
+    *(("search.length_penalty", SearchConfig, {"length_penalty": value}) for value in (-0.1, float("nan"))),
+    ("search.length_penalty", SearchConfig, {"beam_size": 1, "length_penalty": 0.5}),
+    ("train.loss", TranslationRun, {"train": TrainConfig(loss="bce")}),
+    ("train.cuda_graphs", TranslationRun, {"train": TrainConfig(compile=True, cuda_graphs=True)}),
+    (
+        "model.share_embeddings",
+        TranslationRun,
+        {"model": TranslatorConfig(share_embeddings=True), "data": TextDataConfig(shared_vocabulary=False)},
+    ),
+    ("model.max_length", TranslationRun, {"model": TranslatorConfig(positions="learned", max_length=8)}),
 ]
 
 
@@ -274,9 +305,11 @@ MODULES = (
     vit.config.model,
     vit.config.data,
     vit.config.run,
-    vit.config.text_data,
     vit.config.text_model,
-    vit.config.regression,
+    vit.tasks.classification.config,
+    vit.tasks.multilabel.config,
+    vit.tasks.regression.config,
+    vit.tasks.translation.config,
 )
 _CALLS = (
     *("check(", "check_rate(", "check_positive(", "check_effect(", "check_finite(", "check_seed("),

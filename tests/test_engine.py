@@ -1,4 +1,4 @@
-"""Where the work runs: what a device cannot do is refused, never replaced."""
+"""Device, precision and processes: unsupported settings are refused, never replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_accelerator_is_what_was_asked_for() -> None:
+def test_the_accelerator_follows_the_settings() -> None:
     for precision, name in (("fp32", "no"), ("bf16", "bf16"), ("fp32", "no")):
         accelerator = make_accelerator("cpu", precision)
         assert accelerator.device.type == "cpu"
@@ -45,7 +45,7 @@ def test_on_a_cpu_bf16_is_fast_where_the_processor_multiplies_it(
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="only Linux lists the processor's instructions")
-def test_the_processor_multiplies_what_the_system_says_it_does() -> None:
+def test_bfloat16_support_agrees_with_the_system() -> None:
     flags = Path("/proc/cpuinfo").read_text().split()
     if "avx512f" not in flags:
         pytest.skip("the system lists no AVX-512, so it may keep others to itself")
@@ -57,7 +57,7 @@ def test_half_precision_on_a_cpu_is_refused() -> None:
         make_accelerator("cpu", "fp16")
 
 
-def test_the_launchers_precision_counts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launchers_precision_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     assert choose_precision("cpu", "auto") == "bf16"
     assert choose_precision("cpu", "bf16") == "bf16"
@@ -71,7 +71,7 @@ def test_the_launchers_precision_counts_as_asked(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(ValueError, match=f"device: '{device}' is not on this machine; it has auto, cpu"):
@@ -104,7 +104,7 @@ def test_sharding_that_would_become_plain_data_parallel_is_refused(monkeypatch: 
     ("version", "recomputes", "message"),
     [(1, False, "--fsdp_version 2"), (2, True, "set train.gradient_checkpointing true"), (2, False, None)],
 )
-def test_sharding_under_other_names_is_refused(version: int, recomputes: bool, message: str | None) -> None:
+def test_sharding_that_renames_parameters_is_refused(version: int, recomputes: bool, message: str | None) -> None:
     plugin = SimpleNamespace(fsdp_version=version, activation_checkpointing=recomputes)
     accelerator: Any = SimpleNamespace(
         distributed_type=DistributedType.FSDP, state=SimpleNamespace(fsdp_plugin=plugin), device=torch.device("cuda")

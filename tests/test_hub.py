@@ -12,7 +12,7 @@ from torch import nn
 
 import vit
 from vit.config import ModelConfig
-from vit.hub import create_model, load_model, load_run
+from vit.hub import create_model, load_model, open_model
 from vit.models import config_to_dict
 from vit.runs import Checkpoint, write_checkpoint
 
@@ -55,10 +55,11 @@ def weights_at(run: Path, step: int, group: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("select", ["best", "last"])
 @pytest.mark.parametrize("weights", ["auto", "raw", "ema"])
 def test_a_run_gives_the_weights_that_are_asked_for(select: str, weights: str, run: Path) -> None:
-    loaded, state = load_run(run, select, weights)
+    loaded = open_model(run, select=select, weights=weights)
+    assert loaded.state is not None
     expected = weights_at(run, {"best": 1, "last": 2}[select], "model" if weights == "raw" else "ema")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.model.state_dict().items())
-    assert loaded.class_names == ["a", "b", "c"] == state["task"]["class_names"]
+    assert loaded.class_names == ["a", "b", "c"] == loaded.state["task"]["class_names"]
     assert loaded.preprocessing is not None
     assert loaded.preprocessing.mean == (0.1, 0.2, 0.3)
     assert loaded.preprocessing.image_size == (8, 8)
@@ -70,8 +71,8 @@ def test_a_run_without_an_average_is_said_to_have_none(tmp_path: Path) -> None:
     state = {"task": task}
     write_checkpoint(tmp_path, 1, Checkpoint(state, {"model": model.state_dict()}))
     with pytest.raises(ValueError, match=r"weights: 'ema' is not valid: .* kept no average"):
-        load_run(tmp_path, weights="ema")
-    assert load_run(tmp_path)[0].model.config == model.config
+        open_model(tmp_path, weights="ema")
+    assert open_model(tmp_path).model.config == model.config
 
 
 def test_the_package_offers_both_names() -> None:
@@ -96,7 +97,7 @@ def test_a_checkpoints_folder_is_as_good_as_the_run(run: Path) -> None:
 def test_unknown_names_and_options_get_a_suggestion(run: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.name: 'vit_bse_patch16_224' .*did you mean 'vit_base_patch16_224'"):
         create_model("vit_bse_patch16_224")
-    with pytest.raises(ValueError, match=r"model\.widht: there is no such option; did you mean 'width'"):
+    with pytest.raises(ValueError, match=r"model\.widht: there is no such setting; did you mean 'width'"):
         create_model("vit", widht=3)
     with pytest.raises(ValueError, match=r"model\.pretrained: .* does not have embedding\.stem"):
         create_model(pretrained=str(run), stem="resnet", patch_size=8)

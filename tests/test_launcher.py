@@ -1,4 +1,4 @@
-"""The processes that the launcher leaves out are started, or missed in one line."""
+"""Processes that the launcher does not start are started, or reported in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(monkeypatch: pytest.MonkeyPatch, parent: list[str], **environment: str) -> list[str] | None:
-    """The command that `start_missing_processes` became, if any."""
+    """The command that replaces the process, if any."""
     import psutil
 
     class Parent:
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch, parent: list[str], **environment: s
     return commands[0] if commands else None
 
 
-def test_processes_that_the_launcher_left_out_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"}
     for words in (["--num_processes", "3", "--cpu"], ["--cpu", "--num_processes=3"]):
         command = started(monkeypatch, ["python", "accelerate", "launch", *words, "train.py"], **alone)
@@ -41,13 +41,13 @@ def test_processes_that_the_launcher_left_out_are_started(monkeypatch: pytest.Mo
         assert command[-5:] == ["-m", "vit.cli", "train", "--seed", "3"]
 
 
-def test_one_process_and_processes_that_met_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_and_complete_launches_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parent = ["accelerate", "launch", "--cpu", "--num_processes", "2"]
     assert started(monkeypatch, parent) is None
     assert started(monkeypatch, parent, ACCELERATE_USE_CPU="True") is None
     assert started(monkeypatch, parent, MASTER_ADDR="127.0.0.1", WORLD_SIZE="2") is None
 
 
-def test_a_number_of_processes_that_cannot_be_found_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_number_of_processes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="was asked for several processes on a CPU and started one"):
         started(monkeypatch, ["bash"], ACCELERATE_USE_CPU="True", MASTER_ADDR="127.0.0.1")

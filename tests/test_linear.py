@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vit import linear
-from vit.linear import product_type, project
+from vit.linear import matmul_dtype, project
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from vit.linear import product_type, project
 )
 def test_the_type_of_a_product(given: torch.dtype, autocast: torch.dtype | None, expected: torch.dtype) -> None:
     with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
-        assert product_type(torch.zeros(2, 2, dtype=given)) == expected
+        assert matmul_dtype(torch.zeros(2, 2, dtype=given)) == expected
         if given.is_floating_point and (autocast or given) != torch.float16:
             vector = torch.zeros(2, 2, dtype=given)
             assert nn.functional.linear(vector, vector).dtype == expected
@@ -43,7 +43,7 @@ class Projection(nn.Module):
 
 
 def steps(module: Projection, x: torch.Tensor, *, autocast: bool = False) -> list[str]:
-    """What the module's compiled program calls."""
+    """The operators that the compiled module calls."""
     found: list[str] = []
 
     def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
@@ -71,7 +71,7 @@ def steps(module: Projection, x: torch.Tensor, *, autocast: bool = False) -> lis
         (torch.bfloat16, False, {"device": "meta"}, True, False),
     ],
 )
-def test_a_bias_is_added_apart_where_that_pays(
+def test_a_bias_is_added_separately_where_that_is_faster(
     dtype: torch.dtype,
     autocast: bool,
     options: dict[str, Any],
@@ -94,9 +94,7 @@ def test_a_bias_is_added_apart_where_that_pays(
     ],
     ids=["hook", "hook before", "other forward"],
 )
-def test_a_layer_that_is_more_than_one_is_called(
-    change: Callable[[nn.Linear], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_layers_are_called(change: Callable[[nn.Linear], object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "MULTIPLIES_BFLOAT16", True)
     module, x = Projection(dtype=torch.bfloat16), torch.ones(1, 2, 5, dtype=torch.bfloat16)
     change(module.layer)
@@ -107,7 +105,7 @@ def test_a_layer_that_is_more_than_one_is_called(
 
 
 @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
-def test_a_layer_whose_gradients_are_watched_is_more_than_one(register: str) -> None:
+def test_a_layer_with_backward_hooks_is_called(register: str) -> None:
     layer = nn.Linear(5, 3)
     assert linear.is_plain(layer)
     getattr(layer, register)(lambda *_: None)

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of where a sample stands, and are nevertheless random."""
+"""Random numbers as a function of a sample's position, and their distribution."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_streams_are_independent(one: Tensor, other: Tensor) -> None:
     assert not torch.equal(one, other)
 
 
-def test_the_same_place_gives_the_same_numbers() -> None:
+def test_the_same_position_gives_the_same_numbers() -> None:
     assert torch.equal(streams(7).fork("a").uniform(3), streams(7).fork("a").uniform(3))
 
 
@@ -108,7 +108,7 @@ def test_beta_is_beta(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
-def test_keep_leaves_out_its_rate(rate: float) -> None:
+def test_keep_drops_at_its_rate(rate: float) -> None:
     kept = streams(200).keep(rate, 101, 5)
     assert kept.shape == (200, 101, 5)
     share = 1 - kept.double().mean().item()
@@ -123,11 +123,11 @@ def test_keeps_four_draws_of_a_hash_are_independent() -> None:
     assert correlation.abs().max() < 5 / MANY**0.5
 
 
-def test_more_are_kept_or_left_out_as_the_fewer() -> None:
+def test_more_draws_of_keep_extend_the_fewer() -> None:
     assert torch.equal(streams(3).keep(0.3, 9)[:, :6], streams(3).keep(0.3, 6))
 
 
-def test_words_are_even_and_a_place_has_the_same_in_any_company() -> None:
+def test_words_are_uniform_and_depend_on_the_counter_alone() -> None:
     stream = SampleRandom.at(3, 1, torch.zeros(20000, dtype=torch.int64))
     places = torch.arange(20000)
     words = stream.words_at(places)

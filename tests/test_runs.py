@@ -21,6 +21,7 @@ from vit.runs import (
     last_checkpoint,
     read_checkpoint,
     read_metrics,
+    replace_atomically,
     rewind_metrics,
     verify_checkpoint,
     write_checkpoint,
@@ -259,3 +260,15 @@ def assert_no_pickle(run: Path) -> None:
                     header = archive.read(name)[:128]
                     assert header.startswith(b"\x93NUMPY"), f"{file}: {name} is not an array"
                     assert b"'|O'" not in header, f"{file}: {name} holds objects"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.json"
+    with replace_atomically(path) as unfinished:
+        unfinished.write_text("old")
+        assert not path.exists()
+        assert unfinished.suffix == ".json"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"a": float("nan")})
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from vit.hub import create_model
-    from vit.models import list_models
-    from vit.models.inference import for_inference
+    from vit.config import Preprocessing as Preprocessing
+    from vit.hub import OpenedModel as OpenedModel
+    from vit.hub import create_model as create_model
+    from vit.hub import open_model as open_model
+    from vit.models import list_models as list_models
+    from vit.models.inference import for_inference as for_inference
 
-__all__ = ["create_model", "for_inference", "list_models"]
+__version__ = "0.1.0"
 
-
-def __getattr__(name: str) -> Any:
-    """Import torch only when a model is asked for: a mistyped setting is answered at once."""
-    if name == "create_model":
-        from vit.hub import create_model
-
-        return create_model
-    if name == "list_models":
-        from vit.models import list_models
-
-        return list_models
-    if name == "for_inference":
-        from vit.models.inference import for_inference
-
-        return for_inference
-    raise AttributeError(f"module 'vit' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -1,6 +1,6 @@
-"""Where the work runs: device, precision, processes. Builds the one `Accelerator` and refuses what it would replace.
+"""Device, precision and processes: builds the one `Accelerator` and refuses settings that it would silently change.
 
-On a CPU Accelerate quietly turns FSDP into DDP, and fp16 into fp32. Here both are errors: a run that says fp16 is fp16.
+On a CPU Accelerate turns FSDP into DDP and fp16 into fp32 without an error; here both are errors.
 """
 
 from __future__ import annotations
@@ -13,52 +13,64 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, gather_object
 from torch import Tensor
 
-from vit.launcher import told_cpu
+from vit.launcher import launched_with_cpu_flag
 from vit.processor import MULTIPLIES_BFLOAT16
 
+__all__ = [
+    "Accelerator",
+    "choose_precision",
+    "gather_object",
+    "gather_uneven",
+    "has_fast_bf16",
+    "keep_freed_memory",
+    "make_accelerator",
+]
+
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""glibc's numbers for what `mallopt` sets (malloc.h)."""
+"""Parameters of glibc's `mallopt` (malloc.h)."""
 
 
 def make_accelerator(device: str = "auto", precision: str = "auto", **options: Any) -> Accelerator:
     """The Accelerator for `device` (auto, cpu, cuda, mps) and `precision` (auto, fp32, bf16, fp16).
 
-    ValueError when the device is not there, cannot compute in that precision, or the launcher asked for something else.
+    ValueError for a missing device, a precision that it does not support, and settings that contradict the launcher's.
     """
     _check_device(device)
     if "WORLD_SIZE" not in os.environ:  # one process: a second run in it may ask for another precision
         for state in (AcceleratorState, GradientState, PartialState):
             state._reset_state()
-    if told_cpu() and device not in ("auto", "cpu"):
+    if launched_with_cpu_flag() and device not in ("auto", "cpu"):
         raise ValueError(f"device: {device!r} contradicts the launcher's --cpu; give one of them")
-    kind = "cpu" if told_cpu() or device == "cpu" else _best_device()
+    if launched_with_cpu_flag() or device == "cpu":
+        kind = "cpu"
+    elif torch.cuda.is_available():
+        kind = "cuda"
+    else:
+        kind = "mps" if torch.backends.mps.is_available() else "cpu"
     chosen = choose_precision(kind, precision)
-    if kind == "cpu":
-        _keep_freed_memory()
     accelerator = Accelerator(cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options)
     _check_distribution(accelerator)
     return accelerator
 
 
 def choose_precision(kind: str, precision: str) -> str:
-    """`auto` is bf16 where the device computes it faster than fp32. The launcher's `--mixed_precision` counts too."""
-    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if asked not in ("no", "fp32"):
-        if precision not in ("auto", asked):
-            raise ValueError(
-                f"train.precision: {precision!r} contradicts the launcher's --mixed_precision {asked}; give one of them"
-            )
-        precision = asked
+    """Resolve `auto`: bf16 where it is faster than fp32, unless the launcher's `--mixed_precision` says otherwise."""
+    launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if launched not in ("no", "fp32"):
+        if precision not in ("auto", launched):
+            rule = f"contradicts the launcher's --mixed_precision {launched}; give one of them"
+            raise ValueError(f"train.precision: {precision!r} {rule}")
+        precision = launched
     if precision == "fp16" and kind == "cpu":
         raise ValueError("train.precision: 'fp16' is not computed on a CPU; use 'bf16', 'fp32' or 'auto'")
     return ("bf16" if has_fast_bf16(kind) else "fp32") if precision == "auto" else precision
 
 
 def has_fast_bf16(kind: str) -> bool:
-    """Whether the device has bfloat16 matrix instructions (elsewhere bfloat16 is emulated and slower than float32)."""
+    """True if the device has bfloat16 matrix instructions (others emulate bfloat16, slower than float32)."""
     if kind == "cuda":
         return torch.cuda.get_device_capability()[0] >= 8
     if kind == "cpu":
@@ -66,8 +78,9 @@ def has_fast_bf16(kind: str) -> bool:
     return False
 
 
-def _keep_freed_memory() -> None:
-    """Have glibc keep freed blocks: it returns large ones, and every step would fault its activations in again."""
+def keep_freed_memory() -> None:
+    """Have glibc keep freed blocks for the rest of the process, for training on a CPU."""
+    # by default it returns large blocks to the system, and every step faults its activations in again
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "mallopt"):
@@ -76,7 +89,7 @@ def _keep_freed_memory() -> None:
 
 
 def gather_uneven(accelerator: Accelerator, values: Tensor) -> Tensor:
-    """Concatenate over processes along the first axis, where each process may hold another number of rows."""
+    """Concatenate over processes along the first axis; processes may hold different numbers of rows."""
     if accelerator.num_processes == 1:
         return values
     sizes = accelerator.gather(torch.tensor([len(values)], device=values.device)).tolist()
@@ -87,28 +100,17 @@ def gather_uneven(accelerator: Accelerator, values: Tensor) -> Tensor:
 
 
 def _check_device(device: str) -> None:
-    present = {
-        "auto": True,
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if device not in present:
-        raise ValueError(f"device: {device!r} is not valid: choose from {', '.join(present)}")
-    if not present[device]:
-        here = ", ".join(name for name, there in present.items() if there)
-        raise ValueError(f"device: {device!r} is not on this machine; it has {here}")
-
-
-def _best_device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    available = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device not in available:
+        raise ValueError(f"device: {device!r} is not valid: choose from {', '.join(available)}")
+    if not available[device]:
+        names = ", ".join(name for name, is_available in available.items() if is_available)
+        raise ValueError(f"device: {device!r} is not on this machine; it has {names}")
 
 
 def _check_distribution(accelerator: Accelerator) -> None:
-    asked = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if asked and accelerator.distributed_type != DistributedType.FSDP:
+    use_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if use_fsdp and accelerator.distributed_type != DistributedType.FSDP:
         raise ValueError(
             f"accelerate: FSDP was asked for, but {accelerator.device.type} would run it as plain data parallel; "
             "run on CUDA devices or launch without --use_fsdp"

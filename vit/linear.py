@@ -1,4 +1,4 @@
-"""Products with weights: the type that they are computed in, and how a linear layer is computed when it is compiled."""
+"""Linear layers and the type of matrix products under autocast."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from vit.processor import MULTIPLIES_BFLOAT16
 
 
 def project(layer: nn.Module, x: Tensor) -> Tensor:
-    """`layer(x)`, `b n i -> b n o`.
-
-    Compiled, in bfloat16, for a processor that multiplies it, the bias of a plain linear layer is a sum of its own that
-    the compiler joins to what follows: `addmm` would first copy it into every row of the result. The product is then
-    rounded before the sum too. In float32 it did not pay everywhere (`LOG.md`).
-    """
-    if not is_plain(layer) or layer.bias is None or not _adds_apart(x):
-        answer: Tensor = layer(x)
-        return answer
-    product = linear(x, layer.weight)
-    return product + layer.bias.to(product.dtype)
-
-
-def _adds_apart(x: Tensor) -> bool:
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return False
-    return MULTIPLIES_BFLOAT16 and x.device.type == "cpu" and product_type(x) == torch.bfloat16
+    """`layer(x)`, `b n i -> b n o`; the bias is added separately where the compiler can fuse that sum."""
+    if (
+        torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+        and MULTIPLIES_BFLOAT16
+        and is_plain(layer)
+        and layer.bias is not None
+        and x.device.type == "cpu"
+        and matmul_dtype(x) == torch.bfloat16
+    ):
+        # `addmm` first copies the bias into every row of the result. A separate sum is fused with what follows, and the
+        # product is rounded before it too. In float32 this was not faster everywhere (`LOG.md`).
+        product = linear(x, layer.weight)
+        return product + layer.bias.to(product.dtype)
+    result: Tensor = layer(x)
+    return result
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether it is torch's linear layer and nothing else: no subclass, not watched, its `forward` not replaced."""
+    """True for torch's own linear layer: no subclass, no hooks, `forward` not replaced."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
     return type(layer) is nn.Linear and not any(hooks) and "forward" not in layer.__dict__
 
 
-def product_type(vector: Tensor) -> torch.dtype:
-    """The type in which a matrix product of it is computed: autocast's, but for integers and float64, or its own."""
+def matmul_dtype(vector: Tensor) -> torch.dtype:
+    """The type of a matrix product: autocast's, except for integers and float64, else the vector's own."""
     device = vector.device.type
     stays = not vector.is_floating_point() or vector.dtype == torch.float64
     if stays or not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):

@@ -1,19 +1,41 @@
-"""The processor of this machine: its name, and what it multiplies itself. Knows nothing of what is computed on it."""
+"""This machine: its processor, and everything that a measured time depends on."""
 
 from __future__ import annotations
 
+import os
 import platform
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
 MULTIPLIES_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-"""Whether it is an x86 with bfloat16 matrix instructions; one without emulates it, slower than float32. ARM's are not
-looked for."""
+"""True on an x86 processor with bfloat16 matrix instructions; others emulate them, slower than float32. ARM is not
+checked."""
 
 
 def processor_name() -> str:
-    """Linux keeps it in a file."""
+    """The model name on Linux; elsewhere the architecture."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.is_file() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe what a measured time depends on besides the program, with the versions of the installed `packages`."""
+    versions = {}
+    for name in ("torch", *packages):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {
+        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "multiplies_bfloat16": MULTIPLIES_BFLOAT16,
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": {"python": platform.python_version(), **versions},
+    }

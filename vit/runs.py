@@ -1,4 +1,4 @@
-"""The run folder: its checkpoints, its history, its settings. Knows files; does not know models.
+"""The files of a run folder: checkpoints, history, settings.
 
     RUN/config.yaml            every setting, and where each came from
     RUN/metrics.jsonl          one line a logged step or evaluated epoch
@@ -18,7 +18,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class DamagedCheckpoint(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run continues from: groups of named tensors (`model`, `ema`, `optimizer`) and a JSON state."""
+    """A run's saved state: groups of named tensors (`model`, `ema`, `optimizer`) and a JSON state."""
 
     state: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
@@ -49,19 +50,33 @@ class Checkpoint:
 # ------------------------------------------------------------------ writing
 
 
+@contextmanager
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """A path beside `path` for a new file, which replaces `path` in one step at the end of the block.
+
+    A reader sees the old file or the whole new one. After an error there is only the old one.
+    """
+    unfinished = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield unfinished
+        _flush(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step: a reader sees the old one or the new one, never half."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-    _flush(temporary)
-    temporary.replace(path)
+    """Replace a JSON file in one step (`replacing`)."""
+    with replace_atomically(path) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
     """Write `RUN/checkpoints/step-…`, then delete all but the newest `keep` and the best ones that these name."""
     root = run / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(root)
+    for leftover in (*root.glob(".writing-*"), *root.glob(".removing-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
     target = root / _folder_name(step)
     temporary = root / f".writing-{target.name}-{os.getpid()}"
     temporary.mkdir()
@@ -81,7 +96,7 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
 
 
 def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    """safetensors reports a full disk as an error of its own kind."""
+    """Write safetensors, whose own error for a full disk becomes an OSError."""
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     try:
         save_file(plain, file)
@@ -93,27 +108,24 @@ def _folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def _remove_leftovers(root: Path) -> None:
-    for folder in (*root.glob(".writing-*"), *root.glob(".removing-*")):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _discard(folder: Path) -> None:
-    """Take a checkpoint out of sight before its files go one by one."""
+    """Rename a checkpoint before its files are deleted one by one, so that no reader finds half of it."""
     hidden = folder.with_name(f".removing-{folder.name}-{os.getpid()}")
     folder.rename(hidden)
     shutil.rmtree(hidden)
 
 
 def discard_after(run: Path, step: int) -> None:
-    """Drop the checkpoints (damaged ones) that are newer than the one a run continues from."""
+    """Delete the (damaged) checkpoints that are newer than the one a run continues from."""
     for folder in _step_folders(run / "checkpoints"):
         if folder.name > _folder_name(step):
             _discard(folder)
 
 
 def _retire(root: Path, keep: int) -> None:
-    """A kept checkpoint may be the one that is fallen back to, so the best that each of them names is kept too."""
+    """Delete all but the newest `keep` checkpoints and the best that each of these names: a run may continue from any
+    of them.
+    """
     folders = _step_folders(root)
     kept = set(folders[-keep:])
     for folder in folders[-keep:]:
@@ -197,7 +209,7 @@ def last_checkpoint(run: Path) -> Path | None:
 
 
 def find_checkpoint(location: Path, select: str = "best") -> Path:
-    """The checkpoint folder that a user means by a run folder or by a checkpoint folder itself.
+    """The checkpoint of a run folder, or `location` itself where it is a checkpoint folder.
 
     `select` is `best` (highest validation accuracy; the last where none was validated or the best is damaged, which a
     warning says) or `last`.
@@ -222,7 +234,7 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
 
 
 def damaged_checkpoints(run: Path) -> list[str]:
-    """What is wrong with each checkpoint of the run that does not verify, the newest first."""
+    """The damage of each checkpoint of the run that does not verify, the newest first."""
     damages = []
     for folder in reversed(_step_folders(run / "checkpoints")):
         try:
@@ -233,7 +245,7 @@ def damaged_checkpoints(run: Path) -> list[str]:
 
 
 def holds_run(location: Path) -> bool:
-    """Whether a run was begun in a folder, even if it has no checkpoint yet."""
+    """Whether a run was started in a folder, even if it has no checkpoint yet."""
     return (location / "config.yaml").exists() or holds_checkpoints(location)
 
 
@@ -251,7 +263,7 @@ def append_metrics(run: Path, record: dict[str, Any]) -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Every whole line; a last line that a killed process left unfinished is left out."""
+    """The logged lines, without a last one that a killed process left unfinished."""
     path = run / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.is_file() else []
     records = []
@@ -264,9 +276,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def rewind_metrics(run: Path, step: int) -> None:
-    """Forget what was logged after `step`, so that a continued run's history is that of an unbroken one."""
+    """Remove lines logged after `step`, so that a continued run's history is that of an uninterrupted one."""
     kept = [record for record in read_metrics(run) if record["step"] <= step]
-    path = run / "metrics.jsonl"
-    temporary = path.with_name(".metrics.jsonl")
-    temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
-    temporary.replace(path)
+    with replace_atomically(run / "metrics.jsonl") as unfinished:
+        unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept))

@@ -1,105 +1,147 @@
-"""From YAML file and command line to a run's settings, and where each came from. What is valid, config says.
+"""A run's settings from a YAML file and the command line, with the origin of each. Rules of validity: `vit/config/`.
 
-The `task` of a run says which settings there are.
+The `task` of a run decides which settings there are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
-from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser
 
-from vit.config import RUNS, RunConfig, nearest
+from vit.config import RunConfig, TrainConfig, check, nearest
+from vit.config.validation import describe_type, flatten, make_settings, refuse_unknown, setting_types
+from vit.tasks import DEFAULT_TASK, TASKS
 
-DEFAULT, FILE, COMMAND_LINE = "default", "file", "command line"
+Run = TypeVar("Run", bound=RunConfig)
+
+DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
+
+_OTHER_NAMES = {
+    "train.epochs": ("num_epochs", "max_epochs", "num_train_epochs"),
+    "train.precision": ("amp", "dtype", "mixed_precision"),
+    "train.label_smoothing": ("smoothing",),
+    "train.ema_decay": ("ema", "model_ema", "model_ema_decay"),
+    "train.accumulation_steps": ("grad_accum_steps", "gradient_accumulation_steps", "accum_iter"),
+    "train.gradient_checkpointing": ("grad_checkpointing",),
+    "optim.lr": ("learning_rate", "base_lr", "blr"),
+    "optim.weight_decay": ("wd",),
+    "optim.name": ("opt", "optimizer"),
+    "optim.schedule": ("sched", "scheduler", "lr_scheduler"),
+    "optim.warmup_epochs": ("warmup", "lr_warmup_epochs"),
+    "optim.clip_norm": ("clip_grad", "grad_clip", "max_grad_norm", "gradient_clip_val"),
+    "data.batch_size": ("bs", "train_batch_size", "per_device_train_batch_size"),
+    "data.eval_batch_size": ("validation_batch_size", "val_batch_size", "per_device_eval_batch_size"),
+    "data.workers": ("num_workers", "dataloader_num_workers"),
+    "data.root": ("data_path", "data_dir", "train_dir"),
+    "data.name": ("dataset", "dataset_name"),
+    "model.name": ("arch", "architecture", "model_name", "backbone"),
+    "model.pretrained": ("weights", "checkpoint", "finetune"),
+    "model.stochastic_depth_rate": ("drop_path_rate", "drop_path"),
+    "model.dropout_rate": ("dropout", "drop_rate"),
+    "model.image_size": ("img_size", "input_size", "resolution"),
+    "augment.mixup_alpha": ("mixup",),
+    "augment.cutmix_alpha": ("cutmix",),
+    "augment.erasing_probability": ("reprob", "random_erase"),
+    "augment.policy": ("aa", "auto_augment"),
+    "output_dir": ("output", "out_dir", "save_dir", "log_dir"),
+}
+"""Setting → other libraries' names for it. Such a name is an error that gives ours."""
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
     config: RunConfig
     origins: dict[str, str]
-    """Dotted setting → default, file or command line."""
+    """Dotted setting → default, file, command line, or shrunk with the epochs."""
 
 
-def resolve_run(config_file: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
-    """Read a YAML file and put the command line's dotted overrides (`--optim.lr 3e-4`) over it.
+def find_config(name: str | Path) -> Path:
+    """A YAML file, or the packaged configuration of that name, such as `digits_vit` or `text/copying_rnn`.
+
+    ValueError where there is neither.
+    """
+    path = Path(name)
+    if path.suffix or path.exists():
+        return path
+    # A wheel holds the files of the repository's configs/ as vit/configs, and so does a checkout, by a link.
+    packaged = Path(__file__).parent / "configs"
+    names = {str(file.relative_to(packaged).with_suffix("")): file for file in packaged.rglob("*.yaml")}
+    if str(name) not in names:
+        near = nearest(str(name), names)
+        known = "" if near.startswith("choose") else f" All of them: {', '.join(sorted(names))}"
+        raise ValueError(f"--config: {str(name)!r} is neither a file nor a packaged configuration; {near}{known}")
+    return names[str(name)]
+
+
+def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> ResolvedRun:
+    """Read a YAML file, or a packaged configuration by name, and put the command line's `--optim.lr 3e-4` over it.
+
+    A warm-up (or a time in which images grow) that stands in the file, and for which the command line's `train.epochs`
+    leaves no room, shrinks in proportion to the epochs.
 
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
-    in_file = flatten(_read_yaml(config_file, "--config"))
-    task = _task(in_file, f"{config_file}: ")
-    _refuse_unknown(task, in_file, f"{config_file}: ")
-    _refuse_unknown(task, _override_names(overrides), "--")
-    parser = _parser(task)
-    try:
-        settings = parser.parse_args(["--config", str(config_file), *overrides])
-        on_command_line = parser.parse_args(list(overrides), defaults=False)
-    except ArgumentError as error:
-        raise ValueError(_one_line(str(error))) from error
-    given = {**dict.fromkeys(in_file, FILE), **dict.fromkeys(vars(on_command_line.as_flat()), COMMAND_LINE)}
-    config = _build(task, settings)
-    return ResolvedRun(config, {key: given.get(key, DEFAULT) for key in flat_settings(config)})
+    path = find_config(config_file)
+    in_file = flatten(_read_yaml(path, "--config"))
+    kind = _run_class(in_file, f"{path}: ")
+    refuse_unknown(kind, in_file, f"{path}: ")
+    given = _read_overrides(kind, overrides)
+    shrunk = _shrink(in_file, given)
+    config = make_settings(kind, in_file | given | shrunk)
+    origins = {
+        **dict.fromkeys(flat_settings(config), DEFAULT),
+        **dict.fromkeys(in_file, FILE),
+        **dict.fromkeys(given, COMMAND_LINE),
+        **dict.fromkeys(shrunk, SHRUNK),
+    }
+    return ResolvedRun(config, origins)
 
 
-def override(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The settings with dotted overrides (`--data.root PATH`) put over them. ValueError as in `resolve_run`."""
-    task = config.task
-    _refuse_unknown(task, _override_names(overrides), "--")
-    parser = _parser(task)
-    try:
-        settings = parser.parse_object(asdict(config))
-        settings.update(parser.parse_args(list(overrides), defaults=False))
-    except ArgumentError as error:
-        raise ValueError(_one_line(str(error))) from error
-    return _build(task, settings)
+def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> Run:
+    """The settings of a trained run with the command line's (`--data.root PATH`) put over them.
 
-
-def check_overrides(
-    config: RunConfig, overrides: Sequence[str], allowed: Sequence[str], remedies: dict[str, str]
-) -> None:
-    """ValueError for an override that is none of `allowed`, which are settings and sections.
-
-    `remedies`: setting → the option that does what the user may have meant.
+    `allowed`: the settings and sections that have an effect. Where another data set is named, settings that belong to
+    the old one return to their defaults. ValueError as in `resolve_run`, and for an override without effect.
     """
-    names = _override_names(overrides)
-    _refuse_unknown(config.task, names, "--")
-    for name in names:
+    kind = type(config)
+    kept, given = flat_settings(config), _read_overrides(kind, overrides)
+    for name in given:
         if name not in allowed and name.split(".")[0] not in allowed:
-            remedy = remedies.get(name, f"what has: {', '.join(f'--{setting}' for setting in allowed)}")
+            remedy = f"what has: {', '.join(f'--{setting}' for setting in allowed)}"
+            if name == "model.image_size":
+                remedy = "to evaluate at another size give --image_size"
             raise ValueError(f"--{name}: it has no effect here; {remedy}")
+    if "data.name" in given:
+        for name in getattr(get_type_hints(kind)["data"], "one_sets_settings", ()):
+            del kept[f"data.{name}"]
+    return make_settings(kind, kept | given)
 
 
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
     """The settings and origins of a run folder's `config.yaml`. ValueError, naming it, as in `resolve_run`."""
-    content = _read_yaml(path, "run")
-    return _from_nested(content, str(path)), _origins_in(path.read_text())
+    return run_config_from(_read_yaml(path, "run"), str(path)), _origins_in(path.read_text())
 
 
-def run_config_from(content: dict[str, Any]) -> RunConfig:
-    """The settings from nested dictionaries, as a checkpoint's state holds them. ValueError as in `resolve_run`."""
-    return _from_nested(content, "checkpoint")
+def run_config_from(content: Mapping[str, Any], where: str = "checkpoint") -> RunConfig:
+    """The settings from nested dictionaries, as a checkpoint's state holds them. ValueError as in `resolve_run`.
 
-
-def _from_nested(content: dict[str, Any], where: str) -> RunConfig:
-    """Settings that were valid when they were written; `where` begins the complaint if they no longer are."""
-    flat = flatten(content)
-    task = _task(flat, f"{where}: ")
-    _refuse_unknown(task, flat, f"{where}: ")
+    They were valid when they were written; `where` begins the message if they no longer are.
+    """
     try:
-        return _build(task, _parser(task).parse_object(content))
-    except ArgumentError as error:
-        raise ValueError(f"{where}: {_one_line(str(error))}") from error
+        return make_settings(_run_class(content), content)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
-def dump_run_config(config: RunConfig, origins: dict[str, str]) -> str:
-    """YAML that reads back to the same settings, each line saying where its value came from."""
+def dump_run_config(config: RunConfig, origins: Mapping[str, str]) -> str:
+    """YAML of the settings, with the origin of each value as a comment."""
     lines = []
     for item in fields(config):
         value = getattr(config, item.name)
@@ -116,61 +158,115 @@ def flat_settings(config: RunConfig) -> dict[str, Any]:
     return flatten(json.loads(json.dumps(asdict(config))))
 
 
-def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Dotted name → both values, for the settings that differ."""
     ours, theirs = flat_settings(first), flat_settings(second)
-    keys = dict.fromkeys((*ours, *theirs))  # tasks differ in what can be set
+    keys = dict.fromkeys((*ours, *theirs))  # tasks have different settings
     return {key: (ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)}
 
 
-# ------------------------------------------------------------------ parts
+def _run_class(content: Mapping[str, Any], prefix: str = "") -> type[RunConfig]:
+    """The settings class of the task that a file names."""
+    task = content.get("task", DEFAULT_TASK)
+    if not isinstance(task, str) or task not in TASKS:
+        raise ValueError(f"{prefix}task: {task!r} is not valid: {nearest(str(task), TASKS)}")
+    return TASKS[task].run_config
 
 
-def _task(flat: dict[str, Any], prefix: str) -> str:
-    """The task that a file names, which says what can be set."""
-    task = flat.get("task", "classification")
-    if not isinstance(task, str) or task not in RUNS:
-        raise ValueError(f"{prefix}task: {task!r} is not valid: {nearest(str(task), RUNS)}")
-    return task
+def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """New values of the file's settings that do not fit into the command line's smaller number of epochs."""
+    file = _numbers({"train.epochs": TrainConfig().epochs} | dict(in_file))
+    before, after = file.get("train.epochs", 0), _numbers(given).get("train.epochs", 0)
+    shrunk: dict[str, Any] = {}
+    if not 0 < after < before:
+        return shrunk
+    warmup = file.get("optim.warmup_epochs", 0)
+    if after < warmup <= before and "optim.warmup_epochs" not in given:
+        shrunk["optim.warmup_epochs"] = warmup * after / before
+    growing = file.get("augment.growing_epochs", 0)
+    if after <= growing < before and not {"augment.growing_epochs", "augment.first_image_size"} & set(given):
+        shrunk["augment.growing_epochs"] = growing * after // before
+        if growing * after < before:
+            shrunk["augment.first_image_size"] = None  # no epoch is left for smaller images
+    return shrunk
 
 
-@cache
-def _parser(task: str) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--config", action=ActionConfigFile)
-    parser.add_class_arguments(RUNS[task], None)
-    return parser
+def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if type(value) in (int, float)}
 
 
-def _build(task: str, settings: Any) -> RunConfig:
-    """jsonargparse lets a null pass wherever a number is asked for."""
-    optional = _optional(task)
-    for name, value in vars(settings.as_flat()).items():
-        if value is None and name not in optional and name != "config":
-            raise ValueError(f"{name}: null is not valid: it must have a value")
-    settings = _parser(task).instantiate(settings)
-    return RUNS[task](**{item.name: getattr(settings, item.name) for item in fields(RUNS[task])})
+# ------------------------------------------------------------------ the command line
 
 
-@cache
-def _optional(task: str) -> set[str]:
-    """The settings that may be null."""
-    hints = {
-        section: get_type_hints(type(value)) for section, value in vars(RUNS[task]()).items() if is_dataclass(value)
-    }
-    nested = {f"{section}.{name}": hint for section, types in hints.items() for name, hint in types.items()}
-    return {name for name, hint in (nested | get_type_hints(RUNS[task])).items() if type(None) in get_args(hint)}
+def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, Any]:
+    """Dotted setting → value, from `--a.b value` and `--a.b=value`. ValueError for any other word."""
+    types, given = setting_types(kind), dict[str, Any]()
+    remaining = list(words)
+    while remaining:
+        option, has_value, word = remaining.pop(0).partition("=")
+        if not option.startswith("--"):
+            raise ValueError(f"{option!r} is not expected here: a setting is given as --section.setting VALUE")
+        name = _full_name(kind, option[2:].replace("-", "_"))
+        if not has_value:
+            if not remaining or remaining[0].startswith("--"):  # -1 is a value
+                rule = "a folder or a name" if name == "data" else describe_type(types[name])
+                raise ValueError(f"{option}: its value is missing; it must be {rule}")
+            word = remaining.pop(0)
+        if name == "data":
+            given |= _data_at(word, get_type_hints(kind)["data"])
+        else:
+            given[name] = _value(word, types[name])
+    return given
 
 
-class _OnceEach(yaml.SafeLoader):
-    """YAML would let the second of two settings of one name win without a word."""
+def _full_name(kind: type[RunConfig], name: str) -> str:
+    """The setting that an option means: its dotted name, or its last part where no other setting ends so.
+
+    `--model` is `model.name`; `data` stands for itself where the task's data has a form `--data PLACE`.
+    """
+    types = setting_types(kind)
+    if name in types or (name == "data" and hasattr(get_type_hints(kind)["data"], "folder_set")):
+        return name
+    if name == "model" and "model.name" in types:
+        return "model.name"
+    last_parts = [setting for setting in types if setting.endswith(f".{name}")]
+    if len(last_parts) > 1:
+        raise ValueError(f"--{name}: it could be {' or '.join(f'--{setting}' for setting in last_parts)}; give one")
+    for setting, others in _OTHER_NAMES.items():
+        if name in others and setting in types:
+            raise ValueError(f"--{name}: there is no such setting; here it is called --{setting}")
+    if not last_parts:
+        near = nearest(name, {setting.rpartition(".")[2] for setting in types})
+        if "." not in name and near.startswith("did you mean"):
+            raise ValueError(f"--{name}: there is no such setting; {near}")
+        refuse_unknown(kind, [name], "--")
+    return last_parts[0]
+
+
+def _data_at(place: str, section: Any) -> dict[str, str]:
+    """The settings that `--data PLACE` stands for: a data set's name, or a folder."""
+    if place.partition(":")[0] in {name.partition(":")[0] for name in section.sets}:
+        return {"data.name": place}
+    check(Path(place).is_dir(), "--data", place, f"it is neither a folder nor one of {', '.join(section.sets)}")
+    return {"data.name": section.folder_set, "data.root": place}
+
+
+def _value(word: str, hint: Any) -> Any:
+    """The word as YAML reads it; where the setting takes text, the word itself."""
+    kinds = get_args(hint) or (hint,)
+    try:
+        value = yaml.load(word, _Loader)
+    except yaml.YAMLError:
+        return word
+    takes_text = str in kinds or (isinstance(value, bool) and bool not in kinds)  # `yes` is no number
+    return word if takes_text and not (value is None and NoneType in kinds) else value
+
+
+# ------------------------------------------------------------------ files
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, and in which a setting that is there twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key.value, str)]
@@ -182,10 +278,15 @@ class _OnceEach(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.add_implicit_resolver(  # YAML 1.1 asks for a point, and for a sign of the exponent
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
 def _read_yaml(path: Path, option: str) -> dict[str, Any]:
-    """`option` begins the complaint about a file that cannot be read."""
+    """`option` begins the message about a file that cannot be read."""
     try:
-        content = yaml.load(path.read_text(), _OnceEach)
+        content = yaml.load(path.read_text(), _Loader)
     except OSError as error:
         raise ValueError(f"{option}: cannot read {str(path)!r}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -197,54 +298,7 @@ def _read_yaml(path: Path, option: str) -> dict[str, Any]:
     return content
 
 
-@cache
-def _known(task: str) -> set[str]:
-    return set(flat_settings(RUNS[task]()))
-
-
-def _refuse_unknown(task: str, names: Any, prefix: str) -> None:
-    known = _known(task)
-    sections = {name.split(".")[0] for name in known if "." in name}
-    for name in names:
-        if name in sections:
-            example = min(setting for setting in known if setting.startswith(f"{name}."))
-            raise ValueError(f"{prefix}{name}: it is a section; set what is in it, such as {example}")
-        if name not in known:
-            inside = {setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")}
-            raise ValueError(
-                f"{prefix}{name}: there is no such setting; {_nearest_setting(name, inside or known, known)}"
-            )
-
-
-def _nearest_setting(name: str, choices: set[str], known: set[str]) -> str:
-    """`nearest`, with the sections rather than a hundred names where none is near."""
-    suggestion = nearest(name, choices)
-    few = len(choices) < len(known) or suggestion.startswith("did you mean")
-    return suggestion if few else nearest(name, {setting.split(".")[0] for setting in choices})
-
-
-def _override_names(overrides: Sequence[str]) -> list[str]:
-    """The names in `--a.b value` and `--a.b=value`. A number such as -1 is a value."""
-    return [word[2:].split("=")[0] for word in overrides if word.startswith("--")]
-
-
-def _one_line(message: str) -> str:
-    """jsonargparse's several lines about a wrong type, as `name: value is not valid: it must be …`."""
-    name = re.search(r'key "([^"]+)"', message)
-    value = re.search(r"(?:Got value|Given value): (.*)", message)
-    expected = [
-        what.replace("typing.", "").replace("<class '", "").replace("'>", "").replace("NoneType", "null")
-        for what in re.findall(r"Expected an? (.+?)(?:\.\s|\.?$|\. Got)", message, flags=re.MULTILINE)
-    ]
-    if name and value and expected:
-        allowed = " or ".join(dict.fromkeys(expected))
-        allowed = re.sub(r"^tuple$", "a list such as [0.5, 1.0]", allowed)
-        allowed = re.sub(r"Literal\[(.+?)\]", r"one of \1", allowed)
-        return f"{name[1]}: {value[1].strip()!r} is not valid: it must be {allowed}"
-    return " ".join(message.split())
-
-
-def _line(name: str, value: Any, origins: dict[str, str], indent: str) -> str:
+def _line(name: str, value: Any, origins: Mapping[str, str], indent: str) -> str:
     plain = json.loads(json.dumps(value))
     text = yaml.safe_dump(plain, default_flow_style=True, width=1000).replace("\n...", "").strip()
     return f"{indent}{name.split('.')[-1]}: {text}  # {origins.get(name, DEFAULT)}"
@@ -267,12 +321,21 @@ def _origins_in(text: str) -> dict[str, str]:
 
 def diff_runs(first: Path, second: Path) -> str:
     """A table of the settings (with their origins) and the results in which two run folders differ."""
-    (ours, our_origins), (theirs, their_origins) = (read_run_config(_config_of(run)) for run in (first, second))
+    for run in (first, second):
+        if not (run / "config.yaml").is_file():
+            raise ValueError(f"run: {str(run)!r} is not a run folder (it has no config.yaml)")
+    (ours, our_origins), (theirs, their_origins) = (read_run_config(run / "config.yaml") for run in (first, second))
     rows = [
         (key, f"{a}  ({our_origins.get(key, DEFAULT)})", f"{b}  ({their_origins.get(key, DEFAULT)})")
         for key, (a, b) in differences(ours, theirs).items()
     ]
-    results = [_results_of(run) for run in (first, second)]
+    results: list[dict[str, Any]] = [{}, {}]
+    for run, result in zip((first, second), results, strict=True):
+        path = run / "summary.json"
+        try:
+            result |= flatten(json.loads(path.read_text())) if path.is_file() else {}
+        except ValueError as error:
+            raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
     for key in results[0] | results[1]:
         a, b = (result.get(key, "–") for result in results)
         if a != b:
@@ -280,18 +343,3 @@ def diff_runs(first: Path, second: Path) -> str:
     table = [("", str(first), str(second)), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(2)]
     return "\n".join(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}".rstrip() for row in table)
-
-
-def _config_of(run: Path) -> Path:
-    path = run / "config.yaml"
-    if not path.is_file():
-        raise ValueError(f"run: {str(run)!r} is not a run folder (it has no config.yaml)")
-    return path
-
-
-def _results_of(run: Path) -> dict[str, Any]:
-    path = run / "summary.json"
-    try:
-        return flatten(json.loads(path.read_text())) if path.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error

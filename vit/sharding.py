@@ -1,7 +1,7 @@
-"""Tensors that several processes hold a part of each (FSDP2: torch.distributed.fsdp.fully_shard), and their whole.
+"""Tensors that are sharded over processes (FSDP2: torch.distributed.fsdp.fully_shard), and their full versions.
 
-Every process must call these functions, in the same order: they exchange parts. A model or tensor that is not split
-passes through unchanged. This room does not know who splits, nor why.
+Every process must call these functions, in the same order: they communicate. A model or tensor that is not sharded
+passes through unchanged.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ def is_sharded(model: nn.Module) -> bool:
     return fsdp is not None and isinstance(model, fsdp.FSDPModule)
 
 
-def is_part(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Where torch's module of them was never imported (it takes as long as half of torch), there is none."""
-    parts = sys.modules.get("torch.distributed.tensor")
-    return parts is not None and isinstance(tensor, parts.DTensor)
+def is_shard(tensor: Tensor) -> TypeGuard[DTensor]:
+    # not imported here, which takes as long as half of torch: where nobody imported it, there is no DTensor
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor joined from all processes, on its device."""
-    return tensor.full_tensor() if is_part(tensor) else tensor
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The tensor gathered from all processes, on its device."""
+    return tensor.full_tensor() if is_shard(tensor) else tensor
 
 
-def part_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Of a whole tensor, the same on every process, the part that this one has of `other`; nothing is sent."""
-    if not is_part(other):
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """This process's shard of a full tensor, split as `other` is. Without communication: every process has it."""
+    if not is_shard(other):
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
@@ -41,22 +41,22 @@ def part_like(tensor: Tensor, other: Tensor) -> Tensor:
     return split.clone()  # not a view, which would keep the whole in memory
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This process's part, in the same memory: for arithmetic element by element."""
-    return tensor.to_local() if is_part(tensor) else tensor
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process's shard, in the same memory, for elementwise arithmetic."""
+    return tensor.to_local() if is_shard(tensor) else tensor
 
 
-def gather_whole(tensors: dict[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """Every tensor whole; what was split goes to the CPU, one after another, where `keep`, and is dropped elsewhere."""
+def gather_full(tensors: dict[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """Full tensors, each moved to the CPU as it is gathered; without `keep`, the sharded ones are dropped here."""
     gathered = {}
     for name, tensor in tensors.items():
-        joined = whole(tensor)
-        if keep or joined is tensor:
-            gathered[name] = tensor if joined is tensor else joined.cpu()
+        full = full_tensor(tensor)
+        if keep or full is tensor:
+            gathered[name] = tensor if full is tensor else full.cpu()
     return gathered
 
 
-def load_whole(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """`model.load_state_dict` of whole tensors."""
-    own = model.state_dict()
-    model.load_state_dict({name: part_like(value, own.get(name, value)) for name, value in tensors.items()})
+def load_full(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """`model.load_state_dict` of full tensors."""
+    current = model.state_dict()
+    model.load_state_dict({name: shard_like(value, current.get(name, value)) for name, value in tensors.items()})

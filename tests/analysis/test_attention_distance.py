@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vit import create_model
 from vit.analysis import mean_attention_distance
-from vit.analysis.attention_distance import PREFIXES, distance_of, uniform_distance
-from vit.analysis.attention_profile import attention_profile, profile_of_layer
-from vit.analysis.capture import AttentionLayer, capture
+from vit.analysis.attention_distance import PREFIXES, distance_from_profile, uniform_distance
+from vit.analysis.capture import AttentionLayer, capture_attention
+from vit.analysis.profile import attention_profile, profile_of_layer
 from vit.analysis.tokens import TokenLayout, token_layout
 
 
@@ -65,11 +65,11 @@ def test_uniform_attention_on_fourteen_by_fourteen_patches() -> None:
     profile = attention_profile(model, IMAGES)
     expected = {"renormalised": 116.4922, "raw": 115.9009, "kept": 115.9009 * 196 / 197}
     for prefix, pixels in expected.items():
-        found = distance_of(profile, prefix=prefix)
+        found = distance_from_profile(profile, prefix=prefix)
         torch.testing.assert_close(found.pixels, torch.full((2, 3), pixels).double(), rtol=0, atol=6e-5)
         assert found.uniform == pytest.approx(pixels, abs=6e-5)
         assert found.convention == PREFIXES[prefix]
-    without_self = distance_of(profile, without_self=True)
+    without_self = distance_from_profile(profile, without_self=True)
     torch.testing.assert_close(without_self.pixels, torch.full((2, 3), 117.0896).double(), rtol=0, atol=6e-5)
     assert without_self.uniform == pytest.approx(117.0896, abs=6e-5)
     torch.testing.assert_close(profile.mean("class_mass"), torch.full((2, 3), 1 / 197).double())
@@ -146,8 +146,8 @@ def test_the_interval_and_the_merging_of_batches_and_processes() -> None:
     parts = iter([torch.stack((other.sums, other.squares))[None], torch.tensor([3])])
     merged = attention_profile(model, images[3:], gather=lambda mine: torch.cat((mine, next(parts))))
     assert merged.num_images == 5
-    torch.testing.assert_close(distance_of(merged).pixels, whole.pixels)
-    torch.testing.assert_close(distance_of(merged).margin, whole.margin, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(distance_from_profile(merged).pixels, whole.pixels)
+    torch.testing.assert_close(distance_from_profile(merged).margin, whole.margin, rtol=1e-5, atol=1e-9)
 
 
 def test_maps_give_the_same_numbers() -> None:
@@ -157,7 +157,7 @@ def test_maps_give_the_same_numbers() -> None:
     images = torch.randn(2, 3, 32, 32)
     maps: list[Tensor] = []
     with torch.no_grad():
-        capture(model, images, lambda layer: maps.append(layer.weights()))
+        capture_attention(model, images, lambda layer: maps.append(layer.weights()))
     places = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)) * 8
     on_patches = torch.stack(maps)[:, :, :, 2:, 2:]  # l b h n m
     per_query = (on_patches * torch.cdist(places, places)).sum(-1) / on_patches.sum(-1)

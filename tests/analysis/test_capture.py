@@ -9,9 +9,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from benchmarks.capture_proof import architectures, prove
 from vit import create_model
-from vit.analysis.capture import AttentionLayer, capture, capturing
-from vit.experiments.capture_proof import architectures, prove
+from vit.analysis.capture import AttentionLayer, capture_attention, capturing
 
 
 def ours(**options: object) -> nn.Module:
@@ -23,7 +23,7 @@ def ours(**options: object) -> nn.Module:
 def captured(model: nn.Module, images: Tensor) -> list[AttentionLayer]:
     layers: list[AttentionLayer] = []
     with torch.no_grad():
-        capture(model, images, layers.append)
+        capture_attention(model, images, layers.append)
     return layers
 
 
@@ -50,7 +50,7 @@ def test_every_layer_in_order_with_its_map_and_nothing_left_behind() -> None:
 def test_the_models_answer_and_mode_are_untouched() -> None:
     model = ours().train()
     with torch.no_grad():
-        answer = capture(model, IMAGES, lambda _: None)
+        answer = capture_attention(model, IMAGES, lambda _: None)
         assert model.training
         # Watched, the last block computes all tokens and not only the class token: other products, another rounding.
         torch.testing.assert_close(answer, model.eval()(IMAGES), rtol=1e-5, atol=1e-6)
@@ -58,7 +58,7 @@ def test_the_models_answer_and_mode_are_untouched() -> None:
 
 def test_gradients_flow_through_what_was_captured() -> None:
     layers: list[AttentionLayer] = []
-    capture(ours(), IMAGES, layers.append)[:, 0].sum().backward(inputs=[layers[0].output], retain_graph=True)
+    capture_attention(ours(), IMAGES, layers.append)[:, 0].sum().backward(inputs=[layers[0].output], retain_graph=True)
     assert layers[0].output.grad is not None
     assert layers[0].query.requires_grad
 
@@ -104,7 +104,7 @@ def test_hooks_come_off_when_the_consumer_or_the_model_fails() -> None:
 
 def captured_by(model: nn.Module, consume: Callable[[AttentionLayer], None]) -> None:
     with torch.no_grad():
-        capture(model, IMAGES, consume)
+        capture_attention(model, IMAGES, consume)
 
 
 def test_it_never_returns_nothing() -> None:
@@ -143,7 +143,7 @@ def test_half_precision_is_proved_with_its_own_tolerance() -> None:
 
 
 def test_many_tokens_are_proved_on_some_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.analysis.proof.PROVEN", 400)
+    monkeypatch.setattr("vit.analysis.proof.MAX_WEIGHTS", 400)
     model = ours()
     assert len(captured(model, IMAGES)) == 3
     original = model.blocks[2].attention.forward

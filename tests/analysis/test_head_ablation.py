@@ -1,16 +1,21 @@
 """Heads taken out: what they gave is gone, and nothing else; the weights come back."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.head_ablation import HeadAblation, ablate_heads, attention_outputs, without_head
 from vit.config import ResNetConfig
-from vit.figures.head_ablation import head_ablation as draw
+from vit.figures.head_ablation import plot_head_ablation
 from vit.models import ResNet
 
 
-def test_a_head_whose_values_are_zero_loses_nothing_more():
+def test_a_head_whose_values_are_zero_loses_nothing_more() -> None:
     model, images = own(depth=1), torch.randn(3, 3, 16, 24)
     attention = model.blocks[0].attention
     torch.nn.init.normal_(model.head.weight)
@@ -31,12 +36,12 @@ def test_a_head_whose_values_are_zero_loses_nothing_more():
         lambda: hugging("CLIPVision"),
     ],
 )
-def test_every_library_has_its_projection(build):
+def test_every_library_has_its_projection(build: Callable[..., Any]) -> None:
     ((projection, num_heads),) = attention_outputs(build()).values()
     assert projection.in_features % num_heads == 0
 
 
-def test_each_head_is_judged_alone_and_the_weights_come_back():
+def test_each_head_is_judged_alone_and_the_weights_come_back() -> None:
     model = own()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen: list[list[float]] = []
@@ -58,7 +63,7 @@ def test_each_head_is_judged_alone_and_the_weights_come_back():
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
-def test_the_weights_come_back_when_the_judge_fails():
+def test_the_weights_come_back_when_the_judge_fails() -> None:
     model = own()
     before = model.blocks[0].attention.output.weight.detach().clone()
     calls = iter([0.5])
@@ -67,16 +72,16 @@ def test_the_weights_come_back_when_the_judge_fails():
     torch.testing.assert_close(model.blocks[0].attention.output.weight.detach(), before, rtol=0, atol=0)
 
 
-def test_ranks_that_agree_and_that_do_not():
+def test_ranks_that_agree_and_that_do_not() -> None:
     found = HeadAblation(whole=1.0, ablated=torch.tensor([[0.9, 0.5], [0.8, 1.0]]).double(), layers=["a", "b"])
     distance = torch.tensor([[2.0, 400.0], [3.0, 1.0]])
     assert found.rank_correlation(distance) == pytest.approx(1)
     numbers = found.numbers(distance=distance, entropy=torch.ones(2, 2))
     assert numbers["rank_correlation"]["entropy"] != numbers["rank_correlation"]["entropy"], "NaN: it is constant"
-    axes = draw(found.lost, {"distance": distance, "entropy": -distance}).axes
+    axes = plot_head_ablation(found.lost, {"distance": distance, "entropy": -distance}).axes
     assert axes[1].collections[0].get_offsets()[1].tolist() == pytest.approx([400, 50])
 
 
-def test_a_model_without_attention_is_refused():
+def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(ValueError, match="no attention that can be read"):
         ablate_heads(ResNet(ResNetConfig(depth=18)), lambda: 0.0)

@@ -1,5 +1,7 @@
 """A probe by layer reads what the layer holds."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import nn
@@ -9,11 +11,11 @@ from vit.analysis.layer_probe import probe_layers, read_layers
 from vit.config import DataConfig, Preprocessing, ResNetConfig
 from vit.data.images import open_training
 from vit.data.loading import EvalLoader
-from vit.figures.layer_probe import layer_probe as draw
+from vit.figures.layer_probe import plot_layer_probe
 from vit.models import ResNet
 
 
-def test_readings_are_the_class_token_and_the_mean_patch():
+def test_readings_are_the_class_token_and_the_mean_patch() -> None:
     model, images = own(num_registers=1), torch.randn(2, 3, 16, 24)
     with torch.no_grad():
         found = read_layers(model, images)
@@ -22,7 +24,7 @@ def test_readings_are_the_class_token_and_the_mean_patch():
     torch.testing.assert_close(model.norm(found["blocks.1", "class"]), last[:, 0])
 
 
-def test_a_map_is_averaged():
+def test_a_map_is_averaged() -> None:
     resnet, images = ResNet(ResNetConfig(depth=18, stem="cifar")).eval(), torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(
@@ -30,7 +32,7 @@ def test_a_map_is_averaged():
         )
 
 
-def test_a_layer_that_destroys_the_image_shows(monkeypatch):
+def test_a_layer_that_destroys_the_image_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     config = DataConfig(name="digits", fraction=0.25, eval_batch_size=64)
     train, val = open_training(config)
     shape = Preprocessing(image_size=(8, 8))
@@ -47,4 +49,4 @@ def test_a_layer_that_destroys_the_image_shows(monkeypatch):
     assert accuracy[1] < 0.2
     assert told == ["blocks.0 (patches)", "blocks.1 (patches)"]
     assert found.num_train == pytest.approx(len(train.indices))
-    assert len(draw(found.accuracy).axes[0].lines) == 1
+    assert len(plot_layer_probe(found.accuracy).axes[0].lines) == 1

@@ -8,7 +8,7 @@ import torch
 
 from tests.analysis.models import own
 from tests.processes import in_processes
-from vit.analysis.attention_profile import AttentionProfile, attention_profile
+from vit.analysis.profile import AttentionProfile, attention_profile
 from vit.engine import gather_uneven, make_accelerator
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -1,5 +1,7 @@
 """The effective receptive field where it is known."""
 
+from __future__ import annotations
+
 import math
 
 import pytest
@@ -9,20 +11,20 @@ from torch import nn
 from tests.analysis.models import hugging, own
 from vit.analysis.receptive_field import ReceptiveField, effective_receptive_field
 from vit.config import ResNetConfig
-from vit.figures.receptive_field import receptive_field as draw
+from vit.figures.receptive_field import plot_receptive_field
 from vit.models import ResNet
 
 
-def silent(model):
+def silent(model: nn.Module) -> nn.Module:
     """No block looks anywhere: the streams stay the patch embedding."""
     for block in model.blocks:
-        for layer in (block.attention.output, block.feedforward.contract):
+        for layer in (block.attention.output, block.feedforward.fc2):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
     return model
 
 
-def test_without_attention_a_token_sees_its_patch():
+def test_without_attention_a_token_sees_its_patch() -> None:
     found = effective_receptive_field(silent(own()), [torch.randn(2, 3, 16, 24)])
     assert tuple(found.fields.shape) == (2, 16, 24)
     seen = torch.zeros(16, 24, dtype=torch.bool)
@@ -32,7 +34,7 @@ def test_without_attention_a_token_sees_its_patch():
     assert found.half_area().max() <= 64 / 384 / 2 + 0.05
 
 
-def test_pixels_that_fill_no_patch_are_left_out():
+def test_pixels_that_fill_no_patch_are_left_out() -> None:
     import timm
 
     model = timm.create_model("vit_tiny_patch16_224", img_size=52, depth=1, embed_dim=24, num_heads=2).eval()
@@ -41,7 +43,7 @@ def test_pixels_that_fill_no_patch_are_left_out():
     assert found.centres[0].tolist() == [24, 24]
 
 
-def test_the_field_is_the_length_of_the_jacobians_columns():
+def test_the_field_is_the_length_of_the_jacobians_columns() -> None:
     model = silent(own())
     images = torch.randn(200, 3, 16, 24)  # the gradient does not depend on the image, the directions do
     found = effective_receptive_field(model, images.split(50)).fields[0]
@@ -49,7 +51,7 @@ def test_the_field_is_the_length_of_the_jacobians_columns():
     torch.testing.assert_close(found[8:, 8:16].float(), expected, rtol=0.25, atol=0)
 
 
-def test_numbers_of_a_field_that_is_equal_everywhere_and_of_a_point():
+def test_numbers_of_a_field_that_is_equal_everywhere_and_of_a_point() -> None:
     fields = torch.zeros(2, 4, 4, dtype=torch.float64)
     fields[0] = 1
     fields[1, 0, 0] = 1
@@ -60,13 +62,13 @@ def test_numbers_of_a_field_that_is_equal_everywhere_and_of_a_point():
     assert result.mean_distance().tolist() == pytest.approx([(4 * near + 8 * middle + 4 * far) / 16, far])
     assert result.half_area().tolist() == pytest.approx([8 / 16, 1 / 16])
     assert result.numbers()["uniform_mean_distance"][0] == pytest.approx(result.mean_distance()[0].item())
-    first, second, bar, distances = draw(fields, result.mean_distance().tolist(), 1.5).axes
+    first, second, bar, distances = plot_receptive_field(fields, result.mean_distance().tolist(), 1.5).axes
     assert [first.get_title(), second.get_title()] == ["block 1", "block 2"]
     assert bar.get_ylabel() == "part of the greatest"
     assert distances.lines[0].get_ydata().tolist() == pytest.approx(result.mean_distance().tolist())
 
 
-def test_a_resnet_grows_and_a_model_of_another_library_works():
+def test_a_resnet_grows_and_a_model_of_another_library_works() -> None:
     resnet = ResNet(ResNetConfig(depth=18, stem="cifar", num_classes=2, image_size=(32, 32)))
     for module in resnet.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -77,6 +79,6 @@ def test_a_resnet_grows_and_a_model_of_another_library_works():
     assert effective_receptive_field(hugging("ViT"), [torch.randn(1, 3, 32, 32)]).fields.shape == (1, 32, 32)
 
 
-def test_no_images_are_refused():
+def test_no_images_are_refused() -> None:
     with pytest.raises(ValueError, match="it needs images"):
         effective_receptive_field(own(), [])

@@ -1,20 +1,26 @@
 """Attention of text models: rows, masks, parity with the models' own alignment, statistics by hand."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from vit.analysis.text_attention import encoder_attention, statistics_of, translator_attention
-from vit.config import BertConfig, TranslatorConfig
+from vit.analysis.text_attention import encoder_attention, text_attention_statistics
+from vit.config import BertConfig
 from vit.models.text_encoder import TextEncoder
-from vit.models.translator import build_translator
+from vit.tasks.translation.analysis import translator_attention
+from vit.tasks.translation.config import TranslatorConfig
+from vit.tasks.translation.translator import build_translator
 
 SOURCE, TARGET = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 4))
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 3]), torch.tensor([2, 4])
 
 
-def translator(name: str):
+def translator(name: str) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"width": 16, "depth": 2, "decoder_depth": 2} if name == "transformer" else {"width": 16, "depth": 1}
     options = {"num_heads": 2} if name == "transformer" else {}
@@ -22,7 +28,7 @@ def translator(name: str):
     return build_translator(config, source_vocabulary=20, target_vocabulary=20).eval()
 
 
-def test_a_transformer_has_three_kinds():
+def test_a_transformer_has_three_kinds() -> None:
     model = translator("transformer")
     found = translator_attention(model, SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
     assert {kind: tuple(maps.shape) for kind, maps in found.maps.items()} == {
@@ -39,7 +45,7 @@ def test_a_transformer_has_three_kinds():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_bahdanaus_alignment_is_the_models_and_a_model_without_one_is_refused():
+def test_bahdanaus_alignment_is_the_models_and_a_model_without_one_is_refused() -> None:
     model = translator("bahdanau")
     found = translator_attention(model, SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
     torch.testing.assert_close(found.maps["alignment"][0, :, 0], model.alignment(SOURCE, SOURCE_LENGTHS, TARGET))
@@ -48,27 +54,27 @@ def test_bahdanaus_alignment_is_the_models_and_a_model_without_one_is_refused():
         translator_attention(translator("rnn"), SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS)
 
 
-def test_an_encoder():
+def test_an_encoder() -> None:
     config = BertConfig(vocabulary_size=20, width=16, depth=2, num_heads=2, hidden_width=8, max_length=8)
     found = encoder_attention(TextEncoder(config), SOURCE, SOURCE_LENGTHS)
     assert tuple(found.maps["encoder"].shape) == (2, 2, 2, 5, 5)
     assert float(found.maps["encoder"][:, 1, :, :, 3:].abs().max()) == 0
 
 
-def test_statistics_by_hand():
+def test_statistics_by_hand() -> None:
     uniform = torch.zeros(1, 1, 1, 4, 4)
     uniform[..., :3] = 1 / 3  # three real tokens
-    found = statistics_of(uniform, torch.tensor([3]), torch.tensor([3]), kind="encoder")
+    found = text_attention_statistics(uniform, torch.tensor([3]), torch.tensor([3]), kind="encoder")
     expected = {"entropy": math.log(3), "first_mass": 1 / 3, "last_mass": 1 / 3, "self_mass": 1 / 3}
     expected["distance"] = (3 + 2 + 3) / 3 / 3  # from the places 0, 1, 2: 0+1+2, 1+0+1, 2+1+0
     assert {name: float(values) for name, values in found.items()} == pytest.approx(expected)
 
 
-def test_cross_attention_that_computes_something_else_is_named():
+def test_cross_attention_that_computes_something_else_is_named() -> None:
     model = translator("transformer")
     module = model.decoder[1].cross_attention
 
-    def evenly(queries, keys_and_values, **_):
+    def evenly(queries: Tensor, keys_and_values: tuple[Tensor, Tensor], **_: Any) -> Tensor:
         value = keys_and_values[1]
         even = value.mean(dim=2, keepdim=True).expand(-1, -1, queries.shape[1], -1)
         return module.output(even.transpose(1, 2).flatten(2))

@@ -1,11 +1,10 @@
-"""The equivalence matrix: what every backend is asked, and how its answer is judged.
+"""The equivalence matrix: the cells for every backend, and the comparison of its results.
 
-`python -m tests.attention.equivalence` writes what is supported into docs/attention_backends.md; a test holds it true.
+`python -m tests.attention.equivalence` writes docs/attention_backends.md; a test keeps it up to date.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ import torch
 from torch import Tensor
 
 from vit.attention import masks
-from vit.attention.attend import attend
-from vit.attention.backends import BACKENDS, Refused
+from vit.attention.backends import BACKENDS, Refused, flex
+from vit.attention.core import attend
 from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel, ScaledDotProduct, Score
 from vit.randomness import SampleRandom
 
@@ -72,7 +71,7 @@ def score_of(name: str, dtype: torch.dtype) -> Score:
 
 @dataclass(frozen=True)
 class Cell:
-    """One question to one backend."""
+    """One configuration for one backend."""
 
     backend: str
     mask: str = "none"
@@ -109,7 +108,7 @@ def tensors(cell: Cell) -> dict[str, Tensor]:
 
 
 def ask(cell: Cell, inputs: dict[str, Tensor], gradient: bool) -> list[Tensor]:
-    """The answer, and where asked for the gradients of a fixed sum of it."""
+    """The result, and if requested the gradients of a fixed sum of it."""
     n, m = QUERIES[cell.shape], KEYS[cell.shape]
     moving = ("query", "key", "value", *(["bias"] if cell.bias == "learned" else []))
     inputs = {name: t.detach().requires_grad_(gradient and name in moving) for name, t in inputs.items()}
@@ -133,19 +132,18 @@ def ask(cell: Cell, inputs: dict[str, Tensor], gradient: bool) -> list[Tensor]:
 
 
 @contextmanager
-def flex_written_out() -> Iterator[None]:
-    """FlexAttention computed by torch's own unfused form: the same mask and score rules without a minute of compiling.
+def uncompiled_flex() -> Iterator[None]:
+    """FlexAttention in torch's unfused form: the same mask and score functions without a minute of compiling.
 
     What is compiled is judged in test_flex.py.
     """
-    flex = sys.modules["vit.attention.backends.flex"]
-    with patch.object(flex, "_compiled", lambda _device: flex._written()), warnings.catch_warnings():
+    with patch.object(flex, "_compiled", lambda _device: flex._flex_attention()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield
 
 
 def largest_difference(cell: Cell, gradient: bool) -> float:
-    """Between the cell's answer and `reference` in float64, over the largest entry; `Refused` as the backend does."""
+    """Difference from `reference` in float64, over the largest entry; `Refused` where the backend refuses."""
     inputs = tensors(cell)
     found = ask(cell, {name: tensor.to(DTYPES[cell.dtype]) for name, tensor in inputs.items()}, gradient)
     expected = ask(replace(cell, backend="reference"), inputs, gradient)
@@ -171,7 +169,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def outcome(cell: Cell) -> tuple[str, str]:
-    """What a backend makes of a cell, and what it says where it refuses."""
+    """A backend's result for a cell, or its refusal."""
     said = ""
     for gradient, mark in ((True, "yes"), (False, "forward only")):
         try:
@@ -209,5 +207,5 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    with flex_written_out():
+    with uncompiled_flex():
         DOCUMENT.write_text(document())

@@ -1,9 +1,12 @@
-"""The cache of keys and values: what goes in comes out, and decoding with it equals decoding at once (row 11)."""
+"""The cache of keys and values: its content, and decoding with it equals one pass (row 11)."""
+
+from __future__ import annotations
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from vit.attention import masks
 from vit.attention.cache import FIRST_CAPACITY, KeyValueCache
@@ -12,7 +15,7 @@ from vit.attention.multihead import SelfAttention
 B, N, C, H = 3, 7, 12, 3
 
 
-def decode(attention, tokens, chunks):
+def decode(attention: SelfAttention, tokens: Tensor, chunks: list[int]) -> Tensor:
     cache, outputs = KeyValueCache(), []
     for chunk in tokens.split(chunks, dim=1):
         total = cache.length + chunk.shape[1]
@@ -23,7 +26,7 @@ def decode(attention, tokens, chunks):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("chunks", [[1] * N, [3, 1, 2, 1], [N]])
 @torch.no_grad()
-def test_incremental_equals_whole(dtype, tolerance, chunks):
+def test_incremental_equals_one_pass(dtype: torch.dtype, tolerance: float, chunks: list[int]) -> None:
     attention, tokens = SelfAttention(C, H).to(dtype), torch.randn(B, N, C, dtype=dtype)
     whole = attention(tokens, mask=masks.causal(N))
     torch.testing.assert_close(decode(attention, tokens, chunks), whole, atol=tolerance, rtol=0)
@@ -31,7 +34,7 @@ def test_incremental_equals_whole(dtype, tolerance, chunks):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 3))
-def test_everything_is_kept_in_order(lengths, groups):
+def test_tokens_are_kept_in_order(lengths: list[int], groups: int) -> None:
     keys = [torch.randn(2, groups, length, 3) for length in lengths]
     values = [torch.randn(2, groups, length, 5) for length in lengths]
     cache = KeyValueCache()
@@ -42,7 +45,7 @@ def test_everything_is_kept_in_order(lengths, groups):
     assert cache.length == sum(lengths)
 
 
-def test_rows_may_be_swapped_repeated_and_left_out():
+def test_rows_may_be_swapped_repeated_and_left_out() -> None:
     keys, values = torch.randn(B, 2, 4, 3), torch.randn(B, 2, 4, 5)
     newest = torch.randn(4, 2, 1, 3), torch.randn(4, 2, 1, 5)
     cache, rows = KeyValueCache(), torch.tensor([2, 0, 0, 2])
@@ -53,13 +56,13 @@ def test_rows_may_be_swapped_repeated_and_left_out():
     assert torch.equal(all_values, torch.cat((values[rows], newest[1]), dim=2))
 
 
-def test_an_empty_cache_has_nothing_to_reorder():
+def test_an_empty_cache_has_nothing_to_reorder() -> None:
     cache = KeyValueCache()
     cache.reorder(torch.tensor([1, 0]))
     assert cache.length == 0
 
 
-def test_room_is_doubled_not_made_for_every_token():
+def test_the_buffer_doubles_instead_of_growing_by_token() -> None:
     cache, places = KeyValueCache(), set()
     for _ in range(8 * FIRST_CAPACITY):
         keys, _ = cache.append(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1))
@@ -67,7 +70,7 @@ def test_room_is_doubled_not_made_for_every_token():
     assert sorted(places) == [4 * FIRST_CAPACITY * factor for factor in (1, 2, 4, 8)]
 
 
-def test_gradients_are_refused():
+def test_gradients_are_refused() -> None:
     attention = SelfAttention(C, H)
     with pytest.raises(ValueError, match=r"cache: keys with a gradient are not valid: decode under torch.no_grad"):
         attention(torch.randn(B, 1, C), cache=KeyValueCache())

@@ -1,4 +1,4 @@
-"""What `auto` takes, seen from which backend answered."""
+"""The backend that `auto` chooses, observed from the one that was called."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vit.attention import attend as attend_module
-from vit.attention import choice
-from vit.attention.attend import attend
-from vit.attention.backends import BACKENDS, Request
-from vit.attention.choice import TABLE, preferences
+from vit.attention import choice, core
+from vit.attention.backends import BACKENDS, AttentionOptions
+from vit.attention.choice import MATMUL_FIRST, SDPA_FIRST, WITHOUT_SDPA, preferences
+from vit.attention.core import attend
 from vit.attention.scores import GaussianKernel, ScaledDotProduct
 from vit.randomness import SampleRandom
 
@@ -32,7 +31,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return backend
 
-    monkeypatch.setattr(attend_module, "BACKENDS", {name: spy(name) for name in BACKENDS})
+    monkeypatch.setattr(core, "BACKENDS", {name: spy(name) for name in BACKENDS})
     return names
 
 
@@ -43,6 +42,7 @@ def ask(dtype: torch.dtype = torch.float32, learns: bool = False, keys: int = M,
 
 
 LEARNED = {"bias": torch.zeros(1, H, N, M, requires_grad=True)}
+ORDERS = (SDPA_FIRST, MATMUL_FIRST, WITHOUT_SDPA)
 BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
 
 
@@ -63,7 +63,7 @@ BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
         ({"dtype": torch.bfloat16, "learns": True, "keys": 513} | BY_SAMPLE, "matmul"),
     ],
 )
-def test_on_a_cpu_auto_takes(options: dict[str, Any], expected: str, answered: list[str]) -> None:
+def test_choice_of_auto_on_a_cpu(options: dict[str, Any], expected: str, answered: list[str]) -> None:
     ask(**options)
     assert answered == [expected]
 
@@ -95,7 +95,7 @@ def test_in_bfloat16_it_depends_on_the_processor(
 @pytest.mark.parametrize(
     ("learns", "keys", "expected"), [(True, 128, "matmul"), (True, 129, "sdpa"), (False, 128, "sdpa")]
 )
-def test_compiled_on_a_cpu_auto_takes(learns: bool, keys: int, expected: str) -> None:
+def test_choice_of_auto_when_compiled_on_a_cpu(learns: bool, keys: int, expected: str) -> None:
     graphs: list[str] = []
 
     def backend(module: torch.fx.GraphModule, _: list[Tensor]) -> Any:
@@ -110,26 +110,28 @@ def test_compiled_on_a_cpu_auto_takes(learns: bool, keys: int, expected: str) ->
     assert "baddbmm" not in graphs[0]  # the compiler writes out its summand, though that counts nothing
 
 
-def test_nothing_that_learns_counts_without_gradients(answered: list[str]) -> None:
+def test_gradients_count_only_while_they_are_recorded(answered: list[str]) -> None:
     with torch.no_grad():
         ask(**LEARNED)
         ask(dtype=torch.float16, learns=True)
     assert answered == ["sdpa", "sdpa"]
 
 
-def test_the_last_choice_refuses_nothing() -> None:
-    assert {row.order[-1] for row in TABLE} == {"reference"}
-    assert all(set(row.order) <= set(BACKENDS) for row in TABLE)
+def test_the_last_choice_supports_everything() -> None:
+    assert {order[-1] for order in ORDERS} == {"reference"}
+    assert all(set(order) <= set(BACKENDS) for order in ORDERS)
 
 
-def test_on_cuda_the_fused_kernels_come_first() -> None:
+def test_on_cuda_torchs_kernels_come_first_and_triton_by_name_only() -> None:
     class OnCuda:
         device = torch.device("cuda")
         dtype = torch.float32
         requires_grad = True
         shape = (B, H, N, D)
 
-    plain = Request(score=ScaledDotProduct(), scale=None, mask=None, bias=None)
-    assert preferences(OnCuda(), OnCuda(), plain)[0] == "sdpa"  # type: ignore[arg-type]
-    learned = Request(score=ScaledDotProduct(), scale=None, mask=None, bias=LEARNED["bias"])
-    assert preferences(OnCuda(), OnCuda(), learned)[0] == "triton"  # type: ignore[arg-type]
+    plain = AttentionOptions(score=ScaledDotProduct(), scale=None, mask=None, bias=None)
+    learned = AttentionOptions(score=ScaledDotProduct(), scale=None, mask=None, bias=LEARNED["bias"])
+    for options in (plain, learned):
+        assert preferences(OnCuda(), OnCuda(), options) == ("sdpa", "matmul", "reference")  # type: ignore[arg-type]
+    assert not any("triton" in order for order in ORDERS)
+    assert "triton" in BACKENDS

@@ -16,12 +16,12 @@ from tests.attention.equivalence import (
     TOLERANCE,
     Cell,
     document,
-    flex_written_out,
     largest_difference,
     matrix,
+    uncompiled_flex,
 )
-from vit.attention.attend import attend
 from vit.attention.backends import BACKENDS, Refused
+from vit.attention.core import attend
 
 
 def _slow(cell: Cell) -> bool:
@@ -34,12 +34,12 @@ CELLS = [pytest.param(cell, marks=[pytest.mark.slow] if _slow(cell) else [], id=
 
 @pytest.fixture(autouse=True)
 def _no_compiling() -> Iterator[None]:
-    with flex_written_out():
+    with uncompiled_flex():
         yield
 
 
 def judge(cell: Cell, gradient: bool) -> str:
-    """`equal`, or what the backend said when it refused; an answer that is neither fails."""
+    """`equal`, or the backend's refusal; any other result fails."""
     try:
         difference = largest_difference(cell, gradient)
     except Refused as refused:
@@ -76,11 +76,11 @@ def test_feature(feature: str, backend: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_document_is_what_the_backends_do() -> None:
+def test_the_document_matches_the_backends() -> None:
     assert DOCUMENT.read_text() == document(), "run python -m tests.attention.equivalence"
 
 
-def test_torchs_own_attention_is_the_same() -> None:
+def test_equal_to_torchs_attention() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 3, n, 7, dtype=torch.float64, generator=generator) for n in (11, 13, 13))
     mask = torch.rand(2, 1, 11, 13, generator=generator) < 0.6

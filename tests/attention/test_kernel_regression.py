@@ -1,4 +1,4 @@
-"""Nadaraya–Watson regression against sums by hand, the loop over queries, and what its limits must be."""
+"""Nadaraya–Watson regression against sums by hand, the loop over queries, and its limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_two_keys_by_hand() -> None:
     )
 
 
-def test_batched_products_stand_in_for_the_loop_over_queries() -> None:
+def test_batched_products_equal_the_loop_over_queries() -> None:
     """Row 4: estimates and gradients, one query at a time and all at once, as `torch.bmm` of the map has them too."""
     queries, keys, values, widths = draw(5, 7)
     model = NadarayaWatson(keys, values, widths, learned=True)
@@ -111,7 +111,7 @@ def test_only_learned_widths_are_parameters() -> None:
     assert learned.state_dict().keys() == {"keys", "values", "widths"} == fixed.state_dict().keys()
 
 
-def test_what_does_not_fit_is_a_defect() -> None:
+def test_mismatched_shapes_are_a_defect() -> None:
     _, keys, values, widths = draw()
     with pytest.raises(AssertionError, match="7 keys and 6 values"):
         NadarayaWatson(keys, values[:6])

@@ -1,4 +1,4 @@
-"""Restricted self-attention: the numbers of the window's mask, at a cost that grows with the tokens alone."""
+"""Restricted self-attention: equal to the window mask, at a cost linear in the tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vit.attention import local
-from vit.attention.attend import attend
+from vit.attention.core import attend
 from vit.attention.local import attend_locally
 from vit.attention.masks import window
 
@@ -36,7 +36,7 @@ def test_it_is_attention_under_the_windows_mask(b: int, g: int, repeats: int, n:
         torch.testing.assert_close(one.grad, other.grad)
 
 
-def test_what_is_far_is_not_even_read() -> None:
+def test_distant_keys_are_not_read() -> None:
     query, key, value = (tensor.detach() for tensor in draw(1, 1, 1, 13))
     key[:, :, 8:], value[:, :, 8:] = float("nan"), float("nan")
     assert attend_locally(query, key, value, radius=2)[:, :, :2].isfinite().all()

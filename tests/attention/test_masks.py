@@ -1,16 +1,19 @@
 """Masks, each written out by hand."""
 
+from __future__ import annotations
+
 import pytest
 import torch
+from torch import Tensor
 
 from vit.attention import masks
 
 
-def rows(mask):
+def rows(mask: Tensor) -> list[str]:
     return ["".join("x" if entry else "." for entry in row) for row in mask.reshape(-1, mask.shape[-1]).tolist()]
 
 
-def test_padding():
+def test_padding() -> None:
     assert rows(masks.padding(torch.tensor([2, 0, 4]), 4)) == ["xx..", "....", "xxxx"]
     assert masks.padding(torch.tensor([2, 0, 4]), 4).shape == (3, 1, 1, 4)
     by_query = masks.padding(torch.tensor([[1, 3], [2, 0]]), 3)
@@ -22,12 +25,12 @@ def test_padding():
         masks.padding(torch.tensor(1), 3)
 
 
-def test_causal():
+def test_causal() -> None:
     assert rows(masks.causal(3)) == ["x..", "xx.", "xxx"]
     assert rows(masks.causal(2, 4)) == ["xxx.", "xxxx"]
 
 
-def test_window():
+def test_window() -> None:
     assert rows(masks.window(4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
     assert rows(masks.window(2, 0, 3)) == [".x.", "..x"]
     with pytest.raises(ValueError, match=r"radius: 1\.5 is not valid"):
@@ -36,7 +39,7 @@ def test_window():
         masks.window(4, -1)
 
 
-def test_segments_and_their_combination():
+def test_segments_and_their_combination() -> None:
     ids = torch.tensor([[0, 0, 1, 1]])
     assert rows(masks.segments(ids)) == ["xx..", "xx..", "..xx", "..xx"]
     assert rows(masks.segments(ids) & masks.causal(4)) == ["x...", "xx..", "..x.", "..xx"]

@@ -1,5 +1,7 @@
 """Attention with projections against torch's."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from vit.randomness import SampleRandom
 B, N, M, C, H = 2, 5, 7, 12, 3
 
 
-def copy_into(ours, theirs):
+def copy_into(ours: MultiHeadAttention, theirs: nn.Module) -> None:
     with torch.no_grad():
         theirs.in_proj_bias.normal_()
         weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
@@ -23,7 +25,7 @@ def copy_into(ours, theirs):
 
 
 @pytest.mark.parametrize("backend", ["reference", "matmul", "sdpa"])
-def test_equal_to_torch_forward_and_gradient(backend):
+def test_equal_to_torch_forward_and_gradient(backend: str) -> None:
     theirs, ours = nn.MultiheadAttention(C, H, batch_first=True), MultiHeadAttention(C, H, backend=backend)
     copy_into(ours, theirs)
     queries, keys = torch.randn(B, N, C), torch.randn(B, M, C)
@@ -43,7 +45,7 @@ def test_equal_to_torch_forward_and_gradient(backend):
     torch.testing.assert_close(actual, theirs.in_proj_weight.grad, atol=1e-4, rtol=1e-4)
 
 
-def test_self_attention_equal_to_the_general_one():
+def test_self_attention_equals_multi_head_attention() -> None:
     fused, general = SelfAttention(C, H), MultiHeadAttention(C, H)
     with torch.no_grad():
         for part, weight, bias in zip(
@@ -62,7 +64,7 @@ def test_self_attention_equal_to_the_general_one():
     )
 
 
-def test_widths_of_their_own():
+def test_different_widths() -> None:
     widths = Widths(key=11, value=13, query_head=4, value_head=5, output=17)
     attention = MultiHeadAttention(10, 3, widths=widths, score=Cosine(), bias=False)
     out = attention(torch.randn(B, N, 10), torch.randn(B, M, 11), torch.randn(B, M, 13))
@@ -76,7 +78,7 @@ def test_widths_of_their_own():
         MultiHeadAttention(10, 3, widths=Widths(query_head=4, key_head=6))
 
 
-def test_additive_heads_of_unequal_widths_against_a_loop_over_heads():
+def test_additive_heads_of_unequal_widths_against_a_loop_over_heads() -> None:
     widths = Widths(query_head=3, key_head=5, value_head=7, output=2)
     attention = MultiHeadAttention(10, 2, widths=widths, score=Additive(3, 5, 11)).double()
     queries, keys = torch.randn(B, N, 10).double(), torch.randn(B, M, 10).double()
@@ -98,18 +100,18 @@ def test_additive_heads_of_unequal_widths_against_a_loop_over_heads():
     torch.testing.assert_close(weights[:, 1], scores.softmax(dim=-1))
 
 
-def test_learned_score_trains():
+def test_learned_score_trains() -> None:
     attention = MultiHeadAttention(C, H, score=Additive(C // H, C // H, 5))
     attention(torch.randn(B, N, C), torch.randn(B, M, C), torch.randn(B, M, C)).sum().backward()
     assert attention.score.weight.grad.abs().sum() > 0
 
 
-def test_heads_divide_the_width():
+def test_heads_divide_the_width() -> None:
     with pytest.raises(ValueError, match="num_heads"):
         SelfAttention(10, 3)
 
 
-def test_qk_norm_keeps_scores_when_projections_grow():
+def test_qk_norm_keeps_scores_when_projections_grow() -> None:
     attention = SelfAttention(C, H, qk_norm=True, qkv_bias=False)
     tokens = torch.randn(B, N, C)
     query, key, _ = attention.heads(tokens)
@@ -119,8 +121,8 @@ def test_qk_norm_keeps_scores_when_projections_grow():
 
 
 @pytest.mark.parametrize("kind", ["self", "cross"])
-def test_dropout_only_in_training_and_by_stream(kind):
-    def build(stream):
+def test_dropout_only_in_training_and_by_stream(kind: str) -> None:
+    def build(stream: int) -> MultiHeadAttention | SelfAttention:
         torch.manual_seed(0)
         make = SelfAttention if kind == "self" else MultiHeadAttention
         return make(C, H, dropout_rate=0.5, stream=stream)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vit.attention.scaling import softmax_gradient, spread
+from vit.attention.scaling import score_spread, softmax_gradient
 from vit.attention.scores import Cosine, ScaledDotProduct, TanhSum
 
 WIDTHS = (4, 61, 251)
@@ -13,16 +13,16 @@ WIDTHS = (4, 61, 251)
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_dot_products_have_variance_d_and_scaled_ones_1(width: int) -> None:
-    unscaled, scaled = spread(width, scale=1.0), spread(width)
+    unscaled, scaled = score_spread(width, scale=1.0), score_spread(width)
     assert unscaled.variance == pytest.approx(width, rel=0.03)
     assert scaled.variance == pytest.approx(1, rel=0.03)
     assert unscaled.variance == pytest.approx(scaled.variance * width, rel=1e-4)
 
 
 def test_the_gradient_vanishes_without_the_scale_and_holds_with_it() -> None:
-    """The widest gap of 32 scores grows like √d; what is left of the gradient falls exponentially with the gap."""
-    unscaled = [spread(width, scale=1.0).gradient for width in (64, 256, 1024)]
-    scaled = [spread(width).gradient for width in (64, 256, 1024)]
+    """The widest gap of 32 scores grows like √d; the gradient falls exponentially with the gap."""
+    unscaled = [score_spread(width, scale=1.0).gradient for width in (64, 256, 1024)]
+    scaled = [score_spread(width).gradient for width in (64, 256, 1024)]
     assert unscaled[1] < unscaled[0] / 5
     assert unscaled[2] < unscaled[1] / 25
     assert scaled[2] == pytest.approx(scaled[0], rel=0.03)
@@ -31,25 +31,25 @@ def test_the_gradient_vanishes_without_the_scale_and_holds_with_it() -> None:
 
 def test_other_scores_do_not_grow() -> None:
     """Cosines have variance 1/d; a sum of d tanh with weights of variance 1/d stays below 1."""
-    assert spread(61, score=Cosine()).variance == pytest.approx(1 / 61, rel=0.05)
+    assert score_spread(61, score=Cosine()).variance == pytest.approx(1 / 61, rel=0.05)
     for width in WIDTHS:
-        assert spread(width, score=TanhSum(torch.full((width,), width**-0.5))).variance < 1
+        assert score_spread(width, score=TanhSum(torch.full((width,), width**-0.5))).variance < 1
 
 
-def test_the_draw_is_always_the_same_and_every_knob_moves_it() -> None:
+def test_the_draw_is_fixed_and_every_argument_has_an_effect() -> None:
     torch.manual_seed(0)
-    first = spread(5)
+    first = score_spread(5)
     torch.manual_seed(1)
-    assert spread(5) == first
+    assert score_spread(5) == first
     others = [
-        spread(6),
-        spread(5, scale=1.0),
-        spread(5, score=Cosine()),
-        spread(5, num_queries=3),
-        spread(5, num_keys=7),
+        score_spread(6),
+        score_spread(5, scale=1.0),
+        score_spread(5, score=Cosine()),
+        score_spread(5, num_queries=3),
+        score_spread(5, num_keys=7),
     ]
     assert all(other != first for other in others)
-    assert spread(5, score=ScaledDotProduct()) == first
+    assert score_spread(5, score=ScaledDotProduct()) == first
 
 
 def test_gradients_by_hand() -> None:

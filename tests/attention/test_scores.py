@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vit.attention.attend import attend, attention_weights
+from vit.attention.core import attend, attention_weights
 from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel, Score, TanhSum
 
 
@@ -35,7 +35,7 @@ def test_gaussian_kernel_by_hand(width: float) -> None:
     assert torch.allclose(weights, expected)
 
 
-def test_gaussian_kernel_takes_a_width_a_key_and_gives_it_a_gradient() -> None:
+def test_gaussian_kernel_has_a_learnable_width_per_key() -> None:
     query, key = draw(1, 1, 5, 1), draw(1, 1, 7, 1, seed=1)
     width = draw(7, seed=2).requires_grad_()
     scores = GaussianKernel(width)(query, key, None)
@@ -46,7 +46,7 @@ def test_gaussian_kernel_takes_a_width_a_key_and_gives_it_a_gradient() -> None:
     assert torch.autograd.gradcheck(lambda w: GaussianKernel(w)(query, key, None), width)
 
 
-def test_gaussian_kernel_of_vectors_is_of_their_distance() -> None:
+def test_gaussian_kernel_of_vectors_uses_their_distance() -> None:
     query, key = draw(2, 3, 5, 7), draw(2, 3, 11, 7, seed=1)
     expected = -0.5 * torch.cdist(query, key) ** 2
     assert torch.allclose(GaussianKernel()(query, key, None), expected)

@@ -1,38 +1,47 @@
 """Statistics of the attention weights against hand-worked values and the map of all weights in float64."""
 
+from __future__ import annotations
+
 import math
-import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vit.attention import masks
-from vit.attention.attend import DOT_PRODUCT, attention_weights
-from vit.attention.backends import Request
+from vit.attention import masks, statistics
+from vit.attention.backends import AttentionOptions
+from vit.attention.core import DOT_PRODUCT, attention_weights
 from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel
 from vit.attention.statistics import AttentionStatistics, attention_statistics
-from vit.attention.statistics.question import Question
+from vit.attention.statistics import streamed as tiles
+from vit.attention.statistics.spec import StatisticsSpec
 
 B, H, G, N, M, D = 2, 6, 3, 19, 23, 11
-tiles = sys.modules["vit.attention.statistics.streamed"]
-"""The module; the package's attribute of that name is its function."""
 
 
-def grid(height, width, patch=1.0):
+def grid(height: int, width: int, patch: float = 1.0) -> Tensor:
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     return torch.stack((rows, columns), dim=-1).reshape(-1, 2) * patch
 
 
-def with_prefix(places, count):
+def with_prefix(places: Tensor, count: int) -> Tensor:
     return torch.cat((torch.full((count, places.shape[1]), torch.nan), places.float()))
 
 
-def materialised(query, key, distances=None, key_groups=None, cross=False, **attention):
+def materialised(
+    query: Tensor,
+    key: Tensor,
+    distances: Tensor | None = None,
+    key_groups: dict[str, Tensor] | None = None,
+    cross: bool = False,
+    **attention: Any,
+) -> AttentionStatistics:
     """The same from the map of all weights, in float64; `distances` has NaN where there is none."""
     weights = attention_weights(query.double(), key.double(), **attention)
     n, m = weights.shape[-2:]
@@ -46,8 +55,8 @@ def materialised(query, key, distances=None, key_groups=None, cross=False, **att
     )
 
 
-def assert_same(ours, theirs, tolerance=2e-6):
-    """Relative to what the numbers go up to, for all of them are sums over keys."""
+def assert_same(ours: AttentionStatistics, theirs: AttentionStatistics, tolerance: float = 2e-6) -> None:
+    """Relative to the largest number, as all of them are sums over keys."""
     assert list(ours.mass) == list(theirs.mass)
     fields = ("entropy", "self_mass", "distance", "placed_mass")
     pairs = [(getattr(ours, name), getattr(theirs, name)) for name in fields]
@@ -61,7 +70,7 @@ def assert_same(ours, theirs, tolerance=2e-6):
 
 @dataclass
 class Case:
-    """Self-attention of the last n of m tokens, or cross-attention; two tokens have no place."""
+    """Self-attention of the last n of m tokens, or cross-attention; two tokens have no position."""
 
     n: int = N
     m: int = M
@@ -73,7 +82,7 @@ class Case:
     mask: str = "none"
     bias: bool = False
 
-    def arguments(self, seed=0):
+    def arguments(self, seed: int = 0) -> tuple[tuple[Tensor, Tensor], dict[str, Any], dict[str, Any]]:
         torch.manual_seed(seed)
         n, m = self.n, self.m
         query, key = torch.randn(B, H, n, self.width) * 2, torch.randn(B, self.groups, m, self.width)
@@ -88,7 +97,7 @@ class Case:
         shared = {"key_groups": groups, "cross": self.cross, **attention}
         return (query.to(self.dtype), key.to(self.dtype)), {**shared, **space}, {**shared, "distances": table}
 
-    def check(self, device="cpu", tolerance=2e-6, **options):
+    def check(self, device: str = "cpu", tolerance: float = 2e-6, **options: Any) -> None:
         vectors, ours, theirs = self.arguments()
         moved = [{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in a.items()} for a in (ours, theirs)]
         for arguments in moved:
@@ -99,7 +108,7 @@ class Case:
         )
 
 
-def some_mask(kind, n, m):
+def some_mask(kind: str, n: int, m: int) -> Tensor | None:
     if kind == "none":
         return None
     segments = torch.arange(m).expand(B, m) // 5
@@ -124,7 +133,7 @@ MASKS = ["none", "padding", "padding of rows", "causal", "window", "segments", "
 
 
 @pytest.mark.parametrize("side", [14, 3])
-def test_uniform_attention_on_a_grid(side):
+def test_uniform_attention_on_a_grid(side: int) -> None:
     """`shared/reference/RESULTS.md` has 116.4922 and 117.0896 for 14×14 patches of 16 pixels; ln 196 nats."""
     places = grid(side, side, patch=16)
     count = len(places)
@@ -140,7 +149,7 @@ def test_uniform_attention_on_a_grid(side):
         assert found.distance[0, 0, 4].item() == pytest.approx(16 * 4 * (1 + math.sqrt(2)) / 9)
 
 
-def test_a_class_token_has_no_place():
+def test_a_class_token_has_no_position() -> None:
     places = grid(14, 14, patch=16)
     zeros = torch.zeros(1, 1, 197, 8)
     cls = torch.arange(197) < 1
@@ -156,7 +165,7 @@ def test_a_class_token_has_no_place():
     torch.testing.assert_close(total, torch.ones_like(total))
 
 
-def test_two_keys_by_hand():
+def test_two_keys_by_hand() -> None:
     """Scores 0 and ln 3 are weights of ¼ and ¾."""
     query, key = torch.ones(1, 1, 2, 1), torch.tensor([0.0, math.log(3)]).reshape(1, 1, 2, 1)
     found = attention_statistics(query, key, coordinates=torch.tensor([[0.0], [8.0]]))
@@ -167,7 +176,7 @@ def test_two_keys_by_hand():
     torch.testing.assert_close(found.renormalised_distance(without_self=True)[0, 0], torch.tensor([8.0, 8.0]))
 
 
-def test_attention_to_oneself_alone_has_no_entropy():
+def test_attention_to_oneself_alone_has_no_entropy() -> None:
     query = torch.eye(7)[None, None] * 1000
     found = attention_statistics(query, query, coordinates=grid(1, 7))
     assert found.entropy.tolist() == found.distance.tolist() == torch.zeros(1, 1, 7).tolist()
@@ -180,32 +189,32 @@ def test_attention_to_oneself_alone_has_no_entropy():
 @pytest.mark.parametrize("groups", [H, G, 1])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
-def test_masks_biases_and_grouped_queries(mask, bias, groups):
+def test_masks_biases_and_grouped_queries(mask: str, bias: bool, groups: int) -> None:
     Case(mask=mask, bias=bias, groups=groups).check()
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 1000])
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("table", [False, True])
-def test_any_block_cross_attention_and_tables(table, cross, block_size):
+def test_block_sizes_cross_attention_and_tables(table: bool, cross: bool, block_size: int) -> None:
     n = 29 if cross else N
     Case(n=n, cross=cross, table=table, mask="one a query").check(block_size=block_size)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_are_summed_in_float32(dtype):
+def test_half_types_are_summed_in_float32(dtype: torch.dtype) -> None:
     case = Case(dtype=dtype, mask="dead rows", bias=True)
     case.check()
     vectors, arguments, _ = case.arguments()
     assert attention_statistics(*vectors, **arguments).entropy.dtype == torch.float32
 
 
-def test_float64_stays():
+def test_float64_stays() -> None:
     Case(dtype=torch.float64, mask="dead rows", bias=True).check(tolerance=1e-13)
 
 
 @pytest.mark.parametrize("score", [Cosine(), Constant(), GaussianKernel(torch.rand(M))], ids=lambda s: type(s).__name__)
-def test_scores_without_weights(score):
+def test_scores_without_weights(score: Constant | Cosine | GaussianKernel) -> None:
     vectors, ours, theirs = Case(mask="dead rows").arguments()
     assert_same(
         attention_statistics(*vectors, **ours, score=score), materialised(*vectors, **theirs, score=score), 5e-6
@@ -213,7 +222,7 @@ def test_scores_without_weights(score):
 
 
 @pytest.mark.parametrize("key_width", [D, 7])
-def test_additive_score(key_width):
+def test_additive_score(key_width: int) -> None:
     (query, key), ours, theirs = Case(mask="dead rows").arguments()
     score, exact = (Additive(D, key_width, 5).requires_grad_(False) for _ in range(2))
     exact.double().load_state_dict(score.state_dict())
@@ -223,8 +232,8 @@ def test_additive_score(key_width):
     assert_same(attention_statistics(query, key, **ours, score=score, block_size=2), expected, 5e-6)
 
 
-def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch):
-    """More scores than a tile has, so that rows and heads are cut where no size divides another."""
+def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More scores than a tile has, so that rows and heads are split where no size divides another."""
     monkeypatch.setattr(tiles, "TILE", 5000)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # as many as the sizes below are for
     torch.manual_seed(0)
@@ -239,32 +248,34 @@ def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch):
 @pytest.mark.parametrize(
     ("threads", "block_size", "rows_and_heads"), [(1, None, (5, 1)), (4, None, (20, 1)), (1, 3, (3, 1)), (4, 3, (3, 6))]
 )
-def test_a_tile_has_room_for_every_thread(threads, block_size, rows_and_heads, monkeypatch):
+def test_a_tile_grows_with_the_threads(
+    threads: int, block_size: int | None, rows_and_heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tiles, "TILE", 5000)
     assert tiles._tile_size(8, 1000, 1000, block_size, threads) == rows_and_heads
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 3), ("meta", 1)])
-def test_threads_are_a_cpus(device, threads, monkeypatch):
+def test_only_cpu_threads_count(device: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Seen(Exception):
         pass
 
-    def see(*sizes):
+    def see(*sizes: int | None) -> None:
         raise Seen(sizes[-1])
 
     monkeypatch.setattr(tiles, "_tile_size", see)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     query = torch.zeros(1, 2, 5, 4, device=device)
-    request = Request(score=DOT_PRODUCT, scale=None, mask=None, bias=None)
-    question = Question(
-        request=request, names=(), sets=query.new_zeros(0, 5), space=None, first_own=None, block_size=None
+    options = AttentionOptions(score=DOT_PRODUCT, scale=None, mask=None, bias=None)
+    spec = StatisticsSpec(
+        options=options, names=(), sets=query.new_zeros(0, 5), space=None, query_offset=None, block_size=None
     )
     with pytest.raises(Seen, match=f"^{threads}$"):
-        tiles.streamed(query, query, question)
+        tiles.streamed(query, query, spec)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (0, 0)])
-def test_nothing_to_attend(n, m):
+def test_no_queries_or_keys(n: int, m: int) -> None:
     found = attention_statistics(torch.zeros(1, 2, n, 3), torch.zeros(1, 2, m, 3), coordinates=torch.zeros(m, 2))
     assert found.entropy.shape == found.distance.shape == (1, 2, n)
     found = attention_statistics(torch.zeros(1, 2, 3, 3), torch.zeros(1, 2, 0, 3), cross=True)
@@ -273,7 +284,7 @@ def test_nothing_to_attend(n, m):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**16), st.integers(1, 50))
-def test_bounds_hold_and_keys_may_be_permuted(h, n, m, seed, block_size):
+def test_bounds_hold_and_keys_may_be_permuted(h: int, n: int, m: int, seed: int, block_size: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(1, h, n, 5, generator=generator) * 3
     key, places = torch.randn(1, h, m, 5, generator=generator), torch.rand(m, 2, generator=generator)
@@ -304,7 +315,7 @@ def test_bounds_hold_and_keys_may_be_permuted(h, n, m, seed, block_size):
 # ------------------------------------------------------------------ what holds besides
 
 
-def test_answers_are_detached_and_autocast_changes_nothing():
+def test_answers_are_detached_and_autocast_changes_nothing() -> None:
     (query, key), arguments, _ = Case().arguments()
     query.requires_grad_()
     expected = attention_statistics(query, key, **arguments)
@@ -315,7 +326,7 @@ def test_answers_are_detached_and_autocast_changes_nothing():
     assert torch.equal(found.distance, expected.distance)
 
 
-def test_one_knob_moves_what_it_should():
+def test_each_argument_changes_its_statistic() -> None:
     (query, key), arguments, _ = Case().arguments()
     plain = attention_statistics(query, key, **arguments)
     assert attention_statistics(query, key).distance is None
@@ -330,14 +341,16 @@ class Largest(TorchDispatchMode):
 
     numbers = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: tuple[()], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Tensor | int | list[Tensor]:
         out = func(*args, **(kwargs or {}))
         tensors = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
         self.numbers = max([self.numbers, *(tensor.numel() for tensor in tensors)])
         return out
 
 
-def test_memory_is_linear_in_tokens():
+def test_memory_is_linear_in_tokens() -> None:
     sizes = []
     for count in (401, 802):
         vectors, places = torch.randn(2, 1, 2, count, 4), torch.rand(count, 2)
@@ -360,15 +373,15 @@ MIXED = torch.tensor([[torch.nan, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
         ({"coordinates": INFINITE}, "coordinates: inf is not valid"),
         ({"coordinates": PLACES, "distances": MIXED}, "coordinates or distances, not both"),
         ({"distances": PLACES}, r"distances: \(4, 2\) is not valid: it must be \(queries, keys\), \(3, 4\)"),
-        ({"distances": MIXED}, "whole row or column"),
-        ({"distances": MIXED.nan_to_num(torch.inf) / 0}, "a distance is finite"),
+        ({"distances": MIXED}, "full row or column"),
+        ({"distances": MIXED.nan_to_num(torch.inf) / 0}, "must be finite, or NaN where there is none"),
         ({"query_coordinates": PLACES[:3]}, "query_coordinates"),
         ({"coordinates": PLACES, "query_coordinates": PLACES[:3]}, "effect only with"),
         ({"coordinates": PLACES, "cross": True}, "query_coordinates: None"),
         ({"coordinates": PLACES, "cross": True, "query_coordinates": PLACES}, "with 3 tokens"),
         ({"coordinates": PLACES, "cross": True, "query_coordinates": PLACES[:3, :1]}, "as many columns"),
         ({"key_groups": {"cls": torch.ones(4)}}, r"key_groups.cls: .* must be boolean"),
-        ({"key_groups": {"cls": torch.ones(3, dtype=torch.bool)}}, "one for each of 4 keys"),
+        ({"key_groups": {"cls": torch.ones(3, dtype=torch.bool)}}, "one per key of 4"),
         ({"block_size": 0}, "block_size: 0 is not valid"),
         ({"backend": "tritn"}, "did you mean 'triton'"),
         ({"mask": torch.ones(4)}, "mask: torch.float32 is not valid"),
@@ -376,12 +389,24 @@ MIXED = torch.tensor([[torch.nan, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
         ({"bias": torch.ones(2, 4)}, r"bias: shape \(2, 4\) is not valid"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, message):
+def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         attention_statistics(*VECTORS, **arguments)
 
 
-def test_more_queries_than_keys_are_no_self_attention():
+def test_on_cuda_auto_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnCuda:
+        device = torch.device("cuda")
+
+    answered: list[str] = []
+    spies = {name: lambda *_, name=name: answered.append(name) for name in statistics.STATISTICS_BACKENDS}
+    monkeypatch.setattr(statistics, "STATISTICS_BACKENDS", spies)
+    for backend in ("auto", "streamed", "triton"):
+        statistics._compute(OnCuda(), OnCuda(), None, backend)  # type: ignore[arg-type]
+    assert answered == ["streamed", "streamed", "triton"]
+
+
+def test_more_queries_than_keys_need_cross() -> None:
     query, key = VECTORS[1], VECTORS[0]
     with pytest.raises(ValueError, match="4 queries are not among 3 keys"):
         attention_statistics(query, key)

@@ -3,7 +3,10 @@
 On a CUDA device where there is one, else in triton's interpreter (see `tests/conftest.py`).
 """
 
+from __future__ import annotations
+
 import importlib.util
+from typing import Any
 
 import pytest
 import torch
@@ -35,18 +38,18 @@ SLOW = [pytest.param(case, marks=pytest.mark.slow, id=name) for name, case in MO
 
 
 @pytest.mark.parametrize("case", [*(pytest.param(case, id=name) for name, case in CASES.items()), *SLOW])
-def test_against_the_map(case):
+def test_against_the_map(case: Case) -> None:
     case.check(DEVICE, backend="triton")
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in {**CASES, **MORE_CASES}.items()])
-def test_on_a_device(case):
+def test_on_a_device(case: Any) -> None:
     case.check("cuda", backend="triton")
 
 
-def test_a_score_that_is_an_inner_product_and_nothing_asked_for():
+def test_inner_product_scores_without_optional_statistics() -> None:
     query, key = torch.randn(2, 1, 1, 3, D, device=DEVICE).unbind(0)
     found, expected = (
         attention_statistics(query, key, score=Cosine(), scale=3.0, backend=backend)
@@ -58,7 +61,7 @@ def test_a_score_that_is_an_inner_product_and_nothing_asked_for():
     assert found.mass == {}
 
 
-def test_no_queries_and_no_keys():
+def test_no_queries_and_no_keys() -> None:
     nothing, some = torch.zeros(1, 2, 0, D, device=DEVICE), torch.zeros(1, 2, 3, D, device=DEVICE)
     assert attention_statistics(nothing, some, backend="triton").entropy.shape == (1, 2, 0)
     found = attention_statistics(some, nothing, cross=True, backend="triton")
@@ -74,14 +77,14 @@ def test_no_queries_and_no_keys():
         ("leave block_size out", torch.float32, 8, {"block_size": 4}),
     ],
 )
-def test_what_it_refuses(message, dtype, width, options):
+def test_refusals(message: str, dtype: torch.dtype, width: int, options: dict[str, Any]) -> None:
     query, key = torch.zeros(2, 1, 1, 3, width, dtype=dtype, device=DEVICE)
     with pytest.raises(Refused, match=message):
         attention_statistics(query, key, backend="triton", **options)
     assert attention_statistics(query, key, **options).entropy.shape == (1, 1, 3)
 
 
-def test_it_refuses_a_cpu_but_in_the_interpreter(monkeypatch):
+def test_a_cpu_is_refused_except_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     from vit.attention.backends import triton_blocks
 
     monkeypatch.setattr(triton_blocks, "INTERPRETED", triton_blocks.tl.constexpr(False))

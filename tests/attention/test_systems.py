@@ -1,12 +1,12 @@
-"""The rows of the systems page, by number: where each is proven. What another file proves in full is not repeated here.
+"""The rows of the systems page, by number, and their tests. Tests in other files are not repeated here.
 
 1. Average pooling: `test_row_01_average_pooling`, `test_constant_is_the_mean_of_the_values`.
 2. Nadaraya–Watson regression: `test_row_02_kernel_regression_without_parameters`, `test_gaussian_kernel_by_hand`.
 3. The same with learned widths: `test_losses_are_squared_errors_of_estimates_from_the_other_points`,
    `test_a_step_is_gradient_descent_on_the_mean_by_hand`,
    `test_training_narrows_kernels_and_lowers_the_error_and_the_gap_opens`, `test_the_pictures_have_their_numbers`.
-4. Batched products: `test_row_04_batched_products_stand_in_for_the_loop`,
-   `test_batched_products_stand_in_for_the_loop_over_queries`.
+4. Batched products: `test_row_04_batched_products_equal_the_loop`,
+   `test_batched_products_equal_the_loop_over_queries`.
 5. Masked softmax: `test_row_05_masked_softmax_with_valid_lengths`.
 6. Additive and cosine scores: `test_row_06_additive_and_cosine_by_hand`,
    `test_additive_is_bahdanaus_formula_key_by_key`.
@@ -16,10 +16,10 @@
    `test_additive_beats_unscaled_products_as_d_grows`.
 8. Self-attention worked by hand: `test_row_08_self_attention_worked_by_hand`.
 9. Causal self-attention: `test_row_09_causal_self_attention`.
-10. Multi-head attention: `test_row_10_multi_head_equals_torchs_with_widths_of_their_own`, `test_widths_of_their_own`,
+10. Multi-head attention: `test_row_10_multi_head_equals_torchs_with_widths_of_their_own`, `test_different_widths`,
     `test_additive_heads_of_unequal_widths_against_a_loop_over_heads`.
-11. Cross-attention and a cache: `test_row_11_cross_attention_and_a_cache_equal_the_whole`,
-    `test_incremental_equals_whole`, `test_stepping_equals_reading_the_whole_target`.
+11. Cross-attention and a cache: `test_row_11_cross_attention_and_a_cache_equal_one_pass`,
+    `test_incremental_equals_one_pass`, `test_stepping_equals_reading_the_whole_target`.
 12. Recurrent translators: `test_plain_decoder_by_hand`, `test_bahdanau_by_hand`.
 13. Transformer: `test_equal_to_torch_forward_and_gradient`, `test_sinusoids_by_hand`,
     `test_batch_norm_moves_with_the_lengths_in_the_batch_and_layer_norm_does_not`.
@@ -27,17 +27,20 @@
 15. Cost by layer type: `test_every_layer_sees_what_its_kind_sees`, `test_measured_exponents_are_those_of_the_table`.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit.attention import masks
-from vit.attention.attend import attend, attention_weights
 from vit.attention.cache import KeyValueCache
+from vit.attention.core import attend, attention_weights
 from vit.attention.multihead import MultiHeadAttention, SelfAttention, Widths
 from vit.attention.scores import Additive, Constant, Cosine, GaussianKernel
 
@@ -45,19 +48,19 @@ TEST = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 SIX_WORDS = ["Life", "is", "short", "eat", "dessert", "first"]
 
 
-def rounded(tensor, decimals=4):
+def rounded(tensor: Tensor, decimals: int = 4) -> list[float]:
     return [round(number, decimals) for number in tensor.flatten().tolist()]
 
 
-def test_row_01_average_pooling():
-    """Whatever is asked, the answer is (1 + 2 + 6) / 3."""
+def test_row_01_average_pooling() -> None:
+    """The result is (1 + 2 + 6) / 3 for every query."""
     query, key = torch.tensor([-7.0, 0.0, 5.0]).reshape(1, 1, 3, 1), torch.tensor([1.0, 4.0, 9.0]).reshape(1, 1, 3, 1)
     value = torch.tensor([1.0, 2.0, 6.0]).reshape(1, 1, 3, 1)
     assert rounded(attend(query, key, value, score=Constant())) == [3.0, 3.0, 3.0]
 
 
-def test_row_02_kernel_regression_without_parameters():
-    """A query halfway between two keys takes the mean; one upon a key leans to it by e^½ to 1."""
+def test_row_02_kernel_regression_without_parameters() -> None:
+    """A query halfway between two keys gets the mean; at a key, that key weighs e^½ to 1."""
     query, key = torch.tensor([0.5, 0.0]).reshape(1, 1, 2, 1), torch.tensor([0.0, 1.0]).reshape(1, 1, 2, 1)
     value = torch.tensor([3.0, 5.0]).reshape(1, 1, 2, 1)
     halfway, upon = attend(query, key, value, score=GaussianKernel()).flatten().tolist()
@@ -65,7 +68,7 @@ def test_row_02_kernel_regression_without_parameters():
     assert upon == pytest.approx((3 * math.exp(0.5) + 5) / (math.exp(0.5) + 1))
 
 
-def test_row_04_batched_products_stand_in_for_the_loop():
+def test_row_04_batched_products_equal_the_loop() -> None:
     query, key, value = torch.randn(2, 5, 3).double(), torch.randn(2, 7, 3).double(), torch.randn(2, 7, 11).double()
     weights = attention_weights(query[:, None], key[:, None])[:, 0]
     loop = torch.zeros(2, 5, 11).double()
@@ -78,7 +81,7 @@ def test_row_04_batched_products_stand_in_for_the_loop():
 
 
 @pytest.mark.parametrize("lengths", [[2, 3], [[2, 2], [3, 3]]], ids=["per sample", "per query"])
-def test_row_05_masked_softmax_with_valid_lengths(lengths):
+def test_row_05_masked_softmax_with_valid_lengths(lengths: list[Any]) -> None:
     scores = torch.tensor(
         [
             [[0.4140, -1.1542, -1.2127, 0.6286], [-0.6033, 0.5189, -1.4756, -0.0650]],
@@ -94,7 +97,7 @@ def test_row_05_masked_softmax_with_valid_lengths(lengths):
     assert (weights[:, 0] > 0).sum(dim=-1).tolist() == [[1, 3], [2, 4]]
 
 
-def test_row_06_additive_and_cosine_by_hand():
+def test_row_06_additive_and_cosine_by_hand() -> None:
     """Queries of width 1 and keys of width 2: 3 tanh(2 · 0.1 + 0.3 - 0.5) = 0 and 3 tanh(2 · 0.1 + 0.3) = 1.3864."""
     score = Additive(query_width=1, key_width=2, hidden_width=1)
     with torch.no_grad():
@@ -110,7 +113,7 @@ def test_row_06_additive_and_cosine_by_hand():
     assert rounded(Cosine()(*lengths, None)) == [0.7071, -1.0]
 
 
-def test_row_08_self_attention_worked_by_hand():
+def test_row_08_self_attention_worked_by_hand() -> None:
     places = {word: place for place, word in enumerate(sorted(SIX_WORDS))}
     assert places == {"Life": 0, "dessert": 1, "eat": 2, "first": 3, "is": 4, "short": 5}
     torch.manual_seed(123)
@@ -128,7 +131,7 @@ def test_row_08_self_attention_worked_by_hand():
         torch.testing.assert_close(attention_weights(query[:, :, 1:2], key, scale=1.0), weights)
 
 
-def test_row_09_causal_self_attention():
+def test_row_09_causal_self_attention() -> None:
     words = ["I", "have", "a", "dream"]
     tokens = torch.randn(1, 1, len(words), 5, generator=torch.Generator().manual_seed(0))
     weights = attention_weights(tokens, tokens, mask=masks.causal(4))[0, 0]
@@ -143,7 +146,7 @@ def test_row_09_causal_self_attention():
     assert not torch.allclose(after[:, :, 3], before[:, :, 3])
 
 
-def test_row_10_multi_head_equals_torchs_with_widths_of_their_own():
+def test_row_10_multi_head_equals_torchs_with_widths_of_their_own() -> None:
     """Forward, and the gradient of every parameter and input, in float64."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(12, 3, kdim=7, vdim=5, batch_first=True).double()
@@ -167,8 +170,8 @@ def test_row_10_multi_head_equals_torchs_with_widths_of_their_own():
 
 
 @torch.no_grad()
-def test_row_11_cross_attention_and_a_cache_equal_the_whole():
-    """A decoder of both attentions, word by word: keys and values of the source are made once, its own are kept."""
+def test_row_11_cross_attention_and_a_cache_equal_one_pass() -> None:
+    """A decoder with both attentions, word by word: the source's keys and values are computed once, its own cached."""
     torch.manual_seed(0)
     own, cross = SelfAttention(12, 3).double(), MultiHeadAttention(12, 3, widths=Widths(key=7, value=7)).double()
     target, source = torch.randn(2, 5, 12).double(), torch.randn(2, 11, 7).double()
@@ -185,7 +188,7 @@ def test_row_11_cross_attention_and_a_cache_equal_the_whole():
     torch.testing.assert_close(cross(read, source, source, mask=padding), whole)
 
 
-def test_the_list_above_names_tests_that_exist():
+def test_the_list_above_names_tests_that_exist() -> None:
     named = set(re.findall(r"`(test_\w+)`", __doc__))
     found = {name for file in Path(__file__).parents[1].rglob("test_*.py") for name in TEST.findall(file.read_text())}
     assert len(named) > 20

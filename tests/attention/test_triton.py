@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -11,23 +12,23 @@ from einops import rearrange
 from torch import Tensor
 
 from vit.attention import masks
-from vit.attention.attend import attend
 from vit.attention.backends import Refused
+from vit.attention.backends import triton as backend
+from vit.attention.core import attend
 from vit.attention.scores import Additive, Cosine
 from vit.randomness import SampleRandom
 
 programs = pytest.importorskip("vit.attention.backends.triton_kernels", reason="triton is not installed")
 blocks = sys.modules["vit.attention.backends.triton_blocks"]
-backend = sys.modules["vit.attention.backends.triton"]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 B, H, G, N, M, D, V = 2, 2, 1, 17, 19, 5, 11
 TOLERANCE = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Of the largest number; the interpreter cuts bfloat16 off instead of rounding it."""
+"""Relative to the largest number; the interpreter truncates bfloat16 instead of rounding it."""
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 x 16, so that few tokens make many blocks."""
     monkeypatch.setattr(programs, "tiles", lambda *_args, **_kwargs: blocks.Tiles(16, 16, 4, 1))
 
@@ -36,25 +37,31 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(DEVICE)
 
 
-def vectors(b=B, h=H, g=G, n=N, m=M, d=D, v=V) -> list[Tensor]:
+def vectors(b: int = B, h: int = H, g: int = G, n: int = N, m: int = M, d: int = D, v: int = V) -> list[Tensor]:
     return [draw(b, h, n, d, seed=1), draw(b, g, m, d, seed=2), draw(b, g, m, v, seed=3)]
 
 
-def answers(name: str, dtype: torch.dtype, tensors: list[Tensor], bias: Tensor | None, **request) -> list[Tensor]:
-    """What is attended, and the gradients of query, key, value and bias for one fixed gradient of the output."""
+def answers(name: str, dtype: torch.dtype, tensors: list[Tensor], bias: Tensor | None, **options: Any) -> list[Tensor]:
+    """The output, and the gradients of query, key, value and bias for one fixed gradient of the output."""
     learned = [tensor.detach().to(dtype).requires_grad_() for tensor in (*tensors, *([] if bias is None else [bias]))]
     given = {} if bias is None else {"bias": learned[3]}
-    attended = attend(*learned[:3], **given, **request, backend=name)
+    attended = attend(*learned[:3], **given, **options, backend=name)
     gradients = torch.autograd.grad(attended, learned, draw(*attended.shape).to(dtype))
     assert all(tensor.dtype == dtype for tensor in (attended, *gradients))
     return [attended.detach(), *gradients]
 
 
-def assert_equals_reference(tensors, *, bias=None, dtype=torch.float32, **request) -> None:
+def assert_equals_reference(
+    tensors: list[Tensor] | tuple[Tensor, Tensor, Tensor],
+    *,
+    bias: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
+) -> None:
     tensors = [tensor.to(dtype) for tensor in tensors]
     bias = None if bias is None else bias.to(dtype)
-    found = answers("triton", dtype, tensors, bias, **request)
-    expected = answers("reference", torch.float64, tensors, bias, **request)
+    found = answers("triton", dtype, tensors, bias, **options)
+    expected = answers("reference", torch.float64, tensors, bias, **options)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours.double() - theirs).abs().max() <= TOLERANCE[dtype] * max(1, theirs.abs().max())
 
@@ -65,7 +72,7 @@ def some_mask() -> Tensor:
     return mask.to(DEVICE)
 
 
-def lengths(*numbers) -> Tensor:
+def lengths(*numbers: int | list[int]) -> Tensor:
     return masks.padding(torch.tensor(numbers, device=DEVICE), M)
 
 
@@ -87,11 +94,11 @@ MASKS = {
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("mask", MASKS)
-def test_masks(mask):
+def test_masks(mask: str) -> None:
     assert_equals_reference(vectors(), mask=MASKS[mask]())
 
 
-def test_a_dead_row_is_zero_in_value_and_gradient():
+def test_a_dead_row_is_zero_in_value_and_gradient() -> None:
     attended, query_gradient, *_ = answers("triton", torch.float32, vectors(), None, mask=some_mask())
     for tensor in (attended, query_gradient):
         assert not tensor[0, 1, 3].any()
@@ -100,7 +107,7 @@ def test_a_dead_row_is_zero_in_value_and_gradient():
 
 
 @pytest.mark.parametrize("shape", [(1, H, N, M), (B, 1, 1, M), (1, 1, N, 1)])
-def test_a_bias_that_learns(shape):
+def test_a_learned_bias(shape: tuple[int, ...]) -> None:
     assert_equals_reference(vectors(), bias=draw(*shape), mask=lengths(7, 17))
 
 
@@ -115,27 +122,27 @@ def test_a_bias_that_learns(shape):
     ],
     ids=str,
 )
-def test_shapes(sizes):
+def test_shapes(sizes: dict[str, int]) -> None:
     assert_equals_reference(vectors(**sizes))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_types_of_16_bits(dtype):
+def test_types_of_16_bits(dtype: torch.dtype) -> None:
     assert_equals_reference(vectors(), dtype=dtype, bias=draw(1, H, N, M), mask=lengths(7, 17))
 
 
-def test_no_keys_give_zeros():
+def test_no_keys_give_zeros() -> None:
     assert not attend(*vectors(m=0), backend="triton").any()
 
 
-def test_scores_of_any_size():
+def test_scores_of_any_size() -> None:
     query, key, value = vectors()
     assert_equals_reference((query * 100, key * 100, value), score=Cosine(), scale=-30.0)
     attended = attend(query * 1e10, key * 1e10, value, backend="triton")
     assert torch.isfinite(attended).all()
 
 
-def test_heads_beside_each_other_in_memory():
+def test_heads_are_adjacent_in_memory() -> None:
     packed = draw(B, N, 3 * H * D).requires_grad_()
     query, key, value = rearrange(packed, "b n (three h d) -> three b h n d", three=3, h=H).unbind(0)
     triton, reference = (attend(query, key, value, backend=name) for name in ("triton", "reference"))
@@ -144,7 +151,7 @@ def test_heads_beside_each_other_in_memory():
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_dropout_is_the_references_own():
+def test_dropout_equals_the_references() -> None:
     rng = SampleRandom.at(3, 1, torch.tensor([5, 8], device=DEVICE))
     assert_equals_reference(vectors(), dropout=0.4, rng=rng, mask=masks.causal(N, M, device=DEVICE))
     query, key, _ = vectors(h=1)
@@ -154,7 +161,7 @@ def test_dropout_is_the_references_own():
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_blocks_that_are_forbidden_are_not_read():
+def test_masked_blocks_are_not_read() -> None:
     """NaN in keys and values of blocks that no query may attend to, and in queries that may attend to nothing there."""
     mask = torch.zeros(1, 1, 32, 48, dtype=torch.bool, device=DEVICE)
     mask[..., :16, :16], mask[..., 16:, 32:] = True, True
@@ -167,7 +174,7 @@ def test_blocks_that_are_forbidden_are_not_read():
     assert not found[2][:, :, 16:32].any()
 
 
-def test_masks_and_biases_are_not_expanded_in_memory(monkeypatch):
+def test_masks_and_biases_are_not_expanded_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     forward = programs.forward
     monkeypatch.setattr(programs, "forward", lambda *args: seen.append(args[3]) or forward(*args))
@@ -178,7 +185,7 @@ def test_masks_and_biases_are_not_expanded_in_memory(monkeypatch):
     assert seen[0].bias.start.untyped_storage().nbytes() == H * 4
 
 
-def test_it_is_an_operator_of_torch():
+def test_it_is_an_operator_of_torch() -> None:
     """Schema, autograd and shapes without data, as `torch.compile` relies on them."""
     query, key, value = (tensor.requires_grad_() for tensor in vectors(b=1, m=5, n=3))
     bias = draw(1, 1, 3, 5).requires_grad_()
@@ -188,7 +195,7 @@ def test_it_is_an_operator_of_torch():
     torch.testing.assert_close(compiled, attend(query, key, value, backend="triton"))
 
 
-def test_autocast():
+def test_autocast() -> None:
     query, key, value = vectors()
     with torch.autocast(DEVICE, torch.bfloat16):
         attended = attend(query, key, value.bfloat16(), score=Cosine(), backend="triton")
@@ -205,12 +212,12 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("message", "sizes", "request_"), REFUSALS, ids=[message for message, *_ in REFUSALS])
-def test_refusals(message, sizes, request_):
+def test_refusals(message: str, sizes: dict[str, Any], request_: dict[str, Any]) -> None:
     with pytest.raises(Refused, match=f"'triton' is not valid: .*{message}"):
         attend(*vectors(**sizes), **request_, backend="triton")
 
 
-def test_types_it_refuses():
+def test_unsupported_types() -> None:
     query, key, value = vectors()
     with pytest.raises(Refused, match=r"one type, float32, bfloat16 or float16, not torch.float64, use 'reference'"):
         attend(query.double(), key.double(), value.double(), backend="triton")
@@ -218,7 +225,7 @@ def test_types_it_refuses():
         attend(query, key, value.half(), backend="triton")
 
 
-def test_a_bias_that_learns_has_no_fixed_order_of_sums():
+def test_a_learned_bias_is_refused_in_deterministic_mode() -> None:
     bias = draw(1, H, N, M).requires_grad_()
     torch.use_deterministic_algorithms(True)
     try:
@@ -229,26 +236,26 @@ def test_a_bias_that_learns_has_no_fixed_order_of_sums():
         torch.use_deterministic_algorithms(False)
 
 
-def test_second_derivatives_are_refused():
+def test_second_derivatives_are_refused() -> None:
     query, key, value = (tensor.requires_grad_() for tensor in vectors(b=1, n=3, m=5))
     (gradient,) = torch.autograd.grad(attend(query, key, value, backend="triton").sum(), query, create_graph=True)
     with pytest.raises(Refused, match="no second derivative, use 'reference'"):
         gradient.sum().backward()
 
 
-def test_devices_it_refuses(monkeypatch):
+def test_unsupported_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "INTERPRETED", programs.tl.constexpr(False))
     query, key, value = (tensor.cpu() for tensor in vectors())
     with pytest.raises(Refused, match="runs on CUDA devices and these tensors are on 'cpu', use 'sdpa', or set TRITON"):
         attend(query, key, value, backend="triton")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     with pytest.raises(Refused, match=r"needs compute capability \(8, 0\) and the device has \(7, 5\), use 'sdpa'"):
-        backend.refuse_device(torch.device("cuda"))
+        backend.check_device(torch.device("cuda"))
     monkeypatch.setattr(backend.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Refused, match="the package triton is not installed, use 'sdpa'"):
         attend(query, key, value, backend="triton")
 
 
-def test_vit_does_not_import_triton():
-    code = "import sys, vit, vit.attention.attend; raise SystemExit('triton' in sys.modules)"
+def test_vit_does_not_import_triton() -> None:
+    code = "import sys, vit, vit.attention.core; raise SystemExit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

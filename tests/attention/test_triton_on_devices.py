@@ -1,17 +1,18 @@
-"""The fused kernel as devices get it: compiled for those that are not here, run and timed on the one that is."""
+"""The fused kernel on devices: compiled for absent ones, run and timed on a present one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 from tests.attention.test_triton import DEVICE, TOLERANCE, assert_equals_reference, draw, vectors
 from vit.attention import masks
-from vit.attention.attend import attend
+from vit.attention.core import attend
 
 COMPILE = """
 import sys, torch, triton
@@ -42,8 +43,8 @@ programs.backward(query, query, query, terms, query, log_sum, query, [query] * 3
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [64, 128, 256])
 @pytest.mark.parametrize(("capability", "kilobytes"), [(80, 163), (90, 227)], ids=["Ampere", "Hopper"])
-def test_compiles_for_devices_that_are_not_here(capability, kilobytes, width):
-    """With mask, bias, its gradient and dropout; triton's own assembler is all it takes."""
+def test_compiles_for_absent_devices(capability: Any, kilobytes: Any, width: Any) -> None:
+    """With mask, bias, its gradient and dropout; triton's own assembler is enough."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", COMPILE, str(capability), str(width)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -60,22 +61,22 @@ IMAGE = {"b": 16, "h": 12, "g": 12, "n": 197, "m": 197, "d": 64, "v": 64}
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("case", ["plain", "learned bias", "mask", "grouped"])
-def test_at_the_sizes_of_a_model(dtype, case):
+def test_at_the_sizes_of_a_model(dtype: Any, case: Any) -> None:
     sizes = IMAGE | ({"g": 4} if case == "grouped" else {})
     bias = draw(1, 12, 197, 197) if case == "learned bias" else None
     mask = masks.padding(torch.arange(16, device=DEVICE) * 13, 197) if case == "mask" else None
     assert_equals_reference(vectors(**sizes), dtype=dtype, bias=bias, mask=mask)
 
 
-def sum_and_differentiate(name, tensors, mask):
+def sum_and_differentiate(name: Any, tensors: Any, mask: Any) -> Any:
     return torch.autograd.grad(attend(*tensors, mask=mask, backend=name).sum(), tensors)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("tokens", [197, 1024, 4096])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "causal"])
-def test_time_beside_the_other_backends(tokens, masked):
-    """Prints milliseconds in bfloat16; gradients come on top of a forward pass."""
+def test_time_compared_to_the_other_backends(tokens: Any, masked: Any) -> None:
+    """Prints milliseconds in bfloat16; gradients include a forward pass."""
     from triton.testing import do_bench
 
     tensors = vectors(**IMAGE | {"n": tokens, "m": tokens})

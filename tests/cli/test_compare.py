@@ -1,4 +1,4 @@
-"""`vit compare`: its words, and one line for whatever is wrong."""
+"""`vit compare`: its arguments, and one line for every error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vit.cli import main
-from vit.cli.compare import split_settings
+from vit.cli.sources import split_settings
 
 
 def test_settings_are_told_from_models_wherever_they_stand() -> None:
@@ -23,10 +23,10 @@ def test_settings_are_told_from_models_wherever_they_stand() -> None:
     [
         ([], "the following arguments are required: MODEL"),
         (["timm:test_vit", "--data", "digits"], "give at least two models to compare"),
-        (["timm:test_vit", "timm:test_resnet"], "--data: it is needed, for no model is a run of ours"),
+        (["timm:test_vit", "timm:test_resnet"], "--data: required: no model is a training run"),
         (
             ["timm:test_vit", "x", "--data", "digits"],
-            "model: 'x' is not valid: it is neither a folder with checkpoints",
+            "model: 'x' is not valid: it is neither a run or checkpoint folder",
         ),
         (
             ["timm:a", "timm:b", "--data", "digit"],
@@ -34,7 +34,7 @@ def test_settings_are_told_from_models_wherever_they_stand() -> None:
         ),
         (["timm:a", "timm:b", "--data", "digits", "--data.mean", "[0,0,0]"], "--data.mean: it has no effect here"),
         (["timm:a", "timm:b", "--data", "digits", "--resamples", "99"], "--resamples: 99 is not valid: it must be at"),
-        (["timm:a", "timm:b", "--data", "digits", "--random_weights"], "model: timm has no model 'a'"),
+        (["timm:a", "timm:b", "--data", "digits", "--random_weights"], "timm has no model 'a'"),
         (
             ["timm:test_vit", "timm:test_resnet", "--data", "digits", "--device", "tpu"],
             "device: 'tpu' is not valid: choose from auto, cpu, cuda, mps",

@@ -1,4 +1,4 @@
-"""`vit doctor` and `vit export` from words to exit code."""
+"""`vit doctor` and `vit export` from arguments to exit code."""
 
 from __future__ import annotations
 

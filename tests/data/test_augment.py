@@ -180,7 +180,7 @@ def test_images_grow_in_whole_patches(final: Any, patch: Any, expected: list[tup
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_small_image_is_the_large_one_resized(name: str) -> None:
-    """As if the model had that size."""
+    """Equal to the augmentation for a model of that size."""
     batch = random_batch(9, 24)
     grown = {"first_image_size": 16, "growing_epochs": 2}
     for epoch, side in enumerate((16, 20, 24)):
@@ -204,7 +204,7 @@ def test_padding_must_be_smaller_than_the_image() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", [*OWN, *MIXES])
 def test_the_device_does_not_matter(name: str) -> None:
-    """Bit for bit, but for geometry and noise: `grid_sample` and the normal quantile round differently there."""
+    """Bit for bit, except geometry and noise: `grid_sample` and the normal quantile round differently there."""
     settings = (OWN | MIXES)[name]
     batch = random_batch(32, 24, aspect=1.2)
     here, there = (augmented(batch.to(device), side=16, **settings) for device in ("cpu", "cuda"))

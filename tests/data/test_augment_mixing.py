@@ -63,7 +63,7 @@ def test_cutmix_pixels_belong_to_one_image_and_fill_a_rectangle() -> None:
         assert abs(1 - mask.float().mean() - target[label]) < 1e-6
 
 
-def test_lambda_is_one_number_a_group_and_follows_its_distribution() -> None:
+def test_lambda_is_one_per_group_and_follows_its_distribution() -> None:
     _, targets = augmented(one_hot_images(4000, 2), side=2, mix_group=2, mixup_alpha=0.4)
     own = targets[torch.arange(4000), torch.arange(4000) % 2]
     assert torch.equal(own[::2], own[1::2])

@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as V
 
 from tests.data.augment_batches import random_batch
 from vit.data.augment.colors import OPERATIONS, luminance
-from vit.data.augment.geometry import GEOMETRY, affine_maps, warp
+from vit.data.augment.geometry import GEOMETRY, affine_maps, warp_affine
 
 PIL_OPERATIONS: dict[str, tuple[Callable[[Image.Image, float], Image.Image], list[float]]] = {
     "AutoContrast": (lambda image, _: ImageOps.autocontrast(image), [0]),
@@ -120,7 +120,7 @@ def test_sharpness_leaves_a_two_pixel_image_alone() -> None:
 def moved(images: Tensor, name: str, amount: float) -> Tensor:
     count = len(images)
     kind = torch.full((count,), GEOMETRY.index(name))
-    return warp(images, affine_maps(kind, torch.full((count,), amount), (images.shape[-2], images.shape[-1])))
+    return warp_affine(images, affine_maps(kind, torch.full((count,), amount), (images.shape[-2], images.shape[-1])))
 
 
 PIL_MAPS: dict[str, Callable[[float, int, int], tuple[float, ...]]] = {
@@ -174,6 +174,6 @@ def test_a_whole_shift_moves_pixels_and_fills_with_grey(name: str) -> None:
 def test_kinds_of_geometry_may_be_mixed_in_one_batch() -> None:
     images = natural_images()[:5]
     amounts = torch.tensor([20.0, 0.2, -0.2, 0.3, -0.4])
-    together = warp(images, affine_maps(torch.arange(5), amounts, (23, 29)))
+    together = warp_affine(images, affine_maps(torch.arange(5), amounts, (23, 29)))
     for i, name in enumerate(GEOMETRY):
         assert torch.equal(together[i : i + 1], moved(images[i : i + 1], name, float(amounts[i])))

@@ -1,4 +1,4 @@
-"""Batches that are augmented together are what each is alone, bit for bit, and not too many are."""
+"""Batches augmented together equal each alone, bit for bit, and their number is limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.data.test_loading import digits
 from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data import augmented
 from vit.data.augment import Augment
-from vit.data.augmented import AugmentedBatch, AugmentedLoader
+from vit.data.augmented import AugmentedBatch, AugmentingLoader
 from vit.data.images import open_training
 from vit.data.loading import Step, TrainLoader
 
@@ -34,7 +34,7 @@ EVERYTHING = AugmentConfig(
 
 
 class Counted(Augment):
-    """Remembers how many images each call got."""
+    """Records the number of images of each call."""
 
     calls: list[int]
 
@@ -43,21 +43,21 @@ class Counted(Augment):
         return super().__call__(batch, **place)
 
 
-def loader_of(count: int, config: AugmentConfig = EVERYTHING, **place: int) -> AugmentedLoader:
+def loader_of(count: int, config: AugmentConfig = EVERYTHING, **place: int) -> AugmentingLoader:
     data, device = DataConfig(batch_size=24), torch.device("cpu")
     loader = TrainLoader(digits(count), data, config, image_size=(8, 8), seed=7, device=device, **place)
     augment = Counted(config, Preprocessing(image_size=(8, 8)), 10)
     augment.calls = []
-    return AugmentedLoader(loader, augment, seed=7)
+    return AugmentingLoader(loader, augment, seed=7)
 
 
 def on_cpu(steps: list[Step]) -> list[list[AugmentedBatch]]:
-    return [[batch.to("cpu") for batch in step.batches] for step in steps]
+    return [[batch.augmented("cpu") for batch in step.batches] for step in steps]
 
 
-def alone(loader: AugmentedLoader, start_step: int = 0) -> list[list[AugmentedBatch]]:
+def alone(loader: AugmentingLoader, start_step: int = 0) -> list[list[AugmentedBatch]]:
     return [
-        [loader.augmented([batch], 3, "cpu")[0] for batch in step.batches]
+        [loader.augment_together([batch], "cpu", epoch=3)[0] for batch in step.batches]
         for step in loader.loader.epoch(3, start_step)
     ]
 
@@ -80,10 +80,10 @@ are stand-ins for one image, which no two join.
 
 
 @pytest.mark.parametrize(("place", "calls"), CALLS)
-def test_together_they_are_what_each_is_alone(place: dict[str, int], calls: dict[int, int]) -> None:
+def test_batches_augmented_together_equal_each_alone(place: dict[str, int], calls: dict[int, int]) -> None:
     loader = loader_of(97, **place)
     for most, expected in calls.items():
-        loader.most_images = most
+        loader.max_images_together = most
         loader.augment.calls = []
         together = on_cpu(list(loader.epoch(3)))
         assert len(loader.augment.calls) == expected, most
@@ -106,19 +106,19 @@ def test_broken_images(tmp_path: Path) -> None:
     split, _ = open_training(data)
     truncate(split.source.root / split.source.files[int(split.indices[11])])
     loader = TrainLoader(split, data, EVERYTHING, image_size=(8, 8), seed=7, device=torch.device("cpu"))
-    augmented = AugmentedLoader(loader, Augment(EVERYTHING, Preprocessing(image_size=(8, 8)), 2), seed=7)
+    augmented = AugmentingLoader(loader, Augment(EVERYTHING, Preprocessing(image_size=(8, 8)), 2), seed=7)
     together = on_cpu(list(augmented.epoch(3)))
     assert sum(int((batch.weights == 0).sum()) for batch in chain(*together)) == 1
     assert_same(together, alone(augmented))
 
 
-def test_a_step_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that fills a group is not held back for the next, and nothing is augmented before it is asked for."""
+def test_a_step_is_read_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that fills a group does not wait for the next, and nothing is augmented before it is requested."""
     loader, read = loader_of(97), []
     own = loader.loader.epoch
     monkeypatch.setattr(loader.loader, "epoch", lambda *a: (read.append(1) or step for step in own(*a)))
     for most, ahead in ((1, 1), (24, 1), (48, 2), (71, 2), (72, 3)):
-        loader.most_images = most
+        loader.max_images_together = most
         read.clear()
         next(loader.epoch(0))
         assert len(read) == ahead
@@ -134,8 +134,8 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more micro-batches are read at once than they have ready, and no core of theirs is taken."""
+def test_batches_that_workers_have_ready_are_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more micro-batches are read at once than workers have ready, and one thread fewer is used per worker."""
     monkeypatch.setattr(TrainLoader, "busy_workers", 1)
     loader, seen = loader_of(97), []
     own = loader.augment.__call__
@@ -149,25 +149,25 @@ def test_workers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("side", [8, 4])
 def test_large_images_are_not_augmented_together(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large before or after."""
-    monkeypatch.setattr(augmented, "_VALUES", 24 * 3 * 8 * 8 + 1)
+    monkeypatch.setattr(augmented, "_MAX_VALUES", 24 * 3 * 8 * 8 + 1)
     loader = loader_of(97)
     loader.augment.image_sizes = ((side, side),)
     on_cpu(list(loader.epoch(0)))
     assert loader.augment.calls == [24, 24, 24, 24, 1]
 
 
-def test_a_batch_is_given_out_and_forgotten() -> None:
+def test_a_returned_batch_is_not_kept() -> None:
     loader = loader_of(97, accumulation_steps=3)
     (step, *_) = loader.epoch(0)
-    first = step.batches[0].to("cpu")
+    first = step.batches[0].augmented("cpu")
     gone = weakref.ref(first.images)
-    again = step.batches[0].to("cpu").images
+    again = step.batches[0].augmented("cpu").images
     assert torch.equal(again, first.images)
     del first
     assert gone() is None
 
 
-def test_a_batch_on_its_way_knows_its_images() -> None:
+def test_an_unaugmented_batch_has_its_indices() -> None:
     loader = loader_of(48)
     for step, other in zip(loader.epoch(0), loader.loader.epoch(0), strict=True):
         assert torch.equal(step.batches[0].indices, other.batches[0].indices)

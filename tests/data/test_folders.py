@@ -1,5 +1,10 @@
+from __future__ import annotations
+
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +15,11 @@ from vit.config import DataConfig
 from vit.data.images import open_test, open_training
 
 
-def config_for(root, **settings) -> DataConfig:
+def config_for(root: Path, **settings: Any) -> DataConfig:
     return DataConfig(name="imagefolder", root=str(root), **settings)
 
 
-def test_labels_names_and_pixels(tmp_path):
+def test_labels_names_and_pixels(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"cat": 4, "ant": 3})
     make_folder(tmp_path / "val", {"ant": 2, "cat": 1})
     train, val = open_training(config_for(tmp_path))
@@ -30,7 +35,7 @@ def test_labels_names_and_pixels(tmp_path):
     assert names == ["val/ant/000.png", "val/ant/001.png", "val/cat/000.png"]
 
 
-def test_images_in_deeper_folders_and_strange_files(tmp_path):
+def test_nested_folders_and_other_files(tmp_path: Path) -> None:
     make_folder(tmp_path / "train" / "a", {"images": 3})
     make_folder(tmp_path / "train" / "b", {"images": 2, "more": 1}, suffix="JPEG")
     (tmp_path / "train" / "a" / "boxes.txt").write_text("0 0 1 1")
@@ -43,7 +48,7 @@ def test_images_in_deeper_folders_and_strange_files(tmp_path):
     assert len(train) + len(val) == 6
 
 
-def test_which_folder_is_the_test_set(tmp_path):
+def test_which_folder_is_the_test_set(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2, "b": 2})
     make_folder(tmp_path / "test", {"a": 1, "b": 1})
     assert open_test(config_for(tmp_path)).source.name(0).startswith("test/")
@@ -53,7 +58,9 @@ def test_which_folder_is_the_test_set(tmp_path):
     assert open_test(config_for(tmp_path, test_folder="hard")).source.name(0).startswith("hard/")
 
 
-def test_training_opens_without_and_with_an_unreadable_test_folder(tmp_path, monkeypatch):
+def test_training_opens_without_and_with_an_unreadable_test_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_folder(tmp_path / "train", {"a": 2, "b": 2})
     assert len(open_training(config_for(tmp_path))[0]) == 2
     with pytest.raises(ValueError, match=r"data\.root: no test images: there is no folder '.*val'"):
@@ -64,7 +71,7 @@ def test_training_opens_without_and_with_an_unreadable_test_folder(tmp_path, mon
     assert len(open_training(config_for(tmp_path))[0]) == 2
 
 
-def test_training_looks_at_no_test_file(tmp_path, monkeypatch):
+def test_training_reads_no_test_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_folder(tmp_path / "train", {"a": 2, "b": 2})
     make_folder(tmp_path / "val", {"a": 1, "b": 1})
     scanned = []
@@ -75,33 +82,33 @@ def test_training_looks_at_no_test_file(tmp_path, monkeypatch):
     assert [path for path in scanned if "val" in path.removeprefix(str(tmp_path))] == [str(tmp_path / "val")]
 
 
-def test_the_test_set_opens_without_the_training_set(tmp_path):
+def test_the_test_set_opens_without_the_training_set(tmp_path: Path) -> None:
     make_folder(tmp_path / "val", {"a": 1, "b": 1})
     assert open_test(config_for(tmp_path)).source.class_names == ["a", "b"]
 
 
-def test_a_flat_folder(tmp_path):
+def test_a_flat_folder(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2})
     picture((8, 8), 0).save(tmp_path / "train" / "stray.jpg")
-    with pytest.raises(ValueError, match=r"data\.root: '.*stray\.jpg' lies .* in train/.*<class>/stray\.jpg"):
+    with pytest.raises(ValueError, match=r"data\.root: '.*stray\.jpg' is directly in train/.*<class>/stray\.jpg"):
         open_training(config_for(tmp_path))
 
 
-def test_an_empty_class(tmp_path):
+def test_an_empty_class(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2, "empty": 0})
     with pytest.raises(ValueError, match=r"data\.root: class .*empty' holds no images \(.*\.jpg.*remove it"):
         open_training(config_for(tmp_path))
 
 
 @pytest.mark.parametrize("opens", [open_training, open_test])
-def test_class_lists_that_differ(tmp_path, opens):
+def test_different_class_lists(tmp_path: Path, opens: Callable[..., Any]) -> None:
     make_folder(tmp_path / "train", {"a": 2, "b": 2, "c": 2})
     make_folder(tmp_path / "val", {"b": 1, "c": 1, "d": 1})
     with pytest.raises(ValueError, match=r"'.*train' and '.*val' differ: only in train/: 'a' .*only in val/: 'd'"):
         opens(config_for(tmp_path))
 
 
-def test_no_train_folder_and_where_it_may_be(tmp_path):
+def test_a_missing_train_folder_and_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no folder '.*/data/train'; expected .*<class>"):
         open_training(config_for(tmp_path / "data"))
     make_folder(tmp_path / "data" / "tiny" / "train", {"a": 2})
@@ -112,7 +119,7 @@ def test_no_train_folder_and_where_it_may_be(tmp_path):
         open_training(config_for(tmp_path / "data" / "tiny"))
 
 
-def test_every_error_is_one_line(tmp_path):
+def test_every_error_is_one_line(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {f"class {number}": 2 for number in range(9)})
     make_folder(tmp_path / "val", {"d": 1})
     with pytest.raises(ValueError, match=r"… \(9\)") as caught:
@@ -120,7 +127,7 @@ def test_every_error_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_tiny_imagenet_as_stanford_publishes_it(tmp_path):
+def test_tiny_imagenet_as_stanford_publishes_it(tmp_path: Path) -> None:
     make_folder(tmp_path / "train" / "n01", {"images": 2})
     make_folder(tmp_path / "train" / "n02", {"images": 2})
     make_folder(tmp_path / "val", {"images": 3})

@@ -1,4 +1,9 @@
+from __future__ import annotations
+
+import hashlib
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +17,11 @@ from vit.config import DataConfig
 from vit.data.images import BrokenImage, fingerprint, open_test, open_training
 
 
-def pixels_of(split):
+def pixels_of(split: Any) -> np.ndarray:
     return np.stack([np.asarray(split.source.read(int(index))) for index in split.indices])
 
 
-def test_digits_keep_their_17_levels_exactly():
+def test_digits_keep_their_17_levels_exactly() -> None:
     data = load_digits()
     originals = [tuple(image.ravel()) for image in data.images.astype(int)]
     label_of = dict(zip(originals, data.target.tolist(), strict=True))
@@ -32,7 +37,14 @@ def test_digits_keep_their_17_levels_exactly():
     assert images.max() == 255
 
 
-def test_digits_test_set_is_a_stratified_fifth_that_no_seed_moves():
+def test_the_digits_pixels_never_change() -> None:
+    digest = hashlib.sha256()
+    for split in (*open_training(DataConfig()), open_test(DataConfig())):
+        digest.update(pixels_of(split).tobytes())
+    assert digest.hexdigest()[:12] == "ed2eacfaac07"
+
+
+def test_digits_test_set_is_a_stratified_fifth_that_no_seed_moves() -> None:
     total = np.bincount(load_digits().target)
     test = open_test(DataConfig(split_seed=5))
     np.testing.assert_allclose(torch.bincount(test.labels), total / 5, atol=0.51)
@@ -42,7 +54,7 @@ def test_digits_test_set_is_a_stratified_fifth_that_no_seed_moves():
     assert not names & {train.source.name(index) for index in range(len(train.source))}
 
 
-def test_fake_images_are_the_same_everywhere_and_their_class_shows():
+def test_fake_images_are_the_same_everywhere_and_their_class_shows() -> None:
     config = DataConfig(name="fake", fake_images=400, fake_classes=10)
     train, test = open_training(config)[0], open_test(config)
     assert (len(train), len(test)) == (360, 100)
@@ -55,13 +67,13 @@ def test_fake_images_are_the_same_everywhere_and_their_class_shows():
 
 
 @pytest.mark.parametrize("name", ["digits", "fake"])
-def test_sources_can_be_sent_to_a_worker(name):
+def test_sources_can_be_sent_to_a_worker(name: str) -> None:
     source = open_training(DataConfig(name=name))[0].source
     copy = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(np.asarray(copy.read(3)), np.asarray(source.read(3)))
 
 
-def test_unknown_names_come_with_the_nearest():
+def test_unknown_names_come_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"data\.name: 'cifar' .* did you mean 'cifar10"):
         open_training(DataConfig(name="cifar"))
     with pytest.raises(ValueError, match=r"data\.name: torchvision has no data set 'FashionMnist': did you mean 'Fash"):
@@ -73,7 +85,7 @@ def test_unknown_names_come_with_the_nearest():
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "imagenette", "torchvision:MNIST", "torchvision:SVHN"])
-def test_a_missing_set_says_in_one_line_where_it_looked_and_how_to_get_it(tmp_path, name):
+def test_a_missing_set_says_in_one_line_where_it_looked_and_how_to_get_it(tmp_path: Path, name: str) -> None:
     for opens in (open_training, open_test):
         with pytest.raises(ValueError, match=r"^data\.root: .* is not in '.*nowhere'.*--data\.download true") as caught:
             opens(DataConfig(name=name, root=str(tmp_path / "nowhere")))
@@ -82,12 +94,12 @@ def test_a_missing_set_says_in_one_line_where_it_looked_and_how_to_get_it(tmp_pa
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_set_without_parts(tmp_path):
+def test_a_set_without_splits(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.name: 'torchvision:EuroSAT' .*imagefolder"):
         open_training(DataConfig(name="torchvision:EuroSAT", root=str(tmp_path)))
 
 
-def write_mnist(folder, part: str, images: np.ndarray, labels: np.ndarray) -> None:
+def write_mnist(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     head = np.array([2051, *images.shape], ">i4").tobytes()
     (folder / f"{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
@@ -95,7 +107,7 @@ def write_mnist(folder, part: str, images: np.ndarray, labels: np.ndarray) -> No
     (folder / f"{part}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
 
 
-def test_a_torchvision_set_with_train_or_not(tmp_path):
+def test_a_torchvision_set_with_train_or_not(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
     labels = np.arange(20, dtype=np.uint8) % 10
     write_mnist(tmp_path / "MNIST" / "raw", "train", images, labels)
@@ -109,7 +121,7 @@ def test_a_torchvision_set_with_train_or_not(tmp_path):
     assert open_test(config).source.name(2) == "MNIST/test/2"
 
 
-def test_imagenette_reads_its_published_val_as_the_test_set(tmp_path):
+def test_imagenette_reads_its_published_val_as_the_test_set(tmp_path: Path) -> None:
     make_folder(tmp_path / "imagenette2-320" / "train", {"n01440764": 3, "n02102040": 4}, suffix="JPEG")
     make_folder(tmp_path / "imagenette2-320" / "val", {"n01440764": 2, "n02102040": 1}, suffix="JPEG")
     config = DataConfig(name="imagenette", root=str(tmp_path), download=True)
@@ -119,7 +131,7 @@ def test_imagenette_reads_its_published_val_as_the_test_set(tmp_path):
     assert open_test(config).labels.tolist() == [0, 0, 1]
 
 
-def test_a_broken_image_of_a_torchvision_set(tmp_path):
+def test_a_broken_image_of_a_torchvision_set(tmp_path: Path) -> None:
     make_folder(tmp_path / "imagenette2-320" / "train", {"n01440764": 3, "n02102040": 4}, suffix="JPEG")
     truncate(tmp_path / "imagenette2-320" / "train" / "n01440764" / "001.JPEG")
     source = open_training(DataConfig(name="imagenette", root=str(tmp_path)))[0].source
@@ -128,7 +140,7 @@ def test_a_broken_image_of_a_torchvision_set(tmp_path):
 
 
 class Pictures:
-    """What a torchvision set looks like, labels only in its samples."""
+    """A data set like torchvision's, with labels only in its samples."""
 
     labels_given = (0, 1, 1, 0, 1)
 
@@ -140,11 +152,11 @@ class Pictures:
     def __len__(self) -> int:
         return 5
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         return picture((6, 5), index).convert("L"), self.labels_given[index]
 
 
-def test_labels_from_the_samples_and_a_split_called_trainval(monkeypatch):
+def test_labels_from_the_samples_and_a_split_called_trainval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchvision.datasets, "Pictures", Pictures, raising=False)
     train, _ = open_training(DataConfig(name="torchvision:Pictures"))
     assert train.source.labels.tolist() == [0, 1, 1, 0, 1]
@@ -155,14 +167,14 @@ def test_labels_from_the_samples_and_a_split_called_trainval(monkeypatch):
 
 
 @pytest.mark.parametrize("labels", [(0.5,) * 5, ("a",) * 5, ([0, 1],) * 5, (-1,) * 5])
-def test_a_set_of_something_else_than_classes(monkeypatch, labels):
+def test_a_set_without_class_labels(monkeypatch: pytest.MonkeyPatch, labels: tuple[Any, ...]) -> None:
     monkeypatch.setattr(torchvision.datasets, "Pictures", Pictures, raising=False)
     monkeypatch.setattr(Pictures, "labels_given", labels)
     with pytest.raises(ValueError, match=r"data\.name: 'torchvision:Pictures' .*\(image, class number\)"):
         open_training(DataConfig(name="torchvision:Pictures"))
 
 
-def test_download_happens_only_when_asked_and_missing(monkeypatch):
+def test_download_happens_only_when_asked_and_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     class Remote(Pictures):
@@ -181,7 +193,7 @@ def test_download_happens_only_when_asked_and_missing(monkeypatch):
     assert calls == [False, False, True, False]
 
 
-def test_a_failed_download_is_the_machines_fault(monkeypatch):
+def test_a_failed_download_is_not_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Offline(Pictures):
         def __init__(self, root: str, split: str = "trainval", download: bool = False) -> None:
             super().__init__(root, split)

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from vit.data.preprocessing import normalize, resize_and_crop, to_tensor
 MODES = {name: v2.InterpolationMode(name) for name in ("bilinear", "bicubic", "nearest")}
 
 
-def test_an_image_of_the_right_size_is_untouched():
+def test_an_image_of_the_right_size_is_untouched() -> None:
     image = picture((32, 24), 0)
     pixels = resize_and_crop(image, Preprocessing(image_size=(24, 32)))
     np.testing.assert_array_equal(pixels.numpy(), np.asarray(image).transpose(2, 0, 1))
@@ -22,7 +24,7 @@ def test_an_image_of_the_right_size_is_untouched():
     assert pixels.is_contiguous()
 
 
-def test_the_centre_is_cut_out():
+def test_the_centre_is_cropped() -> None:
     columns = np.zeros((4, 8, 3), np.uint8) + np.arange(8, dtype=np.uint8)[None, :, None]
     pixels = resize_and_crop(Image.fromarray(columns), Preprocessing(image_size=(4, 4)))
     assert pixels[0, 0].tolist() == [2, 3, 4, 5]
@@ -37,7 +39,9 @@ def test_the_centre_is_cut_out():
     interpolation=st.sampled_from(sorted(MODES)),
     antialias=st.booleans(),
 )
-def test_equal_to_torchvision(width, height, size, crop_fraction, interpolation, antialias):
+def test_equal_to_torchvision(
+    width: int, height: int, size: int, crop_fraction: float, interpolation: str, antialias: bool
+) -> None:
     image = picture((width, height), width)
     if not antialias:
         image = v2.functional.pil_to_tensor(image)
@@ -55,7 +59,7 @@ def test_equal_to_torchvision(width, height, size, crop_fraction, interpolation,
 
 
 @pytest.mark.parametrize(("crop_fraction", "resized"), [(1.0, (24, 40)), (0.8, (30, 50))])
-def test_squashed_images_lose_their_shape(crop_fraction, resized):
+def test_squashing_changes_the_aspect(crop_fraction: float, resized: tuple[int, int]) -> None:
     image = picture((61, 47), 3)
     ours = resize_and_crop(image, Preprocessing(image_size=(24, 40), crop_fraction=crop_fraction, squash=True))
     squashed = v2.Resize(resized, interpolation=MODES["bicubic"])(image)
@@ -66,7 +70,7 @@ def test_squashed_images_lose_their_shape(crop_fraction, resized):
 @pytest.mark.parametrize("image_size", [(32, 32), (32, 56), (40, 24)])
 @pytest.mark.parametrize("crop_fraction", [1.0, 0.9])
 @pytest.mark.parametrize("size", [(61, 47), (100, 41), (33, 90)])
-def test_equal_to_timm(image_size, crop_fraction, size):
+def test_equal_to_timm(image_size: tuple[int, int], crop_fraction: float, size: tuple[int, int]) -> None:
     mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
     transform = create_transform((3, *image_size), interpolation="bicubic", mean=mean, std=std, crop_pct=crop_fraction)
     preprocessing = Preprocessing(image_size=image_size, crop_fraction=crop_fraction, mean=mean, std=std)
@@ -75,7 +79,7 @@ def test_equal_to_timm(image_size, crop_fraction, size):
     torch.testing.assert_close(ours, transform(image), rtol=0, atol=1e-6)
 
 
-def test_antialias_and_every_interpolation_move_the_pixels():
+def test_antialias_and_every_interpolation_move_the_pixels() -> None:
     image = picture((90, 90), 5).effect_spread(9)
     results = {
         resize_and_crop(image, Preprocessing(image_size=(16, 16), interpolation=interpolation, antialias=antialias))
@@ -86,7 +90,7 @@ def test_antialias_and_every_interpolation_move_the_pixels():
     assert len(results) == 5  # antialiasing means nothing to `nearest`
 
 
-def test_normalize_by_hand():
+def test_normalize_by_hand() -> None:
     images = torch.tensor([0, 51, 255], dtype=torch.uint8)[None, :, None, None].expand(2, 3, 4, 5)
     preprocessing = Preprocessing(image_size=(4, 5), mean=(0.5, 0.0, 0.25), std=(0.5, 0.1, 0.25))
     out = normalize(images, preprocessing)
@@ -95,7 +99,7 @@ def test_normalize_by_hand():
     torch.testing.assert_close(out[1, :, 2, 3], torch.tensor([-1.0, 2.0, 3.0]))
 
 
-def test_normalize_leaves_its_input():
+def test_normalize_leaves_its_input() -> None:
     images = to_tensor(picture((4, 4), 0))[None]
     before = images.clone()
     normalize(images, Preprocessing(image_size=(4, 4)))

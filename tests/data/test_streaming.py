@@ -1,7 +1,12 @@
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,11 +41,13 @@ def split_of(size: tuple[int, int], count: int = 5) -> Split:
         ((300, 300), (224, 224), (256, 256)),
     ],
 )
-def test_canvas_of_images_of_one_size(size, image_size, expected):
+def test_canvas_of_images_of_one_size(
+    size: tuple[int, int], image_size: tuple[int, int], expected: tuple[int, int]
+) -> None:
     assert canvas_size(split_of(size), DataConfig(), image_size) == expected
 
 
-def test_canvas_of_mixed_sizes_and_by_hand(tmp_path):
+def test_canvas_of_mixed_sizes_and_by_hand(tmp_path: Path) -> None:
     make_folder(tmp_path / "train" / ".." / "train", {"a": 3}, size=(20, 30))
     make_folder(tmp_path / "train", {"b": 3}, size=(30, 20))
     config = DataConfig(name="imagefolder", root=str(tmp_path))
@@ -50,7 +57,7 @@ def test_canvas_of_mixed_sizes_and_by_hand(tmp_path):
     assert canvas_size(split_of((8, 8)), DataConfig(canvas_size=50), (8, 8)) == (50, 50)
 
 
-def test_the_whole_image_is_squashed_and_its_aspect_kept(tmp_path):
+def test_the_whole_image_is_squashed_and_its_aspect_kept(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2}, size=(60, 30))
     source = open_training(DataConfig(name="imagefolder", root=str(tmp_path)))[0].source
     decoded = CanvasDecoder(source, (24, 24), "bilinear")[[0, 1]]
@@ -63,7 +70,7 @@ def test_the_whole_image_is_squashed_and_its_aspect_kept(tmp_path):
     assert CanvasDecoder(source, (20, 40), "bilinear")[[1]].aspects.tolist() == [1.0]
 
 
-def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path):
+def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path: Path) -> None:
     (tmp_path / "train" / "a").mkdir(parents=True)
     for index in range(2):
         picture((640, 410), index).save(tmp_path / "train" / "a" / f"{index}.jpg", quality=95)
@@ -75,7 +82,7 @@ def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path):
 
 
 @pytest.fixture
-def decoder(tmp_path) -> CanvasDecoder:
+def decoder(tmp_path: Path) -> CanvasDecoder:
     make_folder(tmp_path / "train", {"a": 9, "b": 8}, size=(20, 30))
     truncate(tmp_path / "train" / "b" / "004.png")
     source = open_training(DataConfig(name="imagefolder", root=str(tmp_path)))[0].source
@@ -86,7 +93,7 @@ CHUNKS = [[3, 1, 2], [16], [13, 0, 0, 5], [4, 6], [7, 8, 9], [10], [11, 12]]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_give_the_same_bits_in_the_same_order(decoder, workers):
+def test_workers_give_the_same_bits_in_the_same_order(decoder: CanvasDecoder, workers: int) -> None:
     here, there = ImageStream(decoder, 0), ImageStream(decoder, workers)
     for _ in range(2):
         for one, other in zip(here.decode(CHUNKS), there.decode(iter(CHUNKS)), strict=True):
@@ -98,7 +105,7 @@ def test_workers_give_the_same_bits_in_the_same_order(decoder, workers):
     there.close()
 
 
-def test_a_broken_image_has_its_place_and_the_rest_is_whole(decoder):
+def test_a_broken_image_keeps_its_row_and_the_rest_is_decoded(decoder: CanvasDecoder) -> None:
     decoded = decoder[[12, 13, 14]]
     assert list(decoded.broken) == [1]
     assert decoded.broken[1].name == "train/b/004.png"
@@ -106,7 +113,7 @@ def test_a_broken_image_has_its_place_and_the_rest_is_whole(decoder):
     assert torch.equal(decoded.images[2], decoder[[14]].images[0])
 
 
-def test_a_pass_that_was_left_does_not_show_in_the_next(decoder):
+def test_an_abandoned_pass_does_not_affect_the_next(decoder: CanvasDecoder) -> None:
     stream = ImageStream(decoder, 2)
     left = stream.decode(CHUNKS)
     next(left)
@@ -115,14 +122,14 @@ def test_a_pass_that_was_left_does_not_show_in_the_next(decoder):
     stream.close()
 
 
-def test_streaming_leaves_the_global_generator_alone(decoder):
+def test_streaming_leaves_the_global_generator_alone(decoder: CanvasDecoder) -> None:
     torch.manual_seed(0)
     expected = torch.get_rng_state()
     list(ImageStream(decoder, 1).decode(CHUNKS))
     assert torch.equal(torch.get_rng_state(), expected)
 
 
-def test_decode_all_and_select(decoder):
+def test_decode_all_and_select(decoder: CanvasDecoder) -> None:
     reported = []
     indices = torch.tensor([14, 13, 2, 0])
     everything = decode_all(decoder, indices, workers=0, report=reported.extend, quiet=True)
@@ -135,22 +142,22 @@ def test_decode_all_and_select(decoder):
 
 
 class HalfSent:
-    """A loader whose worker is killed while it hands a chunk over: the connection is gone before anybody is told."""
+    """A loader whose worker is killed while it sends a chunk: the connection breaks before SIGCHLD arrives."""
 
     error = ConnectionResetError
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_: CanvasDecoder, **__: Any) -> None:
         pass
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         raise self.error
         yield
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError, EOFError])
-def test_a_worker_killed_while_it_hands_over_is_named(monkeypatch, error):
-    def told(*_):
+def test_a_worker_killed_while_sending_is_named(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+    def told(*_: Any) -> None:
         raise RuntimeError("worker 7 was killed")
 
     monkeypatch.setattr(streaming, "DataLoader", HalfSent)
@@ -194,7 +201,7 @@ if __name__ == "__main__":
         ("os.kill(next(iter(__import__('multiprocessing').active_children())).pid, 9); list(chunks)", 1, "Error"),
     ],
 )
-def test_signals_are_the_parents_and_it_ends_cleanly(tmp_path, ending, code, last):
+def test_workers_ignore_signals_and_the_parent_ends_cleanly(tmp_path: Path, ending: Any, code: Any, last: Any) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM).format(ending=ending))
     done = subprocess.run(
@@ -207,7 +214,7 @@ def test_signals_are_the_parents_and_it_ends_cleanly(tmp_path, ending, code, las
 
 
 @pytest.mark.slow
-def test_workers_can_be_spawned(decoder):
+def test_workers_can_be_spawned(decoder: Any) -> None:
     stream = ImageStream(decoder, 1)
     stream._loader.multiprocessing_context = "spawn"
     found = [decoded.images for decoded in stream.decode(CHUNKS)]

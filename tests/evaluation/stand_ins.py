@@ -1,4 +1,4 @@
-"""The smallest loader and models that meet the contracts evaluation leans on."""
+"""Minimal loader and models for the tests of evaluation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from vit.config import Preprocessing
 class Loader:
     """Images whose first pixel is their index; process `rank` has every `world_size`-th of them."""
 
-    def __init__(self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple = ()):
+    def __init__(
+        self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple = ()
+    ) -> None:
         self.preprocessing = Preprocessing(image_size=(2, 3))
-        self.split = SimpleNamespace(indices=torch.arange(num) * 2 + 5)
+        source = SimpleNamespace(labels=torch.zeros(0, dtype=torch.int64))  # only their type and shape are asked for
+        self.split = SimpleNamespace(indices=torch.arange(num) * 2 + 5, source=source)
         self.expected = self.split.indices
         self.num_total = num
         self.mine = list(range(rank, num, world_size))

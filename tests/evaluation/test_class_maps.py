@@ -1,4 +1,6 @@
-"""Subsets of ImageNet's classes and ReaL labels, by hand; and against the lists that libraries ship."""
+"""Subsets of ImageNet's classes and ReaL labels, by hand and against the lists that libraries ship."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -8,34 +10,19 @@ import pytest
 from vit.evaluation.class_maps import (
     IMAGENETTE,
     imagenet_columns,
+    imagenet_real_accuracy,
+    imagenet_wnids,
     read_real_labels,
-    read_subset,
-    real_accuracy,
     real_labels_of,
-    wnids,
 )
-from vit.evaluation.metrics import classification_metrics
-from vit.evaluation.predictions import Predictions
 
 TINY = Path(__file__).parents[3] / "shared" / "data" / "tiny-imagenet-200-val.zip"
 
 
-def answers(logits: np.ndarray, labels: list[int]) -> Predictions:
-    count = len(labels)
-    return Predictions(
-        indices=np.arange(count),
-        labels=np.array(labels),
-        logits=logits.astype(np.float32),
-        class_names=list(wnids()),
-        num_total=count,
-        num_broken=0,
-    )
-
-
-def test_the_thousand():
-    assert len(wnids()) == 1000
-    assert list(wnids()) == sorted(set(wnids()))
-    assert (wnids()[0], wnids()[217], wnids()[701], wnids()[999]) == (
+def test_the_thousand() -> None:
+    assert len(imagenet_wnids()) == 1000
+    assert list(imagenet_wnids()) == sorted(set(imagenet_wnids()))
+    assert (imagenet_wnids()[0], imagenet_wnids()[217], imagenet_wnids()[701], imagenet_wnids()[999]) == (
         "n01440764",
         "n02102040",
         "n03888257",
@@ -43,7 +30,7 @@ def test_the_thousand():
     )
 
 
-def test_imagenettes_classes_are_torchvisions():
+def test_imagenettes_classes_are_torchvisions() -> None:
     from torchvision.datasets import Imagenette
 
     assert {wnid: names[0] for wnid, names in Imagenette._WNID_TO_CLASS.items()} == IMAGENETTE
@@ -56,7 +43,7 @@ def test_imagenettes_classes_are_torchvisions():
 
 
 @pytest.mark.skipif(not TINY.exists(), reason="shared/data is not here")
-def test_tiny_imagenets_classes_are_all_there():
+def test_tiny_imagenets_classes_are_all_there() -> None:
     import zipfile
 
     with zipfile.ZipFile(TINY) as archive:
@@ -64,54 +51,29 @@ def test_tiny_imagenets_classes_are_all_there():
     columns = imagenet_columns(names)
     assert len(names) == 200
     assert columns is not None
-    assert [wnids()[column] for column in columns] == names
+    assert [imagenet_wnids()[column] for column in columns] == names
 
 
-def test_both_readings_by_hand():
-    logits = np.zeros((3, 1000))
-    logits[0, [701, 0, 5]] = 3, 1, 2  # right in both
-    logits[1, [701, 0, 5]] = 1, 2, 3  # right among the two classes alone
-    logits[2, [701, 0, 5]] = 3, 2, 1  # wrong in both
-    readings = read_subset(answers(logits, [0, 1, 1]), ["n03888257", "n01440764"])
-    assert readings.restricted.logits.tolist() == [[3, 1], [1, 2], [3, 2]]
-    assert readings.restricted.labels.tolist() == [0, 1, 1]
-    assert readings.unrestricted.labels.tolist() == [701, 0, 0]
-    assert classification_metrics(readings.restricted)["top1"] == pytest.approx(2 / 3)
-    assert classification_metrics(readings.unrestricted)["top1"] == pytest.approx(1 / 3)
-
-
-def test_what_is_no_subset_is_refused():
-    few = Predictions(
-        indices=np.arange(1),
-        labels=np.array([0]),
-        logits=np.zeros((1, 2), np.float32),
-        class_names=["a", "b"],
-        num_total=1,
-        num_broken=0,
-    )
-    with pytest.raises(ValueError, match=r"model.num_classes: 2 is not valid"):
-        read_subset(few, ["n01440764"])
-    with pytest.raises(ValueError, match=r"data.root: 'cat' is not valid: it is no class of ImageNet-1k"):
-        read_subset(answers(np.zeros((1, 1000)), [0]), ["n01440764", "cat"])
-
-
-def test_real_accuracy_leaves_out_images_without_labels():
-    found = real_accuracy(np.array([3, 4, 5, 6]), [[1, 3], [], [4], [6]])
-    assert (found.accuracy, found.num_judged, found.num_left_out) == (pytest.approx(2 / 3), 3, 1)
+def test_real_accuracy_leaves_out_images_without_labels() -> None:
+    found = imagenet_real_accuracy(np.array([3, 4, 5, 6]), [[1, 3], [], [4], [6]])
+    assert (found.accuracy, found.num_images, found.num_unlabelled) == (pytest.approx(2 / 3), 3, 1)
     with pytest.raises(ValueError, match="none of the images has a label"):
-        real_accuracy(np.array([3]), [[]])
+        imagenet_real_accuracy(np.array([3]), [[]])
 
 
-def test_real_labels_go_by_the_images_names():
+def test_real_labels_go_by_the_images_names() -> None:
     labels = [[number] for number in range(20)]
     names = ["val/n01440764/ILSVRC2012_val_00000007.JPEG", "ILSVRC2012_val_00000020_n01.JPEG"]
     assert real_labels_of(names, labels) == [[6], [19]]
-    for name in ("val/7.JPEG", "ILSVRC2012_val_00000021.JPEG", "ILSVRC2012_val_00000000.JPEG"):
-        with pytest.raises(ValueError, match=r"real_labels: .* is not valid: its name must hold"):
-            real_labels_of([name], labels)
 
 
-def test_the_file_of_real_labels():
+@pytest.mark.parametrize("name", ["val/7.JPEG", "ILSVRC2012_val_00000021.JPEG", "ILSVRC2012_val_00000000.JPEG"])
+def test_an_image_without_real_labels_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=r"real_labels: .* is not valid: its name must hold"):
+        real_labels_of([name], [[number] for number in range(20)])
+
+
+def test_the_file_of_real_labels() -> None:
     import timm
 
     labels = read_real_labels(Path(timm.__file__).parent / "data" / "_info" / "imagenet_real_labels.json")
@@ -129,7 +91,7 @@ def test_the_file_of_real_labels():
         ("[[1]]", "50000 lists"),
     ],
 )
-def test_another_file_is_refused(tmp_path, content, rule):
+def test_another_file_is_refused(tmp_path: Path, content: str, rule: str) -> None:
     path = tmp_path / "real.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=rule):

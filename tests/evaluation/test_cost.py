@@ -1,11 +1,14 @@
 """Costs against formulas written from the architecture, published counts, and a real backward pass."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig
 from vit.evaluation.cost import (
@@ -34,7 +37,7 @@ def formula(config: ViTConfig) -> int:
     return embedding + config.depth * (projections + products + feedforward) + heads
 
 
-def memory(config: ViTConfig | ResNetConfig, batch_size: int, **options) -> dict[str, int]:
+def memory(config: ViTConfig | ResNetConfig, batch_size: int, **options: Any) -> dict[str, int]:
     return training_memory(on_meta(config), config.image_size, batch_size=batch_size, **options)
 
 
@@ -54,7 +57,7 @@ def on_meta(config: ViTConfig | ResNetConfig) -> nn.Module:
         ("resnet50", 4.09, 25_557_032),
     ],
 )
-def test_published_counts(name, gmacs, parameters):
+def test_published_counts(name: str, gmacs: float, parameters: int) -> None:
     model = on_meta(resolve(ModelConfig(name=name)))
     assert round(multiply_adds(model, (224, 224)) / 1e9, 2) == gmacs
     assert count_parameters(model) == parameters
@@ -72,37 +75,37 @@ def test_published_counts(name, gmacs, parameters):
         {"qk_norm": True, "layer_scale": 0.1, "dropout_rate": 0.5, "patch_dropout_rate": 0.5},
     ],
 )
-def test_the_formula_whatever_the_backend(backend, changes):
+def test_the_formula_whatever_the_backend(backend: str, changes: dict[str, Any]) -> None:
     config = replace(SMALL, backend=backend, **changes)
     assert multiply_adds(build_model(config), config.image_size) == formula(config)
 
 
-def test_counting_leaves_the_model_as_it_was():
-    for positions in ("learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"):
-        model = build_model(replace(SMALL, positions=positions, width=48)).train()
-        images = torch.rand(2, 3, 24, 40)
-        expected = model(images)
-        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        multiply_adds(model, (24, 40))
-        assert model.training
-        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-        torch.testing.assert_close(model(images), expected)
+@pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"])
+def test_counting_leaves_the_model_as_it_was(positions: str) -> None:
+    model = build_model(replace(SMALL, positions=positions, width=48)).train()
+    images = torch.rand(2, 3, 24, 40)
+    expected = model(images)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    multiply_adds(model, (24, 40))
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    torch.testing.assert_close(model(images), expected)
 
 
-def test_another_image_size_is_counted_as_such():
+def test_another_image_size_is_counted_as_such() -> None:
     model = build_model(SMALL)
     larger = replace(SMALL, image_size=(48, 40))
     assert multiply_adds(model, (48, 40)) == formula(larger)
 
 
-def test_any_module_of_torch_is_counted():
+def test_any_module_of_torch_is_counted() -> None:
     timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8)
     config = resolve(ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=8))
     assert multiply_adds(model, (32, 32)) == formula(config)
 
 
-def test_other_libraries_vits_have_the_same_count():
+def test_other_libraries_vits_have_the_same_count() -> None:
     from torchvision.models import VisionTransformer
     from transformers import Dinov2Config, Dinov2ForImageClassification, ViTForImageClassification
     from transformers import ViTConfig as HFConfig
@@ -118,23 +121,23 @@ def test_other_libraries_vits_have_the_same_count():
     assert multiply_adds(dino, (32, 32)) == expected + 24 * 7
 
 
-def test_a_convolution_in_groups_by_hand():
+def test_a_convolution_in_groups_by_hand() -> None:
     model = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 12, 5, stride=2, groups=3, padding=2))
     assert multiply_adds(model, (8, 10)) == 8 * 10 * 6 * 3 * 9 + 4 * 5 * 12 * 2 * 25
 
 
-def test_a_shared_parameter_counts_once():
+def test_a_shared_parameter_counts_once() -> None:
     shared = nn.Linear(3, 5)
     assert count_parameters(nn.Sequential(shared, nn.ReLU(), shared)) == 20
 
 
-def test_saved_numbers_of_two_layers_by_hand():
+def test_saved_numbers_of_two_layers_by_hand() -> None:
     class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = nn.Linear(3 * 2 * 2, 5), nn.Linear(5, 4)
 
-        def forward(self, images, rng):  # noqa: ARG002
+        def forward(self, images: Tensor, rng: Any) -> Tensor:  # noqa: ARG002
             return self.second(torch.relu(self.first(images.flatten(1))))
 
     # each layer keeps its input, which for the second is also what the rectifier keeps; cross-entropy keeps the
@@ -153,7 +156,7 @@ def test_saved_numbers_of_two_layers_by_hand():
         ResNetConfig(depth=18, width=8, stem="cifar", image_size=(16, 24), num_classes=5),
     ],
 )
-def test_the_estimate_is_what_a_real_pass_keeps(config, backend, precision):
+def test_the_estimate_is_what_a_real_pass_keeps(config: ResNetConfig | ViTConfig, backend: str, precision: str) -> None:
     if isinstance(config, ViTConfig):
         config = replace(config, backend=backend)
     elif backend == "sdpa":
@@ -164,7 +167,7 @@ def test_the_estimate_is_what_a_real_pass_keeps(config, backend, precision):
     assert real > 0
 
 
-def test_memory_by_hand():
+def test_memory_by_hand() -> None:
     config = replace(SMALL, num_classes=0, depth=1)
     numbers = count_parameters(build_model(config))
     matrices = 24 * 72 + 24 * 24 + 2 * 24 * 96
@@ -177,7 +180,7 @@ def test_memory_by_hand():
     assert memory(config, 2, ema=True)["ema"] == 4 * numbers
 
 
-def test_every_setting_moves_the_activations():
+def test_every_setting_moves_the_activations() -> None:
     plain = memory(SMALL, 8)
     twice = memory(SMALL, 16)
     assert twice["activations"] > 1.9 * plain["activations"]
@@ -196,7 +199,7 @@ def test_every_setting_moves_the_activations():
     assert on_cuda["activations"] < on_cpu["activations"]
 
 
-def test_a_huge_model_is_planned_without_its_memory():
+def test_a_huge_model_is_planned_without_its_memory() -> None:
     config = resolve(ModelConfig(name="vit_huge_patch14_224"))
     sizes = memory(config, 4096, precision="bf16", device_type="cuda")
     assert sizes["weights"] == pytest.approx(4 * 632e6, rel=0.01)

@@ -1,4 +1,4 @@
-"""Mistakes whose cost is known beforehand, on a model that can be read."""
+"""Mistakes with known effects on a simple model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from torch import nn
 from vit.config import DataConfig, Preprocessing
 from vit.data.images import Split
 from vit.data.preprocessing import normalize
+from vit.evaluation import doctor
 from vit.evaluation.doctor import (
     HALF,
     IMAGENET_MEAN,
     IMAGENET_STD,
     Diagnosis,
-    DoctorRequest,
-    diagnose,
-    examine,
+    DoctorImages,
+    diagnose_preprocessing,
+    measure_mistakes,
     mistakes_for,
+    open_images,
 )
+from vit.evaluation.head_columns import UnmatchedClasses
+from vit.hub import open_model
 
 RIGHT = Preprocessing(image_size=(16, 16), crop_fraction=0.9, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 CPU = torch.device("cpu")
@@ -59,8 +63,8 @@ class Plain:
 
 def plain_symptoms() -> tuple[float | None, dict[str, object]]:
     split = Split(Plain(), torch.arange(4))  # type: ignore[arg-type]
-    config = DataConfig(workers=0, eval_batch_size=3)
-    top1, symptoms = diagnose(Brightness(), RIGHT, split, config, device=CPU, columns=[0, 1, 2])
+    images = DoctorImages(split, DataConfig(workers=0, eval_batch_size=3), is_labelled=True)
+    top1, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=[0, 1, 2])
     assert [s.logit_change for s in symptoms] == sorted((s.logit_change for s in symptoms), reverse=True)
     return top1, {symptom.mistake: symptom for symptom in symptoms}
 
@@ -127,10 +131,8 @@ def test_a_model_of_random_weights_on_images_without_labels(tmp_path: Path) -> N
     for name in ("b.png", "a.jpg"):
         Image.effect_noise((200, 180), 90).convert("RGB").save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no image")
-    request = DoctorRequest(
-        model="timm:test_vit.r160_in1k", data=str(tmp_path), random_weights=True, device="cpu", num_images=5
-    )
-    found = examine(request)
+    opened = open_model("timm:test_vit.r160_in1k", random_weights=True)
+    found = diagnose_preprocessing(opened, open_images([str(tmp_path)], 5), device="cpu")
     assert found.num_images == 2
     assert found.top1 is None
     assert found.note == "the images have no labels"
@@ -141,15 +143,9 @@ def test_a_model_of_random_weights_on_images_without_labels(tmp_path: Path) -> N
 
 
 def test_labels_of_a_data_set_are_used() -> None:
-    request = DoctorRequest(
-        model="timm:test_vit.r160_in1k",
-        data="fake",
-        overrides=("--data.fake_images", "40", "--data.fake_classes", "3", "--data.workers", "0"),
-        random_weights=True,
-        device="cpu",
-        num_images=6,
-    )
-    found = examine(request)
+    opened = open_model("timm:test_vit.r160_in1k", random_weights=True, num_classes=3)
+    data = DataConfig(name="fake", fake_images=40, fake_classes=3, workers=0)
+    found = diagnose_preprocessing(opened, open_images(data, 6), device="cpu")
     assert found.num_images == 6
     assert found.top1 is not None
     assert found.note == ""
@@ -163,8 +159,23 @@ def test_the_table_shows_each_cost() -> None:
     assert all(len(line) < 130 for line in table.splitlines()[2:])
 
 
-def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(ValueError, match="--images: 0 is not valid"):
-        DoctorRequest(model="timm:test_vit", num_images=0)
-    with pytest.raises(ValueError, match="--data: it is needed"):
-        examine(DoctorRequest(model="timm:test_vit", random_weights=True))
+def test_images_must_be_there(tmp_path: Path) -> None:
+    for places, said in (((), "--data: required: "), ((str(tmp_path),), "the folder holds no images")):
+        with pytest.raises(ValueError, match=said):
+            open_images(places)
+
+
+def test_classes_that_do_not_match_are_a_note_and_a_defect_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> list[int]:
+        raise UnmatchedClasses("its classes are others")
+
+    def fail(*_: object) -> list[int]:
+        raise ValueError("a defect")
+
+    opened = open_model("timm:test_vit.r160_in1k", random_weights=True)
+    images = open_images(DataConfig(name="fake", fake_images=40, fake_classes=3, workers=0), 3)
+    monkeypatch.setattr(doctor, "head_columns", refuse)
+    assert diagnose_preprocessing(opened, images, device="cpu").note == "no accuracy: its classes are others"
+    monkeypatch.setattr(doctor, "head_columns", fail)
+    with pytest.raises(ValueError, match="a defect"):
+        diagnose_preprocessing(opened, images, device="cpu")

@@ -1,4 +1,4 @@
-"""Exported files run on their own, at any batch size; an unfinished one never has the name."""
+"""Exported files run on their own, at any batch size; an unfinished file never has the final name."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch import nn
 from vit import create_model
 from vit.config import Preprocessing
 from vit.evaluation import export as room
-from vit.evaluation.comparison.contestants import Contestant
-from vit.evaluation.comparison.provenance import RANDOM, Provenance
 from vit.evaluation.export import check_export, export_classifier
+from vit.hub import OpenedModel
+from vit.libraries import NEVER_TRAINED
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch|onnxscript|copyreg", "ignore::DeprecationWarning")
 
 
-def contestant(model: nn.Module, size: tuple[int, int] = (16, 24)) -> Contestant:
-    return Contestant(
+def opened(model: nn.Module, size: tuple[int, int] = (16, 24)) -> OpenedModel:
+    return OpenedModel(
         name="m",
         source="runs/m",
         model=model,
-        provenance=Provenance(RANDOM, (), "none", "none", Preprocessing(image_size=size)),
+        provenance=NEVER_TRAINED,
+        stated_preprocessing=Preprocessing(image_size=size),
         class_names=["a", "b", "c"],
         num_classes=3,
-        identity="0123456789ab",
     )
 
 
@@ -47,7 +47,7 @@ def small_vit(**options: object) -> nn.Module:
 )
 def test_torchs_file_answers_like_the_model_at_any_batch_size(tmp_path: Path, options: dict[str, object]) -> None:
     model, path = small_vit(**options), tmp_path / "new" / "model.pt2"
-    found = export_classifier(contestant(model.train()), "torch", path)
+    found = export_classifier(opened(model.train()), "torch", path)
     assert set(found.differences) == {1, 3}
     assert max(found.differences.values()) < 1e-4
     assert found.largest_logit > 0.1
@@ -67,7 +67,7 @@ def test_onnx_answers_like_the_model(tmp_path: Path, kind: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     model = small_vit() if kind == "vit" else create_model("resnet18_cifar", width=8, num_classes=3)
     path = tmp_path / "model.onnx"
-    found = export_classifier(contestant(model), "onnx", path)
+    found = export_classifier(opened(model), "onnx", path)
     assert max(found.differences.values()) < 1e-4
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 16, 24]
@@ -88,7 +88,7 @@ def test_a_file_that_could_not_be_run_does_not_replace_the_old_one(
 
     monkeypatch.setattr(room, "_write", fails)
     with pytest.raises(OSError, match="no space left"):
-        export_classifier(contestant(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 3))), "torch", path)
+        export_classifier(opened(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 3))), "torch", path)
     assert path.read_text() == "the old one"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -99,7 +99,7 @@ def test_a_model_of_one_batch_size_is_refused(tmp_path: Path) -> None:
             return images.reshape(2, -1)[:, :3]
 
     with pytest.raises(ValueError, match="'runs/m' cannot be exported for any batch size"):
-        export_classifier(contestant(Fixed()), "torch", tmp_path / "model.pt2")
+        export_classifier(opened(Fixed()), "torch", tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
 
 
@@ -118,4 +118,4 @@ def test_weights_too_large_for_one_onnx_file_are_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(room, "_ONNX_LIMIT", 100)
     monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: name)
     with pytest.raises(ValueError, match="do not fit into one ONNX file"):
-        export_classifier(contestant(nn.Linear(5, 5)), "onnx", tmp_path / "model.onnx")
+        export_classifier(opened(nn.Linear(5, 5)), "onnx", tmp_path / "model.onnx")

@@ -1,8 +1,10 @@
-"""Peaks that can be counted by hand."""
+"""Peak memory against counts by hand."""
+
+from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit.evaluation.memory import CUDA_METER, TENSOR_METER, inference_memory
 
@@ -15,11 +17,11 @@ class Layers(nn.Module):
         self.first, self.second = nn.Linear(12, 50), nn.Linear(50, 20)
         self.register_buffer("table", torch.zeros(7))
 
-    def forward(self, images):
+    def forward(self, images: Tensor) -> Tensor:
         return self.second(self.first(images.flatten(1)).relu())
 
 
-def test_two_layers_by_hand():
+def test_two_layers_by_hand() -> None:
     """The images and both results of 50 live at once: the first layer's, and what the rectifier makes of it."""
     found = inference_memory(Layers().train(), (2, 2), batch_size=10, device=CPU)
     assert found.weights == 4 * (12 * 50 + 50 + 50 * 20 + 20 + 7)
@@ -28,27 +30,27 @@ def test_two_layers_by_hand():
     assert found.meter == TENSOR_METER
 
 
-def test_what_is_freed_is_not_counted():
+def test_what_is_freed_is_not_counted() -> None:
     chain = nn.Sequential(*[nn.Linear(12, 12) for _ in range(20)])
     model = nn.Sequential(nn.Flatten(), chain)
     found = inference_memory(model, (2, 2), batch_size=10, device=CPU)
     assert found.activations == 4 * 10 * 12 * 3  # the images, a layer's input and its result
 
 
-def test_a_view_of_a_weight_is_no_activation_and_one_written_in_place_neither():
+def test_a_view_of_a_weight_is_no_activation_and_one_written_in_place_neither() -> None:
     class Views(nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.weight = nn.Parameter(torch.ones(3, 1000))
 
-        def forward(self, images):
+        def forward(self, images: Tensor) -> Tensor:
             assert self.weight.T.shape == (1000, 3)
             return images.add_(1).mul_(2)
 
     assert inference_memory(Views(), (2, 2), batch_size=10, device=CPU).activations == 4 * 10 * 12
 
 
-def test_twice_the_batch_twice_the_activations():
+def test_twice_the_batch_twice_the_activations() -> None:
     from vit import create_model
 
     model = create_model("vit_tiny_patch16_224", image_size=32, num_classes=4).train()
@@ -60,7 +62,7 @@ def test_twice_the_batch_twice_the_activations():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_cuda_the_allocator_counts():
+def test_on_cuda_the_allocator_counts() -> None:
     found = inference_memory(Layers().cuda(), (2, 2), batch_size=1000, device=torch.device("cuda"))
     assert found.meter == CUDA_METER
     assert found.activations >= 4 * 1000 * (12 + 50 + 50)

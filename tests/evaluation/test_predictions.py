@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +21,7 @@ def make(**changes: object) -> Predictions:
     return Predictions(**(fields | changes))
 
 
-def test_a_file_gives_back_every_bit(tmp_path):
+def test_a_file_gives_back_every_bit(tmp_path: Path) -> None:
     before = make()
     before.save(tmp_path / "deep" / "test.npz")
     after = Predictions.load(tmp_path / "deep" / "test.npz")
@@ -28,12 +33,12 @@ def test_a_file_gives_back_every_bit(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["test.npz"]
 
 
-def test_the_name_of_the_file_is_kept(tmp_path):
+def test_the_name_of_the_file_is_kept(tmp_path: Path) -> None:
     make().save(tmp_path / "answers")
     assert (tmp_path / "answers").is_file()
 
 
-def test_nothing_pickled_is_written_or_read(tmp_path):
+def test_nothing_pickled_is_written_or_read(tmp_path: Path) -> None:
     make().save(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
         assert all(stored[name].dtype != object for name in stored.files)
@@ -43,7 +48,7 @@ def test_nothing_pickled_is_written_or_read(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "text", "incomplete", "empty"])
-def test_a_damaged_file_is_named(tmp_path, damage):
+def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "broken.npz"
     make().save(path)
     content = path.read_bytes()
@@ -69,12 +74,12 @@ def test_a_damaged_file_is_named(tmp_path, damage):
         {"logits": np.zeros((3, 2))},
     ],
 )
-def test_a_contradiction_in_the_record_is_refused(changes):
+def test_a_contradiction_in_the_record_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         make(**changes)
 
 
-def test_the_fingerprint_is_kept_and_an_older_file_has_none(tmp_path):
+def test_the_fingerprint_is_kept_and_an_older_file_has_none(tmp_path: Path) -> None:
     make(fingerprint="0123456789ab").save(tmp_path / "new.npz")
     assert Predictions.load(tmp_path / "new.npz").fingerprint == "0123456789ab"
     with np.load(tmp_path / "new.npz") as stored:

@@ -1,11 +1,13 @@
-"""Turns with a clock that is set by hand."""
+"""Interleaved speeds with a fake clock."""
+
+from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
 
 import vit.evaluation.speed as speed
-from vit.evaluation.speed import Timed, speeds_in_turns
+from vit.evaluation.speed import TimedModel, interleaved_speeds
 
 
 class Clock(nn.Module):
@@ -24,14 +26,14 @@ class Clock(nn.Module):
         return images
 
 
-def test_turns_by_hand(monkeypatch):
+def test_turns_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed.time, "perf_counter", lambda: Clock.now)
     monkeypatch.setattr(Clock, "order", [])
     models = {
-        "a": Timed(Clock("a", [9, 2, 1, 2, 4]).train(), (4, 4)),  # first call 9 s, which counts for nothing
-        "b": Timed(Clock("b", [9, 0.5, 0.5]), (8, 8)),  # two calls a turn
+        "a": TimedModel(Clock("a", [9, 2, 1, 2, 4]).train(), (4, 4)),  # first call 9 s, which counts for nothing
+        "b": TimedModel(Clock("b", [9, 0.5, 0.5]), (8, 8)),  # two calls a turn
     }
-    found = speeds_in_turns(models, batch_size=6, device=torch.device("cpu"), turns=3, seconds=1.0)
+    found = interleaved_speeds(models, batch_size=6, device=torch.device("cpu"), turns=3, seconds=1.0)
     assert found["a"].turns == (6, 3, 1.5)
     assert (found["a"].median, found["a"].slowest, found["a"].fastest) == (3, 1.5, 6)
     assert found["b"].turns == (12, 12, 12)
@@ -40,9 +42,9 @@ def test_turns_by_hand(monkeypatch):
     assert models["a"].model.training
 
 
-def test_real_models_have_a_speed():
-    models = {"small": Timed(nn.Conv2d(3, 4, 3), (16, 16)), "large": Timed(nn.Conv2d(3, 64, 9), (64, 64))}
-    found = speeds_in_turns(models, batch_size=4, device=torch.device("cpu"), turns=2, seconds=0.01)
+def test_real_models_have_a_speed() -> None:
+    models = {"small": TimedModel(nn.Conv2d(3, 4, 3), (16, 16)), "large": TimedModel(nn.Conv2d(3, 64, 9), (64, 64))}
+    found = interleaved_speeds(models, batch_size=4, device=torch.device("cpu"), turns=2, seconds=0.01)
     assert found["small"].median > found["large"].median > 0
     assert found["large"].slowest <= found["large"].median <= found["large"].fastest
     assert found["small"].slowest == pytest.approx(min(found["small"].turns))

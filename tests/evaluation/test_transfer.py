@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ from vit.evaluation.transfer import (
     few_shot_linear,
     knn_accuracy,
     linear_probe,
+    probe_fault,
     ridge_scores,
     transfer_metrics,
 )
@@ -22,7 +25,9 @@ from vit.models import build_model
 CPU = torch.device("cpu")
 
 
-def clusters(num: int, num_classes: int = 3, width: int = 6, noise: float = 0.4, seed: int = 0):
+def clusters(
+    num: int, num_classes: int = 3, width: int = 6, noise: float = 0.4, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(99).normal(size=(num_classes, width))
     labels = np.arange(num) % num_classes
@@ -41,7 +46,7 @@ class PixelFeatures(nn.Module):
         return tokens[:, 0]
 
 
-def test_features_are_pooled_and_sorted():
+def test_features_are_pooled_and_sorted() -> None:
     loader = Loader(10)
     loader.mine = loader.mine[::-1]
     features, labels = extract_features(PixelFeatures(), loader, device=CPU)
@@ -50,7 +55,7 @@ def test_features_are_pooled_and_sorted():
     assert features.dtype == torch.float32
 
 
-def test_features_are_what_the_head_reads():
+def test_features_are_what_the_head_reads() -> None:
     config = ViTConfig(image_size=(8, 12), patch_size=(4, 4), num_classes=3, width=24, depth=1, num_heads=3)
     model = build_model(config)
     images = torch.randint(256, (5, 3, 8, 12), dtype=torch.uint8)
@@ -62,14 +67,14 @@ def test_features_are_what_the_head_reads():
     torch.testing.assert_close(model.head(features), logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_missing_sample_is_named():
+def test_a_missing_sample_is_named() -> None:
     loader = Loader(10)
     loader.mine.remove(3)
-    with pytest.raises(AssertionError, match=r"no answer for indices 11$"):
+    with pytest.raises(AssertionError, match=r"missing indices 11$"):
         extract_features(PixelFeatures(), loader, device=CPU)
 
 
-def test_knn_votes_by_hand():
+def test_knn_votes_by_hand() -> None:
     # the query has cosine 1 with one image of class 0, and 0.8 with three of class 1
     train = torch.tensor([[2.0, 0.0], [4.0, 3.0], [8.0, 6.0], [0.8, 0.6]])
     labels = torch.tensor([0, 1, 1, 1])
@@ -82,7 +87,7 @@ def test_knn_votes_by_hand():
     assert knn_accuracy(train, labels, query, torch.tensor([0]), **(far | {"num_neighbours": 1})) == 1
 
 
-def test_knn_equals_a_loop():
+def test_knn_equals_a_loop() -> None:
     train, labels = clusters(90, noise=1.5)
     test, truth = clusters(40, noise=1.5, seed=1)
     a, b = (features.double().numpy() for features in (train, test))
@@ -100,14 +105,14 @@ def test_knn_equals_a_loop():
     assert knn_accuracy(train[permuted], labels[permuted], test, truth) == found
 
 
-def test_more_neighbours_than_images_is_refused():
+def test_more_neighbours_than_images_is_refused() -> None:
     train, labels = clusters(9)
     with pytest.raises(ValueError, match=r"num_neighbours: 20 .* 9 training features"):
         knn_accuracy(train, labels, train, labels)
 
 
 @pytest.mark.parametrize(("num", "width"), [(30, 4), (6, 11), (5, 4), (4, 4)])
-def test_ridge_is_the_regularised_normal_equations(num, width):
+def test_ridge_is_the_regularised_normal_equations(num: int, width: int) -> None:
     """Primal and dual alike: the weights that make the gradient of the penalised squared error zero."""
     rng = np.random.default_rng(0)
     support, queries = rng.normal(size=(num, width)) * 3 + 1, rng.normal(size=(7, width))
@@ -123,7 +128,7 @@ def test_ridge_is_the_regularised_normal_equations(num, width):
     np.testing.assert_allclose(ridge_scores(support, labels, queries), q @ primal, rtol=1e-7, atol=1e-9)
 
 
-def test_ridge_equals_sklearns():
+def test_ridge_equals_sklearns() -> None:
     from sklearn.linear_model import Ridge
 
     rng = np.random.default_rng(1)
@@ -134,7 +139,7 @@ def test_ridge_equals_sklearns():
     np.testing.assert_allclose(ridge_scores(support, labels, queries), ridge.predict(q), atol=1e-10)
 
 
-def test_few_shot_takes_the_first_of_each_class_permuted():
+def test_few_shot_takes_the_first_of_each_class_permuted() -> None:
     train, labels = clusters(60, noise=1.2)
     test, truth = clusters(33, noise=1.2, seed=1)
     found = few_shot_linear(train, labels, test, truth, shots=[2, 5], seeds=[3, 4])
@@ -148,13 +153,13 @@ def test_few_shot_takes_the_first_of_each_class_permuted():
             assert found[shots][place] == (scores.argmax(1) == truth.numpy()).mean()
 
 
-def test_more_shots_than_images_is_refused():
+def test_more_shots_than_images_is_refused() -> None:
     train, labels = clusters(10)
     with pytest.raises(ValueError, match=r"shots: 25 is not valid: class 1 has 3 training images"):
         few_shot_linear(train, labels, train, labels)
 
 
-def test_easy_classes_are_learned_by_all():
+def test_easy_classes_are_learned_by_all() -> None:
     train, labels = clusters(120, noise=0.1)
     test, truth = clusters(30, noise=0.1, seed=1)
     assert knn_accuracy(train, labels, test, truth) == 1
@@ -162,7 +167,7 @@ def test_easy_classes_are_learned_by_all():
     assert linear_probe(train, labels, test, truth).accuracy == 1
 
 
-def test_the_probe_chooses_without_the_test_features():
+def test_the_probe_chooses_without_the_test_features() -> None:
     train, labels = clusters(150, noise=1.0)
     test, truth = clusters(60, noise=1.0, seed=1)
     first = linear_probe(train, labels, test, truth)
@@ -174,7 +179,7 @@ def test_the_probe_chooses_without_the_test_features():
     assert again.accuracy == pytest.approx(first.accuracy, abs=0.02)  # standardised
 
 
-def test_the_probe_is_logistic_regression():
+def test_the_probe_is_logistic_regression() -> None:
     from sklearn.linear_model import LogisticRegression
 
     train, labels = clusters(90, noise=1.0)
@@ -185,8 +190,28 @@ def test_the_probe_is_logistic_regression():
     assert found.accuracy == pytest.approx(oracle.score((test - mean) / std, truth))
 
 
-def test_everything_from_a_model_and_two_loaders():
+def test_everything_from_a_model_and_two_loaders() -> None:
     found = transfer_metrics(PixelFeatures(), Loader(20), Loader(9), device=CPU)
     assert list(found) == ["knn", "few_shot_1", "few_shot_5", "linear_probe"]
     assert SHOTS == (1, 5, 10, 25)
     assert all(0 <= accuracy <= 1 for accuracy in found.values())
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits"),
+    [
+        ([0, 1] * 5, True),
+        ([0] * 9 + [1], False),  # a class of one image
+        (list(range(6)) * 4, False),  # six classes, and a fifth of 24 images is five
+        (list(range(5)) * 4 + [0], True),
+    ],
+)
+def test_too_few_images_for_a_probe_are_one_line(labels: list[int], fits: bool) -> None:
+    features = torch.randn(len(labels), 3, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor(labels)
+    assert (probe_fault(y) is None) is fits
+    if fits:
+        assert 0 <= linear_probe(features, y, features, y).accuracy <= 1
+    else:
+        with pytest.raises(ValueError, match=r"^--transfer: a linear probe needs at least two images of every class"):
+            linear_probe(features, y, features, y)

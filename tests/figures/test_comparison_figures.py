@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from vit.figures.agreement import agreement
-from vit.figures.calibration import Panel, calibration, equal_width_curve
-from vit.figures.contact_sheet import Picture, contact_sheet
-from vit.figures.corruption_accuracy import corruption_accuracy
-from vit.figures.intervals import Estimate, intervals
+from vit.figures.agreement import plot_agreement
+from vit.figures.calibration import Curve, Panel, plot_calibration
+from vit.figures.contact_sheet import CaptionedImage, plot_contact_sheet
+from vit.figures.corruption_accuracy import plot_corruption_accuracy
+from vit.figures.intervals import Estimate, plot_intervals
 
 
 def test_an_interval_has_its_value_and_its_ends() -> None:
-    figure = intervals([Estimate("a", 0.5, 0.4, 0.7), Estimate("b" * 60, 0.1, 0.0, 0.2)], "top-1")
+    figure = plot_intervals([Estimate("a", 0.5, 0.4, 0.7), Estimate("b" * 60, 0.1, 0.0, 0.2)], "top-1")
     (axes,) = figure.axes
     first = axes.collections[0].get_segments()[0]
     assert first[:, 0].tolist() == [0.4, 0.7]
@@ -25,7 +24,7 @@ def test_an_interval_has_its_value_and_its_ends() -> None:
 
 
 def test_what_holds_zero_is_pale() -> None:
-    figure = intervals([Estimate("sure", 0.1, 0.05, 0.2), Estimate("not", -0.1, -0.3, 0.2)], "points", signed=True)
+    figure = plot_intervals([Estimate("sure", 0.1, 0.05, 0.2), Estimate("not", -0.1, -0.3, 0.2)], "points", signed=True)
     figure.draw_without_rendering()
     sure, unsure = figure.axes[0].lines[:2]
     assert sure.get_alpha() == 1
@@ -38,25 +37,16 @@ def test_what_holds_zero_is_pale() -> None:
 
 def test_agreement_is_written_and_a_missing_number_is_not() -> None:
     values = np.array([[1.0, 0.25], [0.25, np.nan]])
-    figure = agreement({"same": values, "kappa": -values}, ["a", "long name"])
+    figure = plot_agreement({"same": values, "kappa": -values}, ["a", "long name"])
     texts = [[text.get_text() for text in axes.texts] for axes in figure.axes]
     assert texts == [["1.00", "0.25", "0.25"], ["−1.00", "−0.25", "−0.25"]]
 
 
-def test_a_curve_is_of_bins_of_equal_width() -> None:
-    """1/15 belongs to the first bin, what is above it to the second; 0 to the first, 1 to the last."""
-    confidences = np.array([0.0, 1 / 15, 0.1, 1.0, 0.97])
-    curve = equal_width_curve(confidences, np.array([False, True, True, True, False]))
-    assert curve.counts.tolist() == [2, 1, 2]
-    assert curve.confidence == pytest.approx([1 / 30, 0.1, 0.985])
-    assert curve.accuracy == pytest.approx([0.5, 1, 0.5])
-
-
 def test_calibration_has_a_panel_a_model() -> None:
-    curve = equal_width_curve(np.array([0.2, 0.9]), np.array([False, True]))
+    curve = Curve(np.array([0.2, 0.9]), np.array([0.0, 1.0]))
     for num in (1, 4, 5):
         panels = [Panel(f"model {place}", curve, curve if place else None) for place in range(num)]
-        figure = calibration(panels)
+        figure = plot_calibration(panels)
         drawn = [axes for axes in figure.axes if axes.get_title(loc="left")]
         assert [axes.get_title(loc="left") for axes in drawn] == [panel.name for panel in panels]
         assert [len(axes.collections) for axes in drawn] == [1] + [2] * (num - 1)
@@ -65,8 +55,11 @@ def test_calibration_has_a_panel_a_model() -> None:
 
 def test_a_contact_sheet_has_every_picture_in_its_place() -> None:
     pixels = np.zeros((4, 6, 3), dtype=np.uint8)
-    groups = {"only a": [Picture(pixels, f"label {place}", "b: wrong\nc: wrong") for place in range(9)], "only b": []}
-    figure = contact_sheet(groups, "no image")
+    groups = {
+        "only a": [CaptionedImage(pixels, f"label {place}", "b: wrong\nc: wrong") for place in range(9)],
+        "only b": [],
+    }
+    figure = plot_contact_sheet(groups, "no image")
     figure.draw_without_rendering()
     assert [text.get_text() for text in figure.texts] == ["only a", "only b: no image"]
     boxes = [axes.get_position() for axes in figure.axes]
@@ -81,7 +74,7 @@ def test_a_contact_sheet_has_every_picture_in_its_place() -> None:
 
 def test_corruptions_begin_with_the_clean_image() -> None:
     models = {"a": {"fog": [0.8, 0.7], "snow": [0.6, 0.5]}, "b": {"fog": [0.1, 0.2], "snow": [0.3, 0.4]}}
-    figure = corruption_accuracy(models, {"a": 0.9, "b": 0.5})
+    figure = plot_corruption_accuracy(models, {"a": 0.9, "b": 0.5})
     fog, snow = figure.axes[:2]
     assert list(fog.lines[0].get_ydata()) == [0.9, 0.8, 0.7]
     assert list(snow.lines[1].get_ydata()) == [0.5, 0.3, 0.4]

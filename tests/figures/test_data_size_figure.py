@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vit.figures.data_size import data_size
+from vit.figures.data_size import plot_data_size
 
 
 def points(*means: float, half: float | None = 0.02) -> list[dict[str, Any]]:
@@ -24,7 +24,7 @@ def points(*means: float, half: float | None = 0.02) -> list[dict[str, Any]]:
 
 
 def test_every_mean_seed_and_bar_is_drawn() -> None:
-    figure = data_size({"a": points(0.5, 0.7, 0.9), "b": points(0.6, 0.7, 0.8)}, {"b": points(0.1, 0.0, -0.1)})
+    figure = plot_data_size({"a": points(0.5, 0.7, 0.9), "b": points(0.6, 0.7, 0.8)}, {"b": points(0.1, 0.0, -0.1)})
     left, right = figure.axes
     assert left.get_xscale() == "log"
     lines = {line.get_label(): line for line in left.lines}
@@ -39,7 +39,7 @@ def test_every_mean_seed_and_bar_is_drawn() -> None:
 
 
 def test_one_recipe_and_one_seed_have_neither_differences_nor_bars() -> None:
-    figure = data_size({"a": points(0.5, half=None)}, {})
+    figure = plot_data_size({"a": points(0.5, half=None)}, {})
     (axes,) = figure.axes
     assert len(axes.lines) == 2
     assert "interval" not in axes.get_title("left")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
-from vit.figures.heads_by_depth import HeadValues, heads_by_depth, sorted_heads
+from vit.figures.heads_by_depth import HeadValues, plot_heads_by_depth, plot_sorted_heads
 from vit.figures.style import save_figure
 
 
@@ -16,7 +16,7 @@ from vit.figures.style import save_figure
 def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((depth, heads))
     panel = HeadValues(values=values, label="pixels", margin=values / 10, reference=1.5, reference_label="uniform")
-    figure = heads_by_depth([panel])
+    figure = plot_heads_by_depth([panel])
     (axes,) = figure.axes
     bars, dots = axes.collections
     assert isinstance(bars, LineCollection)
@@ -31,11 +31,11 @@ def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: P
 
 def test_panels_stand_side_by_side_and_titles_name_them() -> None:
     panels = [HeadValues(values=np.ones((2, 3)), label="nats"), HeadValues(values=np.zeros((2, 3)), label="weight")]
-    first, second = heads_by_depth(panels, ("entropy", "mass")).axes
+    first, second = plot_heads_by_depth(panels, ("entropy", "mass")).axes
     assert (first.get_title(loc="left"), second.get_ylabel()) == ("entropy", "weight")
 
 
 def test_heads_are_sorted_within_each_layer() -> None:
     panel = HeadValues(values=[[3, 1, 2], [5, 6, 4]], label="pixels")
-    lines = sorted_heads(panel).axes[0].get_lines()
+    lines = plot_sorted_heads(panel).axes[0].get_lines()
     assert [line.get_ydata().tolist() for line in lines] == [[1, 2, 3], [4, 5, 6]]

@@ -1,5 +1,7 @@
 """Feed-forward layers by hand."""
 
+from __future__ import annotations
+
 import math
 
 import pytest
@@ -8,10 +10,10 @@ import torch
 from vit.layers.feedforward import FeedForward, SwiGLU, build_feedforward
 
 
-def test_gelu_is_the_exact_one():
+def test_gelu_is_the_exact_one() -> None:
     layer, x = FeedForward(1, 1, 0.0, 0), 1.3
     with torch.no_grad():
-        for linear in (layer.expand, layer.contract):
+        for linear in (layer.fc1, layer.fc2):
             linear.weight.fill_(1)
             linear.bias.zero_()
     expected = x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
@@ -25,26 +27,26 @@ APPROXIMATE = {
 
 
 @pytest.mark.parametrize("kind", APPROXIMATE)
-def test_other_activations_by_hand(kind):
+def test_other_activations_by_hand(kind: str) -> None:
     layer, x = build_feedforward(kind, 1, 1, 0.0, 0), -0.7
     with torch.no_grad():
-        for linear in (layer.expand, layer.contract):
+        for linear in (layer.fc1, layer.fc2):
             linear.weight.fill_(1)
             linear.bias.zero_()
     assert math.isclose(layer(torch.tensor([[[x]]])).item(), APPROXIMATE[kind](x), rel_tol=1e-5)
 
 
-def test_swiglu_by_hand_and_its_size():
+def test_swiglu_by_hand_and_its_size() -> None:
     layer, x = SwiGLU(6, 24, 0.0, 0), torch.randn(2, 3, 6)
     gate = layer.gate(x)
-    torch.testing.assert_close(layer(x), layer.contract(gate * gate.sigmoid() * layer.expand(x)))
+    torch.testing.assert_close(layer(x), layer.fc2(gate * gate.sigmoid() * layer.fc1(x)))
     assert layer.gate.out_features == 16
     plain, gated = FeedForward(96, 384, 0.0, 0), SwiGLU(96, 384, 0.0, 0)
     counts = [sum(p.numel() for p in m.parameters()) for m in (plain, gated)]
     assert abs(counts[0] / counts[1] - 1) < 0.01
 
 
-def test_dropout_in_both_places():
+def test_dropout_in_both_places() -> None:
     torch.manual_seed(0)
     layer, x = FeedForward(6, 24, 0.5, 0), torch.randn(2, 3, 6)
     assert (layer(x) == 0).any()
@@ -53,7 +55,7 @@ def test_dropout_in_both_places():
 
 
 @pytest.mark.parametrize("kind", ["gelu", "gelu_tanh", "quick_gelu", "swiglu"])
-def test_inference_mode_changes_no_number(kind):
+def test_inference_mode_changes_no_number(kind: str) -> None:
     layer = build_feedforward(kind, 6, 24, 0.0, 0).eval()
     x = torch.randn(2, 5, 6)
     before = x.clone()
@@ -63,20 +65,20 @@ def test_inference_mode_changes_no_number(kind):
     assert torch.equal(x, before)
 
 
-def test_a_replaced_forward_keeps_what_it_gave_in_inference_mode():
+def test_a_replaced_forward_is_not_overwritten_in_inference_mode() -> None:
     layer = build_feedforward("gelu", 6, 24, 0.0, 0).eval()
     x, seen = torch.randn(2, 5, 6), []
-    own = layer.expand.forward
-    layer.expand.forward = lambda x: seen.append(own(x)) or seen[-1]
+    own = layer.fc1.forward
+    layer.fc1.forward = lambda x: seen.append(own(x)) or seen[-1]
     with torch.inference_mode():
         layer(x)
     torch.testing.assert_close(seen[0], own(x).detach())
 
 
-def test_a_hook_keeps_what_it_saw_in_inference_mode():
+def test_a_hooked_output_is_not_overwritten_in_inference_mode() -> None:
     layer = build_feedforward("gelu", 6, 24, 0.0, 0).eval()
     x, seen = torch.randn(2, 5, 6), []
-    layer.expand.register_forward_hook(lambda _module, _args, output: seen.append(output))
+    layer.fc1.register_forward_hook(lambda _module, _args, output: seen.append(output))
     with torch.inference_mode():
         layer(x)
-    torch.testing.assert_close(seen[0], torch.nn.functional.linear(x, layer.expand.weight, layer.expand.bias).detach())
+    torch.testing.assert_close(seen[0], torch.nn.functional.linear(x, layer.fc1.weight, layer.fc1.bias).detach())

@@ -1,4 +1,6 @@
-"""Patches: index-coded pixels, the convolution they equal, and the stem."""
+"""Patches: index-coded pixels, the equivalent convolution, and the stem."""
+
+from __future__ import annotations
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch.nn.functional import conv2d
 from vit.layers.patches import PatchEmbedding
 
 
-def test_a_patch_is_its_pixels_row_by_row():
+def test_a_patch_is_its_pixels_row_by_row() -> None:
     images = torch.arange(3 * 4 * 6, dtype=torch.float32).reshape(1, 3, 4, 6)
     embedding = PatchEmbedding(3 * 2 * 3, (2, 3), bias=False)
     with torch.no_grad():
@@ -21,7 +23,7 @@ def test_a_patch_is_its_pixels_row_by_row():
     assert torch.equal(back, images)
 
 
-def test_equal_to_the_convolution_forward_and_gradient():
+def test_equal_to_the_convolution_forward_and_gradient() -> None:
     embedding, images = PatchEmbedding(5, (4, 2)), torch.randn(2, 3, 8, 6)
     weight = embedding.projection.weight.detach().clone().requires_grad_()
     expected = rearrange(conv2d(images, weight, embedding.projection.bias, stride=(4, 2)), "b c gh gw -> b (gh gw) c")
@@ -32,7 +34,7 @@ def test_equal_to_the_convolution_forward_and_gradient():
     torch.testing.assert_close(embedding.projection.weight.grad, weight.grad, atol=1e-4, rtol=1e-4)
 
 
-def test_stem_sees_across_patches_but_not_across_images():
+def test_stem_sees_across_patches_but_not_across_images() -> None:
     embedding, images = PatchEmbedding(5, (8, 16), stem="resnet"), torch.randn(2, 3, 32, 48)
     out = embedding(images)
     assert out.shape == (2, 12, 5)
@@ -44,7 +46,7 @@ def test_stem_sees_across_patches_but_not_across_images():
     assert not moved[1].any()
 
 
-def test_a_size_that_the_patch_does_not_divide():
+def test_a_size_that_the_patch_does_not_divide() -> None:
     embedding = PatchEmbedding(5, (4, 4))
     assert embedding.grid_size(torch.zeros(1, 3, 8, 12)) == (2, 3)
     message = r"model.image_size: \(8, 11\) is not valid: the patch width 4 must divide.*nearest: 8 or 12"

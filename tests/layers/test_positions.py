@@ -1,4 +1,6 @@
-"""Positions: closed forms, what a shift does, and resizing."""
+"""Positions: closed forms, shifts and resizing."""
+
+from __future__ import annotations
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from vit.layers.positions import RelativeBias, axial_rotation, build_positions, 
 CPU = torch.device("cpu")
 
 
-def test_sincos_depends_on_the_offset_only_and_has_norm_half_the_width():
+def test_sincos_depends_on_the_offset_only_and_has_norm_half_the_width() -> None:
     gh, gw, width = 5, 7, 24
     table = sincos_2d((gh, gw), width)[0]
     products = (table @ table.T).reshape(gh, gw, gh, gw)
@@ -20,7 +22,7 @@ def test_sincos_depends_on_the_offset_only_and_has_norm_half_the_width():
     assert not torch.allclose(products[0, 0, 0, 1], products[0, 0, 2, 0])
 
 
-def test_sincos_by_hand():
+def test_sincos_by_hand() -> None:
     table = sincos_2d((2, 3), 8)[0]
     x, y = torch.tensor([0.0, 1, 2, 0, 1, 2]), torch.tensor([0.0, 0, 0, 1, 1, 1])
     rates = torch.tensor([1.0, 1e-4])
@@ -28,7 +30,7 @@ def test_sincos_by_hand():
     torch.testing.assert_close(table, torch.cat(parts, dim=1))
 
 
-def test_rope_scores_depend_on_the_offset_only():
+def test_rope_scores_depend_on_the_offset_only() -> None:
     gh, gw, d, prefix = 4, 5, 16, 2
     rotate = axial_rotation((gh, gw), d, num_prefix=prefix, kept=None, device=CPU)
     query, key = torch.randn(d), torch.randn(d)
@@ -42,7 +44,7 @@ def test_rope_scores_depend_on_the_offset_only():
     assert not torch.allclose(scores[0, 0, 0, 1], scores[0, 1, 0, 0])
 
 
-def test_rope_of_kept_patches():
+def test_rope_of_kept_patches() -> None:
     kept = torch.tensor([[0, 3], [1, 5]])
     full = axial_rotation((2, 3), 8, num_prefix=0, kept=None, device=CPU)
     some = axial_rotation((2, 3), 8, num_prefix=0, kept=kept, device=CPU)
@@ -52,13 +54,13 @@ def test_rope_of_kept_patches():
     torch.testing.assert_close(some(left), expected)
 
 
-def relative(grid=(3, 4), depth=2, heads=2, prefix=1):
+def relative(grid: tuple[int, int] = (3, 4), depth: int = 2, heads: int = 2, prefix: int = 1) -> RelativeBias:
     positions = RelativeBias(grid, depth, heads, prefix)
     torch.nn.init.normal_(positions.table)
     return positions
 
 
-def test_relative_bias_is_a_table_of_offsets():
+def test_relative_bias_is_a_table_of_offsets() -> None:
     positions = relative()
     bias = positions.biases((3, 4), None)[1]
     assert bias.shape == (1, 2, 13, 13)
@@ -70,7 +72,7 @@ def test_relative_bias_is_a_table_of_offsets():
     assert patches[0].unique().numel() == 5 * 7
 
 
-def test_relative_bias_of_kept_patches_and_of_another_grid():
+def test_relative_bias_of_kept_patches_and_of_another_grid() -> None:
     positions, kept = relative(), torch.tensor([[0, 3, 7], [1, 2, 11]])
     full, some = positions.biases((3, 4), None)[0][0], positions.biases((3, 4), kept)[0]
     assert some.shape == (2, 2, 4, 4)
@@ -81,13 +83,13 @@ def test_relative_bias_of_kept_patches_and_of_another_grid():
 
 
 @pytest.mark.parametrize("new", [(14, 14), (7, 7), (10, 18), (20, 9), (28, 28)])
-def test_resize_equals_timm(new):
+def test_resize_equals_timm(new: tuple[int, int]) -> None:
     grid = torch.randn(1, 196, 8)
     expected = resample_abs_pos_embed(grid, new_size=list(new), old_size=[14, 14], num_prefix_tokens=0)
     torch.testing.assert_close(resize_grid(grid, (14, 14), new), expected)
 
 
-def test_resize_keeps_the_same_grid_and_refines_a_constant_and_knows_rows_from_columns():
+def test_resize_keeps_equal_grids_constants_and_the_order_of_axes() -> None:
     grid = torch.randn(1, 15, 4)
     assert resize_grid(grid, (3, 5), (3, 5)) is grid
     constant = torch.ones(1, 15, 4)
@@ -98,7 +100,7 @@ def test_resize_keeps_the_same_grid_and_refines_a_constant_and_knows_rows_from_c
 
 
 @pytest.mark.parametrize("new", [(5, 1), (5, 2), (1, 5), (1, 1), (2, 7)])
-def test_resize_to_thin_grids_equals_its_transpose(new):
+def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int]) -> None:
     """torch 2.15 gives five equal rows for the first of these."""
     grid = torch.randn(1, 3 * 4, 2)
     turned = grid.reshape(1, 3, 4, 2).transpose(1, 2).reshape(1, 12, 2)
@@ -108,7 +110,7 @@ def test_resize_to_thin_grids_equals_its_transpose(new):
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
-def test_every_kind_tells_rows_from_columns_on_any_grid(kind):
+def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: str) -> None:
     config = ViTConfig(image_size=(12, 20), patch_size=(4, 4), width=32, depth=2, num_heads=2, positions=kind)
     positions = build_positions(config)
     for parameter in positions.parameters():
@@ -125,7 +127,7 @@ def test_every_kind_tells_rows_from_columns_on_any_grid(kind):
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d"])
-def test_prefix_positions(kind):
+def test_prefix_positions(kind: str) -> None:
     small = {"image_size": (8, 8), "patch_size": (4, 4), "width": 8, "depth": 1, "num_heads": 1, "positions": kind}
     assert build_positions(ViTConfig(**small, num_registers=3)).prefix.shape == (1, 1, 8)
     assert build_positions(ViTConfig(**small, distillation_token=True)).prefix.shape == (1, 2, 8)

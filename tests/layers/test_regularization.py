@@ -1,7 +1,10 @@
-"""Random layers: rates, scaling, and numbers that belong to the sample."""
+"""Random layers: rates, scaling, and draws that depend on the sample alone."""
+
+from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from vit.layers.regularization import Dropout, LayerScale, PatchDropout, StochasticDepth
 from vit.randomness import SampleRandom
@@ -9,16 +12,16 @@ from vit.randomness import SampleRandom
 B, N, C = 6, 40, 50
 
 
-def rng(count=B, seed=0):
+def rng(count: int = B, seed: int = 0) -> SampleRandom:
     return SampleRandom.at(seed, 1, torch.arange(count))
 
 
-def first(result):
+def first(result: Tensor | tuple[Tensor, None] | tuple[Tensor, Tensor]) -> Tensor:
     return result[0] if isinstance(result, tuple) else result
 
 
 @pytest.mark.parametrize("make", [Dropout, StochasticDepth, PatchDropout])
-def test_numbers_belong_to_the_sample(make):
+def test_draws_depend_on_the_sample_alone(make: type) -> None:
     x, layer, random = torch.randn(B, N, C), make(0.5, 3), rng()
     whole = first(layer(x, random))
     halves = [first(layer(x[part], SampleRandom(random.state[part]))) for part in (slice(0, 3), slice(3, 6))]
@@ -33,7 +36,7 @@ def test_numbers_belong_to_the_sample(make):
 
 
 @pytest.mark.parametrize("make", [Dropout, StochasticDepth, PatchDropout])
-def test_nothing_in_evaluation_or_at_rate_zero(make):
+def test_nothing_in_evaluation_or_at_rate_zero(make: type) -> None:
     x = torch.randn(B, N, C)
     assert first(make(0.5, 0).eval()(x, rng())) is x
     assert first(make(0.0, 0)(x, rng())) is x
@@ -41,19 +44,19 @@ def test_nothing_in_evaluation_or_at_rate_zero(make):
 
 @pytest.mark.parametrize("random", [None, rng(2000)])
 @pytest.mark.parametrize("make", [Dropout, StochasticDepth])
-def test_rate_and_scale(make, random):
+def test_rate_and_scale(make: type, random: SampleRandom | None) -> None:
     torch.manual_seed(0)
     out = make(0.25, 0)(torch.ones(2000, 4, 2), random)
     torch.testing.assert_close(out.unique(), torch.tensor([0.0, 1 / 0.75]))
     assert abs((out == 0).float().mean().item() - 0.25) < 0.04
 
 
-def test_stochastic_depth_takes_whole_samples():
+def test_stochastic_depth_takes_whole_samples() -> None:
     out = StochasticDepth(0.5, 0)(torch.ones(200, 4, 2), rng(200))
     assert ((out == 0).all((1, 2)) | (out == 2).all((1, 2))).all()
 
 
-def test_patch_dropout_keeps_what_it_says():
+def test_patch_dropout_returns_the_kept_indices() -> None:
     x = torch.arange(B * N).reshape(B, N, 1).expand(-1, -1, C).float()
     left, kept = PatchDropout(0.7, 0)(x, rng())
     assert left.shape == (B, 12, C)
@@ -63,6 +66,6 @@ def test_patch_dropout_keeps_what_it_says():
     assert PatchDropout(0.99, 0)(x[:, :3], rng())[0].shape[1] == 1
 
 
-def test_layer_scale():
+def test_layer_scale() -> None:
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(LayerScale(4, 0.5)(x), x / 2)

@@ -1,4 +1,6 @@
-"""Places in a line: hand values, the paper's formula, what a rotation leaves alone."""
+"""Positions of text: hand values, the paper's formula, invariance of the rotation."""
+
+from __future__ import annotations
 
 import math
 
@@ -6,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from vit.layers.text_positions import build_text_positions, rotation_along, sinusoidal
 
 
-def test_sinusoids_by_hand():
+def test_sinusoids_by_hand() -> None:
     table = sinusoidal(torch.arange(3), 6)
     assert table.shape == (3, 6)
     assert table[0].tolist() == [0, 1, 0, 1, 0, 1]
@@ -19,7 +22,7 @@ def test_sinusoids_by_hand():
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 20_000), st.integers(1, 40))
-def test_sinusoids_are_the_formula(place, half):
+def test_sinusoids_are_the_formula(place: int, half: int) -> None:
     width = 2 * half
     row = sinusoidal(torch.tensor([place]), width)[0]
     for k in range(half):
@@ -30,11 +33,11 @@ def test_sinusoids_are_the_formula(place, half):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500))
-def test_rotated_products_depend_on_the_distance_alone(first, second, shift):
+def test_rotated_products_depend_on_the_distance_alone(first: int, second: int, shift: int) -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 1, 1, 8, generator=generator, dtype=torch.float64).unbind(0)
 
-    def product(query_place, key_place):
+    def product(query_place: int, key_place: int) -> Tensor:
         turned = [
             rotation_along(torch.tensor([place]), 8)(vector)
             for vector, place in ((query, query_place), (key, key_place))
@@ -45,7 +48,7 @@ def test_rotated_products_depend_on_the_distance_alone(first, second, shift):
     torch.testing.assert_close(rotation_along(torch.tensor([first]), 8)(query).norm(), query.norm(), atol=1e-6, rtol=0)
 
 
-def test_rotation_by_hand():
+def test_rotation_by_hand() -> None:
     vectors = torch.tensor([1.0, 0.0]).expand(1, 1, 3, 2)
     turned = rotation_along(torch.arange(3), 2)(vectors)[0, 0]
     expected = torch.tensor([[math.cos(place), math.sin(place)] for place in range(3)])
@@ -53,7 +56,7 @@ def test_rotation_by_hand():
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rope", "none"])
-def test_a_later_start_is_the_rest_of_the_whole(kind):
+def test_a_later_start_continues_the_sequence(kind: str) -> None:
     positions = build_text_positions(kind, 12, 3, 11)
     for parameter in positions.parameters():
         torch.nn.init.normal_(parameter)
@@ -68,7 +71,7 @@ def test_a_later_start_is_the_rest_of_the_whole(kind):
         torch.testing.assert_close(rotation.sin[3:], later.sin)
 
 
-def test_a_sequence_longer_than_its_positions_is_refused():
+def test_a_sequence_longer_than_its_positions_is_refused() -> None:
     positions = build_text_positions("learned", 4, 1, 5)
     positions(torch.randn(1, 5, 4))
     with pytest.raises(ValueError, match=r"model.max_length: 5 is not valid: a sequence has 6 tokens"):

@@ -1,10 +1,15 @@
 """Our Vision Transformer equals timm's with the same weights: logits, features and every gradient."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 import timm.models.deit
 import timm.models.vision_transformer
 import torch
 from timm.layers import SwiGLU
+from torch import Tensor
 
 from vit.config import ViTConfig
 from vit.models import VisionTransformer
@@ -15,8 +20,8 @@ POOLING = {
     "attn_pool.latent": "attention_pool.probe",
     "attn_pool.q": "attention_pool.attention.query",
     "attn_pool.proj": "attention_pool.attention.output",
-    "attn_pool.mlp.fc1": "attention_pool.feedforward.expand",
-    "attn_pool.mlp.fc2": "attention_pool.feedforward.contract",
+    "attn_pool.mlp.fc1": "attention_pool.feedforward.fc1",
+    "attn_pool.mlp.fc2": "attention_pool.feedforward.fc2",
     "attn_pool.norm": "attention_pool.norm",
 }
 PARTS = {
@@ -27,9 +32,9 @@ PARTS = {
     ".ls1.": ".scale1.",
     ".ls2.": ".scale2.",
     ".mlp.fc1_g": ".feedforward.gate",
-    ".mlp.fc1_x": ".feedforward.expand",
-    ".mlp.fc1": ".feedforward.expand",
-    ".mlp.fc2": ".feedforward.contract",
+    ".mlp.fc1_x": ".feedforward.fc1",
+    ".mlp.fc1": ".feedforward.fc1",
+    ".mlp.fc2": ".feedforward.fc2",
     "patch_embed.proj": "embedding.projection",
     "cls_token": "class_token",
     "dist_token": "distillation_token",
@@ -61,8 +66,8 @@ CASES = {
 }
 
 
-def translate(state, prefix_positions):
-    """timm's names and layout to ours."""
+def translate(state: Any, prefix_positions: int) -> dict[str, Tensor]:
+    """Convert timm's names and layout to ours."""
     ours = {}
     for name, tensor in state.items():
         for theirs, mine in (POOLING if name.startswith("attn_pool") else PARTS).items():
@@ -79,7 +84,7 @@ def translate(state, prefix_positions):
     return ours
 
 
-def pair(options, their_options):
+def pair(options: dict[str, Any], their_options: dict[str, Any]) -> tuple[Any, Any, int]:
     ours = VisionTransformer(ViTConfig(**(SMALL | options)))
     distilled = options.get("distillation_token", False)
     package = timm.models.deit if distilled else timm.models.vision_transformer
@@ -94,7 +99,7 @@ def pair(options, their_options):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_logits_and_gradients(case):
+def test_logits_and_gradients(case: str) -> None:
     ours, theirs, prefix = pair(*CASES[case])
     images = torch.randn(3, 3, 24, 32)
     logits, expected = ours(images), theirs(images)
@@ -110,7 +115,7 @@ def test_logits_and_gradients(case):
 
 
 @pytest.mark.parametrize("case", ["plain", "gap", "registers", "map", "distilled"])
-def test_features_and_pooled_vector(case):
+def test_features_and_pooled_vector(case: str) -> None:
     ours, theirs, _ = pair(*CASES[case])
     images = torch.randn(2, 3, 24, 32)
     tokens, expected = ours.forward_features(images), theirs.forward_features(images)
@@ -120,13 +125,13 @@ def test_features_and_pooled_vector(case):
 
 
 @pytest.mark.parametrize("size", [(24, 24), (40, 16), (64, 48)])
-def test_another_image_size_at_run_time(size):
+def test_another_image_size_at_run_time(size: tuple[int, int]) -> None:
     ours, theirs, _ = pair({}, {"dynamic_img_size": True})
     images = torch.randn(2, 3, *size)
     torch.testing.assert_close(ours(images), theirs(images), atol=1e-4, rtol=1e-4)
 
 
-def test_heads_of_the_distilled_one_apart():
+def test_separate_heads_of_the_distilled_model() -> None:
     ours, theirs, _ = pair(*CASES["distilled"])
     theirs.set_distilled_training(True)
     images = torch.randn(2, 3, 24, 32)
@@ -136,7 +141,7 @@ def test_heads_of_the_distilled_one_apart():
     torch.testing.assert_close(ours(images), both.mean(1))
 
 
-def test_tiny_by_name():
+def test_tiny_model_by_name() -> None:
     name = "vit_tiny_patch16_224"
     theirs = timm.create_model(name, depth=1, img_size=32, num_classes=5)
     ours = VisionTransformer(

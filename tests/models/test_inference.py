@@ -1,4 +1,4 @@
-"""Models that only answer."""
+"""Inference-only copies of models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 @pytest.fixture
 def _packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "packing_pays", lambda _: True)
+    monkeypatch.setattr(inference, "packing_is_faster", lambda _: True)
 
 
 def build(name: str = "class token") -> Model:
@@ -51,7 +51,7 @@ def kinds(model: nn.Module) -> list[type]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_it_answers_as_the_model_does(name: str, dtype: torch.dtype) -> None:
+def test_outputs_equal_the_models(name: str, dtype: torch.dtype) -> None:
     model = build(name)
     answer = for_inference(model, dtype)(images().to(dtype))
     expected = model.eval()(images())
@@ -64,53 +64,53 @@ def test_it_answers_as_the_model_does(name: str, dtype: torch.dtype) -> None:
 @needs_onednn
 @pytest.mark.usefixtures("_packing")
 @pytest.mark.parametrize("name", MODELS)
-def test_packed_it_answers_as_the_model_does(name: str) -> None:
+def test_packed_outputs_equal_the_models(name: str) -> None:
     model = build(name)
-    twin = for_inference(model)
-    assert not any(isinstance(module, nn.Linear) for module in twin.modules())
+    inference_copy = for_inference(model)
+    assert not any(isinstance(module, nn.Linear) for module in inference_copy.modules())
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    assert kinds(twin).count(PackedLinear) == len(linear) > 0
+    assert kinds(inference_copy).count(PackedLinear) == len(linear) > 0
     expected = model.eval()(images())
-    assert (twin(images()) - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert (inference_copy(images()) - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 @needs_onednn
 @pytest.mark.usefixtures("_packing")
-def test_packed_only_where_it_is_wanted() -> None:
+def test_packed_only_if_requested() -> None:
     assert PackedLinear not in kinds(for_inference(build(), packed=False))
-    twin = for_inference(build())
-    with pytest.raises(ValueError, match="model: it is packed already; give the model that it was made of"):
-        for_inference(twin)
+    inference_copy = for_inference(build())
+    with pytest.raises(ValueError, match="model: it is packed already; give the original model"):
+        for_inference(inference_copy)
     with torch.device("meta"):
         empty = create_model(**TINY)
     assert PackedLinear not in kinds(for_inference(empty))
 
 
-def test_the_model_stays_as_it_was() -> None:
+def test_the_original_model_is_unchanged() -> None:
     model = build()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    twin = for_inference(model, torch.bfloat16)
+    inference_copy = for_inference(model, torch.bfloat16)
     assert model.training
-    assert not any(module.training for module in twin.modules())
+    assert not any(module.training for module in inference_copy.modules())
     assert all(parameter.requires_grad and parameter.dtype == torch.float32 for parameter in model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, "bf16"])
-def test_a_type_that_no_model_computes_in_is_refused(dtype: Any) -> None:
+def test_unsupported_types_are_refused(dtype: Any) -> None:
     with pytest.raises(ValueError, match=r"dtype: .* is not valid: choose from torch.float32, torch.bfloat16"):
         for_inference(build(), dtype)
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
-    twin = for_inference(build(), torch.bfloat16, packed=packed)
+    inference_copy = for_inference(build(), torch.bfloat16, packed=packed)
     remedy = r"^images: torch.float32 is not valid: .* torch.bfloat16; give it images.to\(torch.bfloat16\)$"
-    for entry in (twin, twin.forward_features, lambda pixels: twin(images=pixels)):
+    for entry in (inference_copy, inference_copy.forward_features, lambda pixels: inference_copy(images=pixels)):
         with pytest.raises(ValueError, match=remedy):
             entry(images())
     with pytest.raises(ValueError, match=r"^images: torch.uint8 is not valid: they must be normalised"):
-        twin(images().byte())
+        inference_copy(images().byte())
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=r"^images: torch.float64 is not valid"):
         build()(images().double())
     answers = for_inference(build("ResNet"), torch.float64, packed=packed)
@@ -122,7 +122,7 @@ def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
     ("wrong", "rule"),
     [
         (lambda pixels: pixels[0], "; for one image, images[None]"),
-        (lambda pixels: pixels.movedim(1, 3), "; for channels that come last, images.movedim(3, 1)"),
+        (lambda pixels: pixels.movedim(1, 3), "; for channels last, images.movedim(3, 1)"),
         (lambda pixels: pixels[:, :1], ""),
         (lambda pixels: pixels[:, :, None], ""),
     ],
@@ -139,12 +139,12 @@ def test_images_of_another_shape_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("family", ["class token", "ResNet"])
-def test_an_array_is_no_tensor(family: str) -> None:
+def test_an_array_is_refused(family: str) -> None:
     with pytest.raises(ValueError, match=r"^images: ndarray is not valid: it must be a tensor, b 3 H W$"):
         build(family)(images().numpy())
 
 
-def test_words_are_no_vectors_of_another_type() -> None:
+def test_token_ids_are_accepted_in_any_type() -> None:
     config = BertConfig(vocabulary_size=11, width=12, depth=2, num_heads=3, hidden_width=17, max_length=7)
     tokens, lengths = torch.arange(10).view(2, 5), torch.tensor([5, 2])
     assert for_inference(TextEncoder(config), torch.bfloat16)(tokens, lengths).dtype == torch.bfloat16

@@ -1,13 +1,15 @@
-"""What hypotheses share is moved between sentences, and left where it is within one."""
+"""Memory shared by hypotheses is copied between sentences, and not within one."""
+
+from __future__ import annotations
 
 import torch
 
-from vit.models.memory import SharedMemory
+from vit.models.memory import BeamMemory
 
 
-def test_rows_of_one_sentence_change_places_without_a_copy():
+def test_reordering_within_a_sentence_copies_nothing() -> None:
     tokens, mask = torch.randn(2, 3, 5), torch.ones(2, 1)
-    memory = SharedMemory(tokens, mask)
+    memory = BeamMemory(tokens, mask)
     memory.reorder(torch.tensor([0, 0, 1, 1]))
     assert torch.equal(memory.tensors[0], tokens[[0, 0, 1, 1]])
     expanded = memory.tensors

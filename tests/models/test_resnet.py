@@ -1,4 +1,6 @@
-"""ResNets against torchvision's, and the contract they share with the Vision Transformer."""
+"""ResNets against torchvision's, and the interface that they share with the Vision Transformer."""
+
+from __future__ import annotations
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from vit.models import ResNet
 
 
 @pytest.mark.parametrize("depth", [18, 34, 50])
-def test_equal_to_torchvision(depth):
+def test_equal_to_torchvision(depth: int) -> None:
     theirs = getattr(torchvision.models, f"resnet{depth}")(num_classes=7).eval()
     ours = ResNet(ResNetConfig(depth=depth, num_classes=7)).eval()
     ours.load_state_dict(theirs.state_dict(), strict=True)
@@ -23,7 +25,7 @@ def test_equal_to_torchvision(depth):
             torch.testing.assert_close(ours.get_parameter(name).grad, parameter.grad, atol=1e-3, rtol=1e-3, msg=name)
 
 
-def test_stem_and_width_move_something():
+def test_stem_and_width_have_an_effect() -> None:
     small = ResNet(ResNetConfig(depth=18, stem="cifar", width=16, num_classes=10))
     images = torch.randn(2, 3, 32, 32)
     assert small.forward_features(images).shape == (2, 128, 4, 4)
@@ -33,7 +35,7 @@ def test_stem_and_width_move_something():
     assert ResNet(ResNetConfig(depth=18, num_classes=0, width=8))(images).shape == (2, 64)
 
 
-def test_branches_start_at_zero():
+def test_branches_start_at_zero() -> None:
     torch.manual_seed(0)
     model = ResNet(ResNetConfig(depth=50, num_classes=3))
     assert all((block.bn3.weight == 0).all() for stage in model.stages() for block in stage)
@@ -41,7 +43,7 @@ def test_branches_start_at_zero():
     assert all((block.bn2.weight == 0).all() for stage in model.stages() for block in stage)
 
 
-def test_contract():
+def test_contract() -> None:
     model = ResNet(ResNetConfig(depth=18, num_classes=3))
     layers = {name: model.layer_of(name) for name, _ in model.named_parameters()}
     assert layers["conv1.weight"] == layers["bn1.bias"] == 0

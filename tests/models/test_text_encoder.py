@@ -1,4 +1,8 @@
-"""The BERT-layout encoder by itself: masks, pooling, what it refuses. Against `transformers`: tests/weights."""
+"""The BERT-layout encoder by itself: masks, pooling, refusals. Against `transformers`: tests/weights."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +17,7 @@ TOKENS = torch.randint(11, (B, N), generator=torch.Generator().manual_seed(0))
 REAL = torch.arange(N) < LENGTHS[:, None]
 
 
-def build(**options):
+def build(**options: Any) -> TextEncoder:
     torch.manual_seed(0)
     sizes = {"vocabulary_size": 11, "width": C, "depth": 2, "num_heads": 3, "hidden_width": 17, "max_length": N}
     model = TextEncoder(BertConfig(**sizes | options)).eval().double()
@@ -23,7 +27,7 @@ def build(**options):
     return model
 
 
-def test_lengths_and_mask_say_the_same_and_not_both():
+def test_lengths_and_mask_are_equivalent_and_exclusive() -> None:
     model = build()
     torch.testing.assert_close(model(TOKENS, LENGTHS), model(TOKENS, mask=REAL.long()))
     torch.testing.assert_close(model(TOKENS), model(TOKENS, torch.tensor([N] * B)))
@@ -32,7 +36,7 @@ def test_lengths_and_mask_say_the_same_and_not_both():
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
-def test_padding_is_irrelevant_to_a_sentence(pooling):
+def test_padding_is_irrelevant_to_a_sentence(pooling: str) -> None:
     model = build()
     together = model.sentence_embedding(TOKENS, LENGTHS, pooling=pooling)
     assert together.shape == (B, C)
@@ -41,7 +45,7 @@ def test_padding_is_irrelevant_to_a_sentence(pooling):
         torch.testing.assert_close(together[row], alone[0])
 
 
-def test_pooling_by_hand():
+def test_pooling_by_hand() -> None:
     model = build()
     hidden = model(TOKENS, LENGTHS)
     mean = model.sentence_embedding(TOKENS, LENGTHS)
@@ -51,7 +55,7 @@ def test_pooling_by_hand():
     torch.testing.assert_close(model.sentence_embedding(TOKENS, LENGTHS, pooling="pooler"), pooled)
 
 
-def test_what_it_refuses():
+def test_refusals() -> None:
     model = build(pooler=False)
     with pytest.raises(ValueError, match="pooling: 'pooler' is not valid: the weights came without one"):
         model.sentence_embedding(TOKENS, pooling="pooler")
@@ -61,14 +65,14 @@ def test_what_it_refuses():
         model(torch.zeros(1, N + 1, dtype=torch.int64))
 
 
-def test_token_types_and_positions_are_seen():
+def test_token_types_and_positions_have_an_effect() -> None:
     model = build()
     types = (torch.arange(N) > 3).long().expand(B, N)
     assert not torch.allclose(model(TOKENS, token_types=types), model(TOKENS))
     assert not torch.allclose(model(TOKENS.flip(1)), model(TOKENS).flip(1))
 
 
-def test_dropout_draws_from_the_samples_own_numbers():
+def test_dropout_draws_from_the_samples_own_numbers() -> None:
     model, rng = build().train(), SampleRandom.at(0, 0, torch.arange(B))
     dropped = model(TOKENS, LENGTHS, rng=rng)
     torch.testing.assert_close(dropped, model(TOKENS, LENGTHS, rng=rng))
@@ -77,10 +81,10 @@ def test_dropout_draws_from_the_samples_own_numbers():
     assert len(set(streams)) == len(streams)
 
 
-def test_depths():
+def test_depths() -> None:
     model = build()
     depths = {name: model.layer_of(name) for name, _ in model.named_parameters()}
     assert set(depths.values()) == {0, 1, 2, 3}
     assert depths["token_table.weight"] == depths["norm.weight"] == 0
-    assert depths["layers.1.feedforward.expand.weight"] == 2
+    assert depths["layers.1.feedforward.fc1.weight"] == 2
     assert depths["pooler.weight"] == model.num_layers == 3

@@ -1,4 +1,4 @@
-"""The last block leaves out the tokens that the head does not read; nobody who looks can tell."""
+"""The last block skips tokens that the head does not read, without changing any result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _images() -> Tensor:
 
 
 def _watch(model: VisionTransformer) -> list[Tensor]:
-    """What the last block gives. The watcher itself makes the model compute all tokens."""
+    """The output of the last block. The hook itself makes the model compute all tokens."""
     seen: list[Tensor] = []
     model.blocks[-1].register_forward_hook(lambda _module, _args, output: seen.append(output))
     return seen
@@ -81,8 +81,8 @@ def test_only_what_is_read_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
     assert given == [num_read]
 
 
-def test_a_watcher_of_any_part_of_the_last_block_sees_all_tokens() -> None:
-    for part in ("blocks.1", "blocks.1.attention.output", "blocks.1.feedforward.expand", "norm"):
+def test_a_hook_on_the_last_block_sees_all_tokens() -> None:
+    for part in ("blocks.1", "blocks.1.attention.output", "blocks.1.feedforward.fc1", "norm"):
         model, seen = _model(), []
         model.get_submodule(part).register_forward_hook(lambda _m, _a, output, seen=seen: seen.append(output))
         model(_images())
@@ -103,14 +103,14 @@ def test_random_draws_are_those_of_all_tokens() -> None:
         torch.testing.assert_close(found, _logits_and_gradients(model, rng))
 
 
-def test_checkpointed_blocks_leave_them_out_too() -> None:
+def test_checkpointed_blocks_skip_unread_tokens_too() -> None:
     model = _model().train()
     expected = _logits_and_gradients(model)
     model.gradient_checkpointing = True
     torch.testing.assert_close(_logits_and_gradients(model), expected)
 
 
-def test_the_work_that_is_left_out() -> None:
+def test_skipped_work() -> None:
     """In the last block, of six tokens: scores and averages, the projection, the feed-forward layer."""
     model = _model()
     left_out = 6 * (2 * 7 * 24 + 24 * 24 + 2 * 24 * 96)

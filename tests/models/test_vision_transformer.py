@@ -1,9 +1,13 @@
-"""The model's contract: every option moves something, random numbers belong to samples, sizes, names."""
+"""The model's interface: every option has an effect, random numbers depend on the sample alone, sizes, names."""
+
+from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from vit.config import ViTConfig
 from vit.models import VisionTransformer
@@ -16,6 +20,7 @@ CHANGES = {
     "image_size": (24, 16),
     "patch_size": (4, 8),
     "num_classes": 6,
+    "in_channels": 4,
     "width": 32,
     "depth": 3,
     "num_heads": 4,
@@ -50,7 +55,7 @@ NEEDS = {
 }
 
 
-def fill(model, seed=0):
+def fill(model: VisionTransformer, seed: int = 0) -> VisionTransformer:
     """Random numbers everywhere, heads and LayerScale too, so that nothing hides behind a zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -59,25 +64,25 @@ def fill(model, seed=0):
     return model
 
 
-def images(config=BASE, count=2):
-    return torch.randn(count, 3, *config.image_size, generator=torch.Generator().manual_seed(1))
+def images(config: ViTConfig = BASE, count: int = 2) -> Tensor:
+    return torch.randn(count, config.in_channels, *config.image_size, generator=torch.Generator().manual_seed(1))
 
 
-def result(config):
+def result(config: ViTConfig) -> Tensor:
     model = fill(VisionTransformer(config))
     return model(images(config), rng=SampleRandom.at(0, 0, torch.arange(2)))
 
 
-def shapes(config):
+def shapes(config: ViTConfig) -> dict[str, Any]:
     return {name: parameter.shape for name, parameter in VisionTransformer(config).named_parameters()}
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(ViTConfig)])
-def test_every_option_moves_something(field):
+def test_every_option_has_an_effect(field: str) -> None:
     base = replace(BASE, **NEEDS.get(field, {}))
     changed = replace(base, **{field: CHANGES[field]})
     if field == "init":
-        spreads = [VisionTransformer(c).blocks[0].feedforward.expand.weight.std().item() for c in (base, changed)]
+        spreads = [VisionTransformer(c).blocks[0].feedforward.fc1.weight.std().item() for c in (base, changed)]
         assert spreads[0] > 2 * spreads[1]
     elif field == "backend":
         assert VisionTransformer(changed).blocks[0].attention.backend == "matmul"
@@ -95,7 +100,7 @@ def test_every_option_moves_something(field):
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
 @pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
-def test_positions_and_pooling_give_different_answers(positions, pooling):
+def test_positions_and_pooling_give_different_answers(positions: str, pooling: str) -> None:
     base = replace(BASE, pooling=pooling)
     assert not torch.allclose(result(replace(base, positions=positions)), result(replace(base, positions="none")))
     shuffled = images()[:, :, :, torch.arange(24).roll(8)]
@@ -105,7 +110,7 @@ def test_positions_and_pooling_give_different_answers(positions, pooling):
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "relative", "rope"])
-def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions):
+def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions: str) -> None:
     config = replace(BASE, positions=positions, **dict.fromkeys(RANDOM, 0.3))
     model, batch, rng = fill(VisionTransformer(config)), images(count=6), SampleRandom.at(5, 2, torch.arange(6))
     whole = model(batch, rng=rng)
@@ -116,20 +121,20 @@ def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions):
     assert torch.equal(model(batch), model(batch, rng=rng))
 
 
-def test_every_random_layer_has_its_own_stream():
+def test_every_random_layer_has_its_own_stream() -> None:
     model = VisionTransformer(replace(BASE, depth=5))
     streams = [m.stream for name, m in model.named_modules() if hasattr(m, "stream") and "pool" not in name]
     assert len(streams) == len(set(streams)) == 2 + 5 * 6
 
 
-def test_stochastic_depth_grows_to_its_rate():
+def test_stochastic_depth_grows_to_its_rate() -> None:
     model = VisionTransformer(replace(BASE, depth=5, stochastic_depth_rate=0.4))
     assert [round(block.depth1.rate, 6) for block in model.blocks] == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert VisionTransformer(replace(BASE, depth=1, stochastic_depth_rate=0.4)).blocks[0].depth2.rate == 0.0
 
 
 @pytest.mark.parametrize("with_rng", [True, False])
-def test_checkpointing_changes_no_gradient(with_rng):
+def test_checkpointing_changes_no_gradient(with_rng: bool) -> None:
     config = replace(BASE, positions="rope", **dict.fromkeys(RANDOM, 0.3))
     gradients = []
     for checkpointing in (False, True):
@@ -142,7 +147,7 @@ def test_checkpointing_changes_no_gradient(with_rng):
 
 
 @pytest.mark.slow
-def test_compiled_equals_eager():
+def test_compiled_equals_eager() -> None:
     config = replace(BASE, **dict.fromkeys(RANDOM, 0.3), num_registers=1, positions="rope")
     model, rng = fill(VisionTransformer(config)), SampleRandom.at(0, 0, torch.arange(2))
     torch.testing.assert_close(torch.compile(model)(images(), rng=rng), model(images(), rng=rng), atol=1e-3, rtol=1e-3)
@@ -160,7 +165,7 @@ def test_compiled_equals_eager():
         {"pooling": "gap", "final_norm": "pooled", "feedforward": "swiglu", "pre_norm": True},
     ],
 )
-def test_initialisation_writes_every_parameter(change):
+def test_every_parameter_is_initialised(change: dict[str, Any]) -> None:
     model = VisionTransformer(replace(BASE, **change))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -169,18 +174,18 @@ def test_initialisation_writes_every_parameter(change):
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_fused_projection_starts_as_three():
+def test_fused_projection_starts_as_three() -> None:
     model = VisionTransformer(replace(BASE, width=64, num_heads=4, depth=1))
     bound = (6 / (64 + 64)) ** 0.5
     for part in model.blocks[0].attention.qkv.weight.chunk(3):
         assert 0.95 * bound < part.abs().max() <= bound
     normal = VisionTransformer(replace(BASE, width=64, num_heads=4, init="normal"))
-    weight = normal.blocks[0].feedforward.expand.weight
+    weight = normal.blocks[0].feedforward.fc1.weight
     assert abs(weight.std().item() - 0.02) < 0.001
     assert weight.abs().max() < 0.0456
 
 
-def test_initialisation_follows_the_seed():
+def test_initialisation_follows_the_seed() -> None:
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -189,7 +194,7 @@ def test_initialisation_follows_the_seed():
     assert not torch.equal(states[0], states[2])
 
 
-def test_without_classes_the_features_come_out():
+def test_without_classes_the_features_come_out() -> None:
     model = VisionTransformer(replace(BASE, num_classes=0))
     batch = images()
     torch.testing.assert_close(model(batch), model.pool(model.forward_features(batch)))
@@ -197,7 +202,7 @@ def test_without_classes_the_features_come_out():
     assert model.head_names() == ()
 
 
-def test_shapes_of_the_contract():
+def test_shapes() -> None:
     model = VisionTransformer(replace(BASE, distillation_token=True, num_registers=3))
     assert (model.grid_size, model.num_prefix_tokens, model.num_layers) == ((2, 3), 5, 3)
     assert model.patch_embedding(images()).shape == (2, 6, 24)
@@ -207,12 +212,12 @@ def test_shapes_of_the_contract():
 
 @torch.no_grad()
 @pytest.mark.parametrize("backend", ["auto", "matmul", "reference"])
-def test_no_images_have_no_logits(backend):
+def test_no_images_have_no_logits(backend: str) -> None:
     assert VisionTransformer(replace(BASE, backend=backend))(torch.empty(0, 3, 16, 24)).shape == (0, 5)
 
 
 @torch.no_grad()
-def test_class_token_beside_the_patches_mean():
+def test_class_token_with_the_mean_of_the_patches() -> None:
     model = fill(VisionTransformer(replace(BASE, pooling="cls_gap", num_registers=2)))
     tokens = model.forward_features(images())
     expected = torch.cat((tokens[:, 0], tokens[:, 3:].mean(dim=1)), dim=1)
@@ -221,14 +226,14 @@ def test_class_token_beside_the_patches_mean():
 
 
 @torch.no_grad()
-def test_representation_is_a_layer_with_tanh_before_the_head():
+def test_representation_is_a_layer_with_tanh_before_the_head() -> None:
     model = fill(VisionTransformer(replace(BASE, representation_width=7)))
     pooled = (model.forward_features(images())[:, 0] @ model.representation.weight.T + model.representation.bias).tanh()
     torch.testing.assert_close(model(images()), model.head(pooled))
 
 
 @torch.no_grad()
-def test_without_a_distillation_head_the_class_token_is_read():
+def test_without_a_distillation_head_the_class_token_is_pooled() -> None:
     model = fill(VisionTransformer(replace(BASE, distillation_token=True, distillation_head=False)))
     tokens = model.forward_features(images())
     torch.testing.assert_close(model(images()), model.head(tokens[:, 0]))
@@ -238,23 +243,23 @@ def test_without_a_distillation_head_the_class_token_is_read():
 
 
 @pytest.mark.parametrize("feedforward", ["gelu_tanh", "quick_gelu"])
-def test_pooling_by_attention_has_the_blocks_activation(feedforward):
+def test_pooling_by_attention_has_the_blocks_activation(feedforward: str) -> None:
     base = replace(BASE, pooling="map", depth=1, feedforward=feedforward)
     model = fill(VisionTransformer(base))
     assert model.attention_pool.feedforward.activation is model.blocks[0].feedforward.activation
 
 
-def test_separate_heads_need_two():
+def test_separate_heads_need_two() -> None:
     with pytest.raises(ValueError, match=r"separate_heads.*model.distillation_token"):
         VisionTransformer(BASE)(images(), separate_heads=True)
 
 
-def test_a_size_that_the_patch_does_not_divide():
+def test_a_size_that_the_patch_does_not_divide() -> None:
     with pytest.raises(ValueError, match=r"model.image_size: \(16, 20\).*patch width 8.*nearest: 16 or 24"):
         VisionTransformer(BASE)(torch.zeros(1, 3, 16, 20))
 
 
-def test_layers_and_decay():
+def test_layers_and_decay() -> None:
     model = VisionTransformer(
         replace(BASE, distillation_token=True, num_registers=1, layer_scale=0.1, positions="learned_2d", pre_norm=True)
     )
@@ -266,7 +271,7 @@ def test_layers_and_decay():
         "positions.rows": 0,
         "pre_norm.weight": 0,
         "blocks.0.norm1.weight": 1,
-        "blocks.1.feedforward.expand.weight": 2,
+        "blocks.1.feedforward.fc1.weight": 2,
         "norm.weight": 3,
         "head.weight": 3,
         "distillation_head.bias": 3,
@@ -277,5 +282,5 @@ def test_layers_and_decay():
     assert decayed == {name for name in layers if name.endswith("weight") and "norm" not in name}
 
 
-def test_pooling_query_is_not_decayed():
+def test_pooling_query_is_not_decayed() -> None:
     assert "attention_pool.probe" in VisionTransformer(replace(BASE, pooling="map")).no_weight_decay()

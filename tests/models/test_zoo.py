@@ -1,18 +1,23 @@
-"""Names: what they mean (timm's parameter counts), what overrides them, and what is refused."""
+"""Names: their models (timm's parameter counts), overrides and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import timm
 import torch
+from torch import nn
 
 from vit.config import ModelConfig
 from vit.models import build_model, list_models, resolve
 
 
-def count(model):
+def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def build_on_meta(name, depth=None):
+def build_on_meta(name: str, depth: int | None = None) -> nn.Module:
     with torch.device("meta"):
         return build_model(resolve(ModelConfig(name=name, depth=depth), num_classes=1000))
 
@@ -21,7 +26,7 @@ SHARED = sorted(set(list_models()) & set(timm.list_models()))
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_as_many_parameters_as_timm_in_one_block(name):
+def test_as_many_parameters_as_timm_in_one_block(name: str) -> None:
     depth = None if "resnet" in name else 1
     with torch.device("meta"):
         theirs = timm.create_model(name, num_classes=1000, **({} if depth is None else {"depth": depth}))
@@ -30,20 +35,20 @@ def test_as_many_parameters_as_timm_in_one_block(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED)
-def test_as_many_parameters_as_timm(name):
+def test_as_many_parameters_as_timm(name: Any) -> None:
     with torch.device("meta"):
         theirs = timm.create_model(name, num_classes=1000)
     assert count(build_on_meta(name)) == count(theirs)
 
 
-def test_base_16():
+def test_base_16() -> None:
     model = build_on_meta("vit_base_patch16_224")
     assert count(model) == 86_567_656
     assert model.patch_embedding(torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 196, 768)
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "base", "large", "huge"])
-def test_every_size_and_patch(size):
+def test_every_size_and_patch(size: str) -> None:
     depth, width = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24, 1024), "huge": (32, 1280)}[
         size
     ]
@@ -55,13 +60,13 @@ def test_every_size_and_patch(size):
         assert model(torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 1000)
 
 
-def test_any_image_size_in_a_name():
+def test_any_image_size_in_a_name() -> None:
     assert resolve(ModelConfig(name="vit_tiny_patch16_96")).image_size == (96, 96)
     with pytest.raises(ValueError, match="the nearest image sizes are 96 or 112"):
         resolve(ModelConfig(name="vit_tiny_patch16_100"))
 
 
-def test_fields_override_the_name():
+def test_fields_override_the_name() -> None:
     config = resolve(
         ModelConfig(name="vit_tiny_patch16_224", image_size=(32, 64), patch_size=4, width=64, num_heads=4, depth=2)
     )
@@ -76,14 +81,14 @@ def test_fields_override_the_name():
     assert resolve(ModelConfig(name="deit3_small_patch16_224", positions_on_prefix=True)).positions_on_prefix
 
 
-def test_first_values_follow_the_width():
+def test_the_initialisation_depends_on_the_width() -> None:
     assert resolve(ModelConfig(name="vit")).init == "xavier"
     assert resolve(ModelConfig(name="vit_base_patch16_224")).init == "normal"
     assert resolve(ModelConfig(name="vit_base_patch16_224", width=48)).init == "xavier"
     assert resolve(ModelConfig(name="vit", init="normal")).init == "normal"
 
 
-def test_classes():
+def test_classes() -> None:
     assert resolve(ModelConfig(name="vit"), 7).num_classes == 7
     assert resolve(ModelConfig(name="vit", num_classes=7)).num_classes == 7
     assert resolve(ModelConfig(name="resnet18"), 7).num_classes == 7
@@ -107,12 +112,12 @@ def test_classes():
         ({"name": "vit", "pooling": "cls", "class_token": False}, "model.class_token"),
     ],
 )
-def test_refusals(options, message):
+def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         resolve(ModelConfig(**options))
 
 
-def test_list():
+def test_list() -> None:
     names = list_models()
     assert names == sorted(set(names))
     assert {"vit", "vit_base_patch16_224", "deit_tiny_distilled_patch16_224", "resnet50_cifar"} <= set(names)

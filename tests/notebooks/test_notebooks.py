@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom; what trains does so on a tiny set, in a folder of its own."""
+"""Every notebook runs from top to bottom; training uses a tiny set, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SECONDS = 60
-"""Of a processor, on which a notebook runs alone: threads that wait for each other would count as well."""
+"""Processor time of one thread; with more, threads that wait for each other would count as well."""
 
 
 def write_images(root: Path, num_images: int = 12) -> None:
@@ -36,7 +36,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outputs_of(name: str) -> list[Any]:
-    """What the cells of a notebook say and draw, after running it in its own folder."""
+    """The outputs of a notebook's cells, run in the notebook's folder."""
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": NOTEBOOKS}}).execute()
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]

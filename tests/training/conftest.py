@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
-from vit.config import ClassificationRun, ModelConfig
+from vit.config import ModelConfig
 from vit.hub import create_model
+from vit.tasks.classification.config import ClassificationRun
 from vit.training.loop import train
-from vit.training.setup import prepare
+from vit.training.session import open_session
 
 BLANK = {"name": None, **dict.fromkeys(("image_size", "patch_size", "width", "depth", "num_heads"))}
 """The architecture of what is pretrained."""
@@ -24,7 +25,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Classificati
     run = tmp_path_factory.mktemp("source") / "run"
     config = tiny(train={"epochs": 1, "ema_decay": 0.9})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         train(config, run)
     return run, config
 
@@ -47,8 +48,8 @@ def test_a_run_is_tuned_at_another_size(source: tuple[Path, ClassificationRun], 
 
 def test_it_starts_from_the_runs_average(source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
     run, config = source
-    session = prepare(tuned(config, run), tmp_path)
-    for name, tensor in session.bare_model.state_dict().items():
+    session = open_session(tuned(config, run), tmp_path)
+    for name, tensor in session.unwrapped_model.state_dict().items():
         assert torch.equal(tensor, last(run).tensors["ema"][name]), name
 
 
@@ -81,9 +82,9 @@ def test_other_classes_need_a_new_head(source: tuple[Path, ClassificationRun], t
     run, config = source
     fewer = {"fake_classes": 2}
     with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 3 classes and the data 2"):
-        prepare(tuned(config, run, data=fewer), tmp_path)
-    session = prepare(tuned(config, run, data=fewer, model={"new_head": True}), tmp_path)
-    assert session.bare_model.config.num_classes == 2
+        open_session(tuned(config, run, data=fewer), tmp_path)
+    session = open_session(tuned(config, run, data=fewer, model={"new_head": True}), tmp_path)
+    assert session.unwrapped_model.config.num_classes == 2
 
 
 def test_as_many_classes_of_other_names_need_a_new_head(
@@ -92,8 +93,8 @@ def test_as_many_classes_of_other_names_need_a_new_head(
     run, config = source
     rename(monkeypatch)
     with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: the classes of .* are not the data's"):
-        prepare(tuned(config, run), tmp_path)
-    prepare(tuned(config, run, model={"new_head": True}), tmp_path)
+        open_session(tuned(config, run), tmp_path)
+    open_session(tuned(config, run, model={"new_head": True}), tmp_path)
 
 
 def rename(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +114,7 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
-        prepare(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
+        open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
 
 
 def test_a_setting_without_effect_on_the_pretrained_model_is_refused(
@@ -121,9 +122,9 @@ def test_a_setting_without_effect_on_the_pretrained_model_is_refused(
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=r"model\.num_classes: 5 is not valid: the data has 3 classes"):
-        prepare(tuned(config, run, model={"num_classes": 5}), tmp_path)
+        open_session(tuned(config, run, model={"num_classes": 5}), tmp_path)
     with pytest.raises(ValueError, match=r"model\.pretrained: .*blocks\.1\."):
-        prepare(tuned(config, run, model={"depth": 1}), tmp_path)
+        open_session(tuned(config, run, model={"depth": 1}), tmp_path)
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -134,7 +135,9 @@ def test_a_teacher_teaches(kind: str, source: tuple[Path, ClassificationRun], tm
     student = {"distillation_token": True, "depth": 1}
     distill = {"teacher": str(run), "kind": kind, "weight": 1.0}
     config = tiny(config, model=student, train={"epochs": 1}, distill=distill, optim={"weight_decay": 0.0})
-    start = {name: tensor.clone() for name, tensor in prepare(config, tmp_path).bare_model.state_dict().items()}
+    start = {
+        name: tensor.clone() for name, tensor in open_session(config, tmp_path).unwrapped_model.state_dict().items()
+    }
     train(config, tmp_path / "run")
     after = last(tmp_path / "run").tensors["model"]
     assert not torch.equal(start["distillation_head.weight"], after["distillation_head.weight"])
@@ -153,7 +156,7 @@ def test_a_teacher_of_something_else_is_refused(
 ) -> None:
     run, config = source
     with pytest.raises(ValueError, match=expected):
-        prepare(tiny(config, distill={"teacher": str(run)}, **changes), tmp_path)
+        open_session(tiny(config, distill={"teacher": str(run)}, **changes), tmp_path)
 
 
 def test_a_teacher_of_other_names_is_refused(
@@ -162,22 +165,22 @@ def test_a_teacher_of_other_names_is_refused(
     run, config = source
     rename(monkeypatch)
     with pytest.raises(ValueError, match=r"distill\.teacher: .*its classes are not the data's"):
-        prepare(tiny(config, distill={"teacher": str(run)}), tmp_path)
+        open_session(tiny(config, distill={"teacher": str(run)}), tmp_path)
 
 
 def test_a_teacher_that_is_not_there_is_named_as_the_teacher(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"distill\.teacher: .*absent"):
-        prepare(tiny(distill={"teacher": str(tmp_path / "absent")}), tmp_path)
+        open_session(tiny(distill={"teacher": str(tmp_path / "absent")}), tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / "file.safetensors")
-    with pytest.raises(ValueError, match=r"distill\.teacher: .* a weights file does not say its architecture"):
-        prepare(tiny(distill={"teacher": str(tmp_path / "file.safetensors")}), tmp_path)
+    with pytest.raises(ValueError, match=r"distill\.teacher: .* does not tell it; its tensors are in no known layout"):
+        open_session(tiny(distill={"teacher": str(tmp_path / "file.safetensors")}), tmp_path)
 
 
 def test_settings_that_a_resnet_cannot_honour_are_refused(tmp_path: Path) -> None:
     resnet = BLANK | {"name": "resnet18_cifar", "width": 8, "image_size": 8}
     refused = r"train\.gradient_checkpointing: True is not valid: only the blocks of a VisionTransformer"
     with pytest.raises(ValueError, match=refused):
-        prepare(tiny(model=resnet, train={"gradient_checkpointing": True}), tmp_path)
+        open_session(tiny(model=resnet, train={"gradient_checkpointing": True}), tmp_path)
 
 
 def test_gradient_checkpointing_changes_no_gradient(tmp_path: Path) -> None:
@@ -188,17 +191,16 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path: Path) -> None:
     assert_close(gradients(tiny(**RANDOM, train={"gradient_checkpointing": True}), tmp_path), plain)
 
 
-def test_half_precision_needs_one_optimizer() -> None:
-    from vit.training import setup
-
+def test_half_precision_needs_one_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Half:
         mixed_precision = "fp16"
 
+    monkeypatch.setattr("vit.training.session.make_accelerator", lambda *_: Half())
     with pytest.raises(ValueError, match=r"train\.precision: 'fp16' is not valid: .* optim\.name 'muon' needs two"):
-        setup._check_precision(tiny(optim={"name": "muon"}), Half())  # type: ignore[arg-type]
+        open_session(tiny(optim={"name": "muon"}), tmp_path)
 
 
 def test_a_model_of_no_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.name: it is missing"):
-        prepare(tiny(model=BLANK), tmp_path)
+        open_session(tiny(model=BLANK), tmp_path)
     assert ModelConfig().name is None

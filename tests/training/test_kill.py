@@ -14,9 +14,9 @@ import pytest
 
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, tiny
-from vit.config import ClassificationRun
 from vit.runs import verify_checkpoint
 from vit.settings import dump_run_config
+from vit.tasks.classification.config import ClassificationRun
 
 TRIALS = 20
 CONFIG = tiny(

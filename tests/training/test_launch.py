@@ -70,7 +70,7 @@ def test_both_saw_everything(runs: tuple[Path, Path]) -> None:
 def test_one_checkpoint_gives_the_same_integers(runs: tuple[Path, Path], tmp_path: Path) -> None:
     answers = []
     for launcher, name in (([], "one"), (LAUNCH, "two"), (TORCHRUN, "torchrun")):
-        words = ["eval.py", "--checkpoint", str(runs[0]), "--output_dir", str(tmp_path / name)]
+        words = ["eval.py", str(runs[0]), "--output_dir", str(tmp_path / name)]
         printed = json.loads(call(tmp_path, [*launcher, *words]))
         assert printed["n_seen"] == printed["n_total"] == 101
         answers.append((printed["top1"], Predictions.load(next((tmp_path / name).glob("*.npz")))))

@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,17 @@ from torch import Tensor
 from tests.data.image_folders import make_folder, truncate
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
-from vit.config import ClassificationRun
 from vit.data.images import open_training
-from vit.runs import read_metrics, verify_checkpoint
+from vit.runs import last_checkpoint, read_checkpoint, read_metrics, verify_checkpoint, write_checkpoint
 from vit.settings import read_run_config
-from vit.training import loop
-from vit.training.interruption import NonFinite, Stopped
-from vit.training.loop import train
-from vit.training.setup import prepare
-from vit.training.state import Progress
-from vit.training.tasks import classification as classification_module
-from vit.training.tasks.classification import Classification
+from vit.tasks.classification import training as classification_module
+from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.training import Classification
+from vit.tasks.task import NonFinite
+from vit.training import loop, records
+from vit.training.interruption import Stopped
+from vit.training.loop import StepResult, train
+from vit.training.session import Session, open_session
 
 
 class Killed(BaseException):
@@ -37,15 +39,15 @@ class Killed(BaseException):
 
 def at_step(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], None]) -> None:
     """Do something when step `number` has been computed and nothing of it is saved or logged."""
-    compute = loop.train_step
+    own = loop.steps
 
-    def wrapped(session: Any, progress: Progress, *rest: Any) -> Tensor:
-        totals = compute(session, progress, *rest)
-        if progress.step + 1 == number:
-            act()
-        return totals
+    def wrapped(session: Session) -> Iterator[StepResult]:
+        for step in own(session):
+            if session.progress.step == number:
+                act()
+            yield step
 
-    monkeypatch.setattr(loop, "train_step", wrapped)
+    monkeypatch.setattr(loop, "steps", wrapped)
 
 
 def kill() -> None:
@@ -61,7 +63,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Classificati
         if config not in made:
             made[config] = tmp_path_factory.mktemp("unbroken") / "run"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+                patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
                 train(config, made[config])
         return made[config]
 
@@ -128,7 +130,7 @@ def test_the_model_card_gives_the_measured_numbers(finished: tuple[Path, dict[st
     assert f"{summary['test.top1']:.2%} of 24 images" in card
     assert f"{summary['params']:,}" in card
     assert "pattern 0" in card
-    assert f"eval.py --checkpoint {run}\n" in card
+    assert f"    vit eval {run}\n" in card
 
 
 def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
@@ -179,11 +181,37 @@ def test_changed_settings_are_refused_at_resume(
     assert (run / "config.yaml").read_text() == before, "a refused resume must not change what the run says of itself"
 
 
+RESNET = {"name": "resnet18_cifar", "width": 4, "patch_size": None, "depth": None, "num_heads": None}
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_micro_batches_are_fixed_at_resume_where_batchnorm_sees_them(tmp_path: Path) -> None:
+    config = tiny(model=RESNET, train={"epochs": 1})
+    train(config, tmp_path)
+    rule = r"^train\.accumulation_steps: 2 is not valid: the run was started with 1, and the model's BatchNorm"
+    with pytest.raises(ValueError, match=rule):
+        train(tiny(config, train={"accumulation_steps": 2}), tmp_path, resume=True)
+    newest = last_checkpoint(tmp_path)
+    assert newest is not None
+    checkpoint = read_checkpoint(newest)
+    write_checkpoint(tmp_path, 99, replace(checkpoint, state=checkpoint.state | {"processes": 2}))
+    with pytest.raises(ValueError, match=r"^accelerate: processes: 1 is not valid: the run was started with 2, and"):
+        train(config, tmp_path, resume=True)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_micro_batches_are_free_at_resume_without_batchnorm(tmp_path: Path) -> None:
+    config = tiny(train={"epochs": 1})
+    before = train(config, tmp_path)
+    after = train(tiny(config, train={"accumulation_steps": 2}), tmp_path, resume=True)
+    assert after["test.top1"] == before["test.top1"]
+
+
 def test_other_data_are_refused_at_resume(
     finished: tuple[Path, dict[str, Any], ClassificationRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _, config = finished
-    monkeypatch.setattr("vit.training.tasks.classification.fingerprint", lambda _: "other")
+    monkeypatch.setattr("vit.tasks.images.fingerprint", lambda _: "other")
     with pytest.raises(ValueError, match=r"data\.root: the training or validation data are not those that"):
         train(config, run, resume=True)
 
@@ -413,14 +441,14 @@ def _steep(zero: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("no_figures")
 def test_answers_that_are_not_finite_are_the_runs_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = classification_module.predict
+    answer = classification_module.predict_all
 
     def poisoned(*arguments: Any, **named: Any) -> Any:
         predictions = answer(*arguments, **named)
         predictions.logits[1] = float("inf")
         return predictions
 
-    monkeypatch.setattr(classification_module, "predict", poisoned)
+    monkeypatch.setattr(classification_module, "predict_all", poisoned)
     with pytest.raises(NonFinite, match=r"validation images are not finite after step 3 \(epoch 1\)"):
         train(tiny(), tmp_path)
 
@@ -493,7 +521,7 @@ def test_another_test_folder_may_be_given_at_resume(tmp_path: Path, monkeypatch:
 
 
 def test_tensorboard_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.training.setup.is_tensorboard_available", lambda: False)
+    monkeypatch.setattr("vit.training.session.is_tensorboard_available", lambda: False)
     with pytest.raises(ValueError, match=r"train\.tensorboard: True is not valid: tensorboard is not installed"):
         train(tiny(train={"tensorboard": True}), tmp_path)
 
@@ -505,8 +533,8 @@ def test_what_was_loaded_is_said_once_and_the_bar_has_a_name(
     monkeypatch: pytest.MonkeyPatch,
     unbroken: Callable[[ClassificationRun], Path],
 ) -> None:
-    names, bar = [], loop.tqdm
-    monkeypatch.setattr(loop, "tqdm", lambda **options: names.append(options["desc"]) or bar(**options))
+    names, bar = [], records.tqdm
+    monkeypatch.setattr(records, "tqdm", lambda **options: names.append(options["desc"]) or bar(**options))
     source = unbroken(tiny())
     config = tiny(model={"name": None, "image_size": None, "patch_size": None, "width": None, "depth": None})
     config = tiny(config, model={"num_heads": None, "pretrained": str(source)}, train={"epochs": 1})
@@ -526,39 +554,35 @@ def test_the_test_set_is_opened_after_training_only(tmp_path: Path, monkeypatch:
         raise Opened
 
     monkeypatch.setattr("vit.data.images.open_test", refuse)
-    monkeypatch.setattr(classification_module, "open_test", refuse)
+    monkeypatch.setattr("vit.tasks.classification.report.open_test", refuse)
     with pytest.raises(Opened):
         train(tiny(), tmp_path)
     progress = last(tmp_path).state["progress"]
     assert (progress["epoch"], progress["step"]) == (2, 6)
 
 
-def test_the_same_gradient_however_a_step_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_gradient_however_a_step_is_divided(tmp_path: Path) -> None:
     config = tiny(**RANDOM)
-    whole = gradients(config, tmp_path, monkeypatch)
+    whole = gradients(config, tmp_path)
     for parts in (2, 4):
-        divided = gradients(tiny(config, train={"accumulation_steps": parts}), tmp_path, monkeypatch)
+        divided = gradients(tiny(config, train={"accumulation_steps": parts}), tmp_path)
         assert_close(divided, whole)
 
 
-def gradients(
-    config: ClassificationRun, run: Path, monkeypatch: pytest.MonkeyPatch | None = None
-) -> list[dict[str, Tensor]]:
+def gradients(config: ClassificationRun, run: Path) -> list[dict[str, Tensor]]:
     """The gradients of every step of the first epoch, the ragged last included, all from the first weights."""
-    patch = monkeypatch or pytest.MonkeyPatch()
-    session = prepare(tiny(config, optim={"name": "sgd", "momentum": 0.0, "lr": 1e-30, "weight_decay": 0.0}), run)
-    found = []
+    session = open_session(tiny(config, optim={"name": "sgd", "momentum": 0.0, "lr": 1e-30, "weight_decay": 0.0}), run)
+    found: list[dict[str, Tensor]] = []
 
-    def record(session: Any) -> float:
-        named = session.bare_model.named_parameters()
-        found.append({name: parameter.grad.clone() for name, parameter in named})
-        return 1.0
+    @contextmanager
+    def watch(stage: str) -> Iterator[None]:
+        if stage == "update":
+            named = session.unwrapped_model.named_parameters()
+            found.append({name: parameter.grad.clone() for name, parameter in named})
+        yield
 
-    with patch.context() as within, loop.StopRequest() as stop:
-        within.setattr(loop, "_clip", record)
-        session.model.train()
-        for step in session.task.train_loader.epoch(0):
-            loop.train_step(session, Progress(), step, stop)
+    for _ in loop.steps(session, watch):
+        pass
     return found
 
 

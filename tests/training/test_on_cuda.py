@@ -12,14 +12,14 @@ from torch._inductor.cudagraph_trees import CUDAGraphTreeManager
 
 from tests.training.tiny import RANDOM, assert_same_bits, defined, last, tiny
 from vit.training.loop import train
-from vit.training.setup import prepare
+from vit.training.session import open_session
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("no_figures")]
 
 
 def test_images_that_are_kept_on_the_device_train_as_streamed_ones_do(tmp_path: Path) -> None:
     config = tiny(device="cuda", **RANDOM)
-    step = next(iter(prepare(config, tmp_path).task.train_loader.loader.epoch(0)))  # type: ignore[attr-defined]
+    step = next(iter(open_session(config, tmp_path).task.train_loader.loader.epoch(0)))  # type: ignore[attr-defined]
     assert step.batches[0].images.device.type == "cuda"
     train(config, tmp_path / "kept")
     train(tiny(config, data={"cache_gib": 0.0}), tmp_path / "streamed")

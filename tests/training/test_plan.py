@@ -13,6 +13,7 @@ import torch
 from tests.training.tiny import tiny
 from vit.data.loading import TrainLoader
 from vit.models import build_model, resolve
+from vit.settings import dump_run_config, resolve_run
 from vit.training.loop import train
 from vit.training.plan import Plan, draw_plan, make_plan
 
@@ -129,6 +130,15 @@ def test_a_frozen_backbone_is_passed_forward_only(weights: Path) -> None:
     rows = make_plan(tiny(CONFIG, model={"pretrained": str(weights), "freeze_backbone": True})).rows
     assert rows["parameters"] == f"{sum(PARAMETERS.values()):,}, of which {PARAMETERS['head']} are trained"
     assert rows["training arithmetic"].startswith(f"{2 * MULTIPLY_ADDS * 54 * 4 / 1e15:.4g} PFLOP")
+
+
+def test_it_says_what_shrank_with_the_epochs(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(dump_run_config(tiny(CONFIG, optim={"warmup_epochs": 2.0}), {}))
+    run = resolve_run(recipe, ["--train.epochs", "1"])
+    rows = make_plan(run.config, run.origins).rows
+    assert rows["shrunk with train.epochs"] == "optim.warmup_epochs to 0.5"
+    assert rows["warm-up"] == "2 steps"
 
 
 def test_epochs_of_smaller_images_cost_less() -> None:

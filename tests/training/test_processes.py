@@ -14,17 +14,17 @@ from torch import Tensor
 from tests.processes import in_processes
 from tests.training.test_loop import assert_close, at_step, gradients
 from tests.training.tiny import RANDOM, assert_same_bits, defined, last, tiny
-from vit.config import ClassificationRun
 from vit.data.images import open_test
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
-from vit.evaluation.evaluate import predict
+from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import classification_metrics, confusion_matrix
-from vit.hub import create_model, load_run
+from vit.hub import create_model, open_model
 from vit.runs import read_metrics
+from vit.tasks.classification import report as classification_report
+from vit.tasks.classification.config import ClassificationRun
 from vit.training.interruption import Stopped
 from vit.training.loop import train
-from vit.training.tasks import classification_card
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
@@ -73,7 +73,7 @@ def predictions(config: ClassificationRun, model: Any) -> dict[str, Any]:
     def gather(values: Tensor) -> Tensor:
         return gather_uneven(accelerator, values)
 
-    found = predict(model, loader, split.source.class_names, device=accelerator.device, gather=gather)
+    found = predict_all(model, loader, split.source.class_names, device=accelerator.device, gather=gather)
     return {
         **classification_metrics(found),
         "indices": found.indices.tolist(),
@@ -82,12 +82,12 @@ def predictions(config: ClassificationRun, model: Any) -> dict[str, Any]:
 
 
 def run_in(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
-    classification_card.draw_run = lambda *_: None  # in a process of its own
+    classification_report.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
 
 def test_two_processes_train_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
     config = tiny(**RANDOM, train={"ema_decay": 0.9})
     alone = train(config, tmp_path / "one")
     ours, theirs = in_processes(2, run_in, config, tmp_path / "two")
@@ -115,7 +115,7 @@ def test_a_resnets_validation_is_that_of_the_checkpoint(tmp_path: Path) -> None:
     in_processes(2, run_in, config, tmp_path)
     logged = read_metrics(tmp_path)[-1]
     for weights, prefix in (("raw", "val"), ("ema", "ema.val")):
-        loaded, _ = load_run(tmp_path, "last", weights)
+        loaded = open_model(tmp_path, select="last", weights=weights)
         found = validate(config, loaded.model)
         assert logged[f"{prefix}.nll"] == pytest.approx(found["nll"], rel=1e-5), prefix
 
@@ -125,7 +125,7 @@ def validate(config: ClassificationRun, model: Any) -> dict[str, float]:
 
     _, split = open_training(config.data)
     loader = EvalLoader(split, config.data.preprocessing((8, 8)), config.data)
-    return classification_metrics(predict(model, loader, split.source.class_names, device=torch.device("cpu")))
+    return classification_metrics(predict_all(model, loader, split.source.class_names, device=torch.device("cpu")))
 
 
 def stopped_in(config: ClassificationRun, run: Path) -> tuple[int, str]:

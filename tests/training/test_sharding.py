@@ -16,15 +16,15 @@ from torch import Tensor
 
 from tests.processes import in_processes
 from tests.training.tiny import RANDOM, defined, last, tiny
-from vit.config import ClassificationRun
 from vit.hub import load_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
-from vit.sharding import is_part, is_sharded
-from vit.training import setup
+from vit.sharding import is_shard, is_sharded
+from vit.tasks.classification import report as classification_report
+from vit.tasks.classification.config import ClassificationRun
+from vit.training import session as session_module
 from vit.training.checkpoints import start_run
 from vit.training.loop import train
-from vit.training.tasks import classification_card
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 
@@ -34,7 +34,7 @@ def shard_on_cpu() -> None:
     from accelerate.state import AcceleratorState
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    make = setup.make_accelerator
+    make = session_module.make_accelerator
 
     def make_sharding(*arguments: Any, **options: Any) -> Any:
         accelerator = make(*arguments, **options)
@@ -46,12 +46,12 @@ def shard_on_cpu() -> None:
         AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
         return accelerator
 
-    setup.make_accelerator = make_sharding
+    session_module.make_accelerator = make_sharding
 
 
 def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
     shard_on_cpu()
-    classification_card.draw_run = lambda *_: None  # in a process of its own
+    classification_report.draw_run = lambda *_: None  # in a process of its own
     return train(config, run, resume=resume)
 
 
@@ -59,7 +59,7 @@ def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> d
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_a_sharded_run_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Losses, validation, and every tensor of the checkpoint: weights, average, optimizer."""
-    monkeypatch.setattr("vit.training.tasks.classification_card.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
     changed = {"ema_decay": 0.9, "accumulation_steps": 2}
     config = tiny(**RANDOM, train=changed, optim={"name": name, "clip_norm": 0.5})
     alone = train(config, tmp_path / "one")
@@ -106,9 +106,9 @@ def test_what_cannot_be_split_is_refused(changed: dict[str, Any], message: str) 
     config = tiny(**changed)
     model = load_model(config.model, num_classes=3).model
     with pytest.raises(ValueError, match=message):
-        setup._check_sharding(config, Sharding(), model)
+        session_module._check_sharding(config, Sharding(), model)
     Sharding.distributed_type = DistributedType.NO
-    setup._check_sharding(config, Sharding(), model)
+    session_module._check_sharding(config, Sharding(), model)
 
 
 @pytest.mark.slow
@@ -153,26 +153,22 @@ def test_weights_and_average_come_back_into_a_fresh_sharded_model(tmp_path: Path
 
 def trained_and_loaded(config: ClassificationRun, run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     from vit.training.checkpoints import save_session
-    from vit.training.interruption import StopRequest
-    from vit.training.loop import _evaluate, train_step
-    from vit.training.state import Progress
+    from vit.training.loop import steps
+    from vit.training.validation import validate
 
     shard_on_cpu()
-    session, progress = setup.prepare(config, run), Progress()
+    session = session_module.open_session(config, run)
     assert is_sharded(session.model)
-    assert isinstance(session.bare_model, VisionTransformer)
-    assert all(is_part(tensor) for tensor in session.bare_model.state_dict().values())
+    assert isinstance(session.unwrapped_model, VisionTransformer)
+    assert all(is_shard(tensor) for tensor in session.unwrapped_model.state_dict().values())
     start_run(session, False, {})
-    _evaluate(session, Progress(epoch=0))  # before the first step: what it leaves behind must not disturb training
-    for step in session.task.train_loader.epoch(0):
-        setup.set_training_mode(session.model)
-        train_step(session, progress, step, StopRequest())
-        progress.step += 1
-        session.average.update(session.bare_model, progress.step)
+    validate(session)  # before the first step: what it leaves behind must not disturb training
+    for _ in steps(session):
+        pass
     before = outputs(session)
-    save_session(session, progress)
-    fresh = setup.prepare(tiny(config), run)
-    for tensor in fresh.bare_model.state_dict().values():
+    save_session(session)
+    fresh = session_module.open_session(tiny(config), run)
+    for tensor in fresh.unwrapped_model.state_dict().values():
         tensor.zero_()
     start_run(fresh, True, {})
     return before, outputs(fresh)
@@ -180,14 +176,14 @@ def trained_and_loaded(config: ClassificationRun, run: Path) -> tuple[dict[str, 
 
 def outputs(session: Any) -> dict[str, Tensor]:
     from vit.engine import gather_uneven
-    from vit.evaluation.evaluate import predict
+    from vit.evaluation.evaluate import predict_all
 
     gather = partial(gather_uneven, session.accelerator)
 
     def logits() -> Tensor:
         lengths = gather(torch.tensor([len(session.task.val_loader)]))
         assert lengths.tolist() == [2, 1], "the processes have different numbers of batches"
-        found = predict(
+        found = predict_all(
             session.model,
             session.task.val_loader,
             session.task.class_names,
@@ -197,7 +193,7 @@ def outputs(session: Any) -> dict[str, Tensor]:
         return torch.as_tensor(found.logits)
 
     answers = {"raw": logits()}
-    with session.average.applied_to(session.bare_model):
+    with session.average.applied_to(session.unwrapped_model):
         answers["ema"] = logits()
     assert torch.equal(logits(), answers["raw"]), "the model has its own weights again"
     return answers

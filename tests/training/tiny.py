@@ -9,16 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.config import (
-    AugmentConfig,
-    ClassificationRun,
-    DataConfig,
-    DistillConfig,
-    ModelConfig,
-    OptimConfig,
-    TrainConfig,
-)
+from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
 from vit.runs import Checkpoint, last_checkpoint, read_checkpoint, read_metrics
+from vit.tasks.classification.config import ClassificationRun, DistillConfig
 
 TINY = ClassificationRun(
     model=ModelConfig(name="vit", image_size=8, patch_size=4, width=16, depth=2, num_heads=2),

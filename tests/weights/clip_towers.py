@@ -1,4 +1,4 @@
-"""open_clip's whole models at random weights: what `test_open_clip` asserts and the table of layouts prints."""
+"""open_clip's models with random weights, for `test_open_clip` and the table of layouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROJECTION = 20
 
 
 def clip(*, quick_gelu: bool) -> nn.Module:
-    """Both halves, every parameter random."""
+    """A model of both towers with random parameters."""
     from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 
     torch.manual_seed(0)
@@ -32,7 +32,7 @@ def clip(*, quick_gelu: bool) -> nn.Module:
 
 
 def config(*, quick_gelu: bool) -> ViTConfig:
-    """The image tower in our words."""
+    """Our configuration of the image tower."""
     return ViTConfig(
         image_size=(32, 32),
         patch_size=(8, 8),
@@ -49,7 +49,7 @@ def config(*, quick_gelu: bool) -> ViTConfig:
 
 
 def rows() -> Iterator[Row]:
-    """One for each activation."""
+    """One row per activation."""
     for name, quick_gelu in NAMES.items():
         tensors = clip(quick_gelu=quick_gelu).state_dict()
         yield prove(OPEN_CLIP, name, config(quick_gelu=quick_gelu), tensors)

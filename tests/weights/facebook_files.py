@@ -1,6 +1,6 @@
-"""What Facebook's files hold: tensors in their names, at random, of models small enough to run.
+"""The content of Facebook's files: random tensors under their names, of models small enough to run.
 
-What `test_facebook` asserts and `python -m tests.weights.layouts` prints. The names are those of the repositories'
+For `test_facebook` and `python -m tests.weights.layouts`. The names are those of the repositories'
 models (facebookresearch/deit, dino, dinov2, mae).
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.weights.proof import Row, prove
-from vit.weights.layout import Layout, unwrapped
+from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout
 
 WIDTH, DEPTH, HIDDEN = 192, 2, 768
@@ -53,7 +53,7 @@ def deit3() -> Shapes:
 
 
 def dino() -> Shapes:
-    """The teacher of a full checkpoint: a backbone and the head that pre-training needs."""
+    """The teacher of a full checkpoint: a backbone with the head for pre-training."""
     head = linear("head.mlp.0", 32, WIDTH) | linear("head.mlp.2", 16, 32)
     head |= {"head.last_layer.weight_g": (24, 1), "head.last_layer.weight_v": (24, 16)}
     return {f"backbone.{name}": shape for name, shape in backbone(16, 5).items()} | head
@@ -95,7 +95,7 @@ def tensors_of(shapes: Shapes) -> dict[str, Tensor]:
 
 
 def checkpoint(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """As DINO saves: student and teacher, the arguments, and how far it got."""
+    """DINO's checkpoint: student and teacher, the arguments and the epoch."""
     student = {f"module.{name}": tensor + 1 for name, tensor in tensors.items()}
     return {"student": student, "teacher": tensors, "args": Namespace(arch="vit_tiny", lr=0.1), "epoch": 3}
 
@@ -107,15 +107,15 @@ def layout_of(tensors: dict[str, Tensor]) -> Layout:
 
 
 def prove_file(name: str) -> Row:
-    """The file into our model, beside timm's model as timm's own reader of such files fills it."""
+    """Load the file into our model, and compare with timm's model through timm's own reader."""
     tensors = tensors_of(FILES[name][1])
     layout = layout_of(tensors)
-    config = layout.config(unwrapped(layout, tensors))
+    config = layout.config(strip_prefixes(layout, tensors))
     assert config is not None
     return prove(layout, name, config, tensors)
 
 
 def rows() -> Iterator[Row]:
-    """One for each file."""
+    """One row per file."""
     for name in FILES:
         yield prove_file(name)

@@ -1,6 +1,6 @@
-"""Models of transformers at random weights, what each answers, and the proof that ours answers the same.
+"""Models of transformers with random weights, their outputs, and the comparison with ours.
 
-What `test_huggingface` asserts and `python -m tests.weights.layouts` prints.
+For `test_huggingface` and `python -m tests.weights.layouts`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from tests.weights.proof import Row
 from vit.config import ModelConfig
-from vit.hub import LoadedModel, load_model
-from vit.weights.convert import difference, is_round_trip_exact
+from vit.hub import OpenedModel, load_model
+from vit.weights.convert import is_round_trip_exact, logit_difference
 from vit.weights.huggingface import read_folder, to_huggingface
 from vit.weights.layouts import find_layout
 
@@ -27,7 +27,7 @@ MLP = SIZES | {"intermediate_size": 100}
 DECODER = {"decoder_hidden_size": 48, "decoder_num_attention_heads": 4, "decoder_num_hidden_layers": 1}
 TEXT = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 B16 = {"num_hidden_layers": 2}
-"""The library's default sizes (B/16, or B/14 of DINOv2), cut to two blocks."""
+"""The library's default sizes (B/16, or B/14 for DINOv2) with two blocks."""
 
 
 def logits(output: Any) -> Tensor:
@@ -48,19 +48,19 @@ def embedding(output: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """A class of transformers, its configuration, and which of its outputs our `forward` gives."""
+    """A class of transformers, its configuration, and the output that equals our `forward`."""
 
     library_class: str
     config_class: str
     settings: dict[str, Any]
-    answer: Callable[[Any], Tensor]
+    output: Callable[[Any], Tensor]
     options: dict[str, Any] = field(default_factory=dict)
-    """Of the class's constructor."""
+    """Arguments of the constructor."""
     ours: dict[str, Any] = field(default_factory=dict)
-    """What our configuration must say, besides the sizes."""
+    """Expected fields of our configuration, besides the sizes."""
     how: str = "whole"
     dropped: int = 0
-    """How many tensors are left out by name; -1: some."""
+    """Number of dropped tensors; -1: some."""
 
 
 REGISTERS = "Dinov2WithRegisters"
@@ -145,7 +145,7 @@ LARGE: dict[str, Case] = {
 
 
 def library_model(case: Case) -> nn.Module:
-    """The case's model, every parameter random."""
+    """The case's model with random parameters."""
     import transformers
 
     torch.manual_seed(0)
@@ -159,19 +159,19 @@ def library_model(case: Case) -> nn.Module:
 
 
 @torch.no_grad()
-def library_answer(case: Case, model: nn.Module, images: Tensor) -> Tensor:
-    """What our `forward` must give."""
+def library_output(case: Case, model: nn.Module, images: Tensor) -> Tensor:
+    """The expected output of our `forward`."""
     if "MAE" in case.library_class:
         encoder: Any = getattr(model, "vit", model)
         noise = torch.arange(float(encoder.embeddings.patch_embeddings.num_patches))
-        return case.answer(encoder(images, noise=noise.expand(len(images), -1)))
+        return case.output(encoder(images, noise=noise.expand(len(images), -1)))
     if case.library_class in ("CLIPModel", "SiglipModel"):
         model = model.get_image_features  # type: ignore[assignment]
-    return case.answer(model(pixel_values=images))
+    return case.output(model(pixel_values=images))
 
 
 def saved(case: Case, folder: Path) -> nn.Module:
-    """The case's model, in the folder too."""
+    """The case's model, saved in the folder."""
     model = library_model(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -186,27 +186,27 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
 
 
 @torch.no_grad()
-def prove_folder(case: Case, folder: Path) -> tuple[Row, LoadedModel, float]:
-    """Their folder into our model beside theirs, and back into their own class: the row, ours, and that difference."""
+def prove_folder(case: Case, folder: Path) -> tuple[Row, OpenedModel, float]:
+    """Load their folder into our model, compare, and write it back: the row, our model, and the difference."""
     theirs = saved(case, folder)
     loaded = load_model(ModelConfig(pretrained=str(folder)))
     ours, report = loaded.model.eval(), loaded.report
     assert report is not None
     images = torch.randn(2, 3, *ours.config.image_size, generator=torch.Generator().manual_seed(1))
-    largest = relative(ours(images), library_answer(case, theirs, images))
+    largest = relative(ours(images), library_output(case, theirs, images))
     source = read_folder(folder)
     exact = is_round_trip_exact(source.layout, source.tensors, source.config)
     back = to_huggingface(source.config, ours.state_dict())[1]
     layout = find_layout(back)
     assert layout is not None
-    there_and_back = difference(ours, layout, back)
+    there_and_back = logit_difference(ours, layout, back)
     kept = report.num_source - len(report.dropped)
     row = Row(source.layout.name, case.library_class, case.how, kept, report.num_source, largest, exact)
     return row, loaded, there_and_back
 
 
 def rows() -> Iterator[Row]:
-    """One for each case."""
+    """One row per case."""
     for case in (*CASES.values(), *LARGE.values()):
         with TemporaryDirectory() as folder:
             yield prove_folder(case, Path(folder))[0]

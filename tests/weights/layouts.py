@@ -1,7 +1,7 @@
-"""`python -m tests.weights.layouts docs/weights.md`: the table of layouts, measured, and the lines of what is refused.
+"""`python -m tests.weights.layouts docs/weights.md`: the measured table of layouts, and the messages of refusals.
 
-For each layout the models tried, tensors loaded of tensors present, the largest relative difference of logits in
-float32, and whether the round trip is bitwise. The numbers stand beside it as JSON.
+For each layout the models tried, tensors loaded of those present, the largest relative difference of logits in float32,
+and a bitwise round trip. The numbers are written next to it as JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from tests.weights.proof import Row, compare_names, filled, prove
 from tests.weights.test_npz import CASES, prove_npz
 from vit.config import ViTConfig
 from vit.hub import create_model
-from vit.weights.timm_models import build_timm
-from vit.weights.torchvision import NAMES, TORCHVISION, build_torchvision, torchvision_config
+from vit.libraries.timm import build_timm
+from vit.libraries.torchvision import NAMES, build_torchvision
+from vit.weights.torchvision import TORCHVISION, torchvision_config
 
 GOOGLE = ViTConfig(image_size=(224, 224), width=192, depth=12, num_heads=3, num_classes=1000)
 
 
 def torchvision_rows() -> Iterator[Row]:
-    """Base ones whole; the others with two blocks, and whole on the meta device."""
+    """Base models in full; the others with two blocks, and in full on the meta device."""
     import torchvision
 
     for name in NAMES:
@@ -59,7 +60,7 @@ def npz_rows() -> Iterator[Row]:
 
 
 def refusals() -> Iterator[tuple[str, str]]:
-    """What is wrong, and the line it is refused by."""
+    """Each error case, and the message that refuses it."""
     config = ViTConfig(image_size=(32, 32), width=48, depth=1, num_heads=3, num_classes=7)
     options: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 48, "depth": 1, "num_heads": 3}
     with torch.device("meta"):
@@ -76,7 +77,7 @@ def refusals() -> Iterator[tuple[str, str]]:
             "a truncated file": ("vit", cut, options | {"num_classes": 7}),
             "a pickle with code": ("vit", code, options | {"num_classes": 7}),
             "a head of another size": ("vit", whole, options | {"num_classes": 5}),
-            "a grid that fits two readings": ("vit", whole, options | {"num_classes": 7, "image_size": (112, 448)}),
+            "an ambiguous grid": ("vit", whole, options | {"num_classes": 7, "image_size": (112, 448)}),
             "a deeper model": ("vit", whole, options | {"num_classes": 7, "depth": 2}),
             "another model": ("vit", whole, options | {"num_classes": 7, "class_token": False, "pooling": "gap"}),
             "a file without a name": (None, whole, {}),
@@ -97,10 +98,10 @@ class _Code:
 
 
 def table(rows: list[Row]) -> str:
-    """One line a layout."""
+    """One line per layout."""
     lines = [
-        "| layout | models | run whole | run with two blocks | names and shapes of the whole | "
-        "tensors loaded of present | largest relative difference | round trip bitwise |",
+        "| layout | models | run in full | run with two blocks | names and shapes compared | "
+        "tensors loaded of those present | largest relative difference | round trip bitwise |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for layout in dict.fromkeys(row.layout for row in rows):
@@ -140,25 +141,26 @@ def write(path: Path) -> None:
     said = "\n".join(f"| {case} | `{line}` |" for case, line in lines.items())
     families = ", ".join(f"`{family}*`" for family in timm_family.FAMILIES)
     path.write_text(
-        f"{_HEAD}\n{table(rows)}\n\n## Refused of timm's {families}\n\n"
-        f"| what it has | models |\n|---|---|\n{what}\n\n"
-        f"## What a wrong file says\n\n| case | line |\n|---|---|\n{said}\n"
+        f"{_HEAD}\n{table(rows)}\n\n## Refused models of timm: {families}\n\n"
+        f"| reason | models |\n|---|---|\n{what}\n\n"
+        f"## Error messages\n\n| case | message |\n|---|---|\n{said}\n"
     )
 
 
 _HEAD = """\
 # Layouts of weights
 
-Measured by `python -m tests.weights.layouts docs/weights.md`: each model beside the source library's own, with random
-weights everywhere, on random images, in float32 on one processor core. The difference is the largest of the logits',
-relative to their largest magnitude. What is too large for that was run with two of its blocks, and all of its names and
-shapes were compared on the meta device (two models of timm's with thousands of tokens only so).
+Measured by `python -m tests.weights.layouts docs/weights.md`: each model is compared with the source library's own,
+with random weights, on random images, in float32 on one processor core. The difference is the largest of the logits,
+relative to their largest magnitude. Larger models were run with two of their blocks, and all of their names and
+shapes were compared on the meta device (two models of timm with thousands of tokens only on the meta device).
 
-Tensors present and not loaded are those that a layout leaves out by name: text towers, decoders, masks, projection
-heads of pre-training. Everything else that is left over or missing is an error.
+Tensors that are present but not loaded are dropped by the layout on purpose: text towers, decoders, masks, projection
+heads of pre-training. Everything else that is unexpected or missing is an error.
 
-Google's `.npz` files are read beside timm's own reader. Their networks compute GELU by its tanh approximation, which is
-what a file without a name gives; timm runs the same weights with the exact GELU, and so do the names shared with timm.
+Google's `.npz` files are compared with timm's own reader. Their networks compute GELU by its tanh approximation,
+which is used for a file without a model's name; timm uses exact GELU with the same weights, as do the names shared
+with timm.
 """
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Another library's model beside ours with the same weights: loaded, compared, written back. What the tests assert and
-`python -m tests.weights.layouts` prints."""
+"""Comparison of another library's model with ours, with the same weights: loaded, compared, written back.
+
+Used by the tests and by `python -m tests.weights.layouts`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from torch import nn
 
 from vit.config import ViTConfig
 from vit.models import build_model
-from vit.weights.convert import difference, is_round_trip_exact
-from vit.weights.layout import Layout, Tensors, apply, kept
+from vit.weights.convert import is_round_trip_exact, logit_difference
+from vit.weights.layout import Layout, Tensors, apply_rules, without_dropped
 from vit.weights.loader import load_weights
 
 
@@ -44,24 +46,24 @@ def filled(model: nn.Module) -> nn.Module:
 
 
 def prove(layout: Layout, name: str, config: ViTConfig, theirs: Tensors, how: str = "whole") -> Row:
-    """Theirs into our model of that architecture; the library's own model, built from `config`, answers beside it."""
+    """Load their tensors into our model, and compare it with the library's own model of `config`."""
     with torch.device("meta"):
         ours = build_model(config)
     ours = ours.to_empty(device="cpu").eval()
     report = load_weights(ours, dict(theirs), name, source_grid=config.grid_size)
     assert report.layout == layout.name, f"{name}: read as {report.layout}, not {layout.name}"
-    own = kept(layout, theirs)
-    largest = difference(ours, layout, own)
+    own = without_dropped(layout, theirs)
+    largest = logit_difference(ours, layout, own)
     exact = is_round_trip_exact(layout, theirs, config)
     return Row(layout.name, name, how, len(own), report.num_source, largest, exact)
 
 
 def compare_names(layout: Layout, name: str, config: ViTConfig, theirs: Tensors) -> Row:
-    """Names and shapes alone, on the meta device: for what does not fit in memory."""
+    """Compare names and shapes alone, on the meta device, for models that do not fit in memory."""
     with torch.device("meta"):
         ours = build_model(config).state_dict()
-    applied = apply(layout, theirs, config)
-    assert not applied.left_over, (name, applied.left_over)
+    applied = apply_rules(layout, theirs, config)
+    assert not applied.unexpected, (name, applied.unexpected)
     assert shapes(applied.tensors) == shapes(ours), name
     return Row(layout.name, name, "meta", len(theirs), len(theirs), None, None)
 

@@ -1,10 +1,15 @@
 """Hugging Face's BERT and ours: the same hidden states in every layer (row 14)."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from vit.hub import load_text_encoder
 from vit.weights.bert import read_bert_config
@@ -31,8 +36,8 @@ MINILM = {
 LENGTHS = torch.tensor([13, 2, 7])
 
 
-def saved(folder, kind="BertModel", sizes=TINY, **options):
-    """A randomly initialised model of theirs, all of its parameters random, in a folder."""
+def saved(folder: Path, kind: str = "BertModel", sizes: dict[str, Any] = TINY, **options: Any) -> nn.Module:
+    """A model of transformers with random parameters, saved in a folder."""
     torch.manual_seed(0)
     theirs = getattr(transformers, kind)(transformers.BertConfig(**sizes), **options).eval()
     with torch.no_grad():
@@ -43,7 +48,7 @@ def saved(folder, kind="BertModel", sizes=TINY, **options):
     return theirs
 
 
-def batch(vocabulary):
+def batch(vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens, types = (
         torch.randint(vocabulary, (3, 13), generator=generator),
@@ -52,13 +57,13 @@ def batch(vocabulary):
     return tokens, torch.arange(13) < LENGTHS[:, None], types
 
 
-def mean_of_real(hidden, mask):
+def mean_of_real(hidden: Tensor, mask: Tensor) -> Tensor:
     return (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("sizes", [TINY, pytest.param(MINILM, marks=pytest.mark.slow)], ids=["tiny", "minilm"])
 @torch.no_grad()
-def test_hidden_states_of_all_layers_equal_transformers(tmp_path, sizes):
+def test_hidden_states_of_all_layers_equal_transformers(tmp_path: Path, sizes: dict[str, Any]) -> None:
     theirs = saved(tmp_path, sizes=sizes)
     loaded = load_text_encoder(str(tmp_path))
     tokens, mask, types = batch(sizes["vocab_size"])
@@ -73,10 +78,10 @@ def test_hidden_states_of_all_layers_equal_transformers(tmp_path, sizes):
     mean = loaded.model.sentence_embedding(tokens, LENGTHS, token_types=types)
     torch.testing.assert_close(mean, mean_of_real(expected.last_hidden_state, mask), atol=1e-5, rtol=0)
     assert loaded.report.num_source == len(theirs.state_dict())
-    assert loaded.report.left_over == loaded.report.missing == loaded.report.ignored == []
+    assert loaded.report.unexpected == loaded.report.missing == loaded.report.ignored == []
 
 
-def test_gradients_equal_transformers(tmp_path):
+def test_gradients_equal_transformers(tmp_path: Path) -> None:
     theirs = saved(tmp_path).double()
     ours = load_text_encoder(str(tmp_path)).model.double()
     tokens, mask, types = batch(31)
@@ -89,7 +94,7 @@ def test_gradients_equal_transformers(tmp_path):
     torch.testing.assert_close(ours.token_table.weight.grad, theirs.embeddings.word_embeddings.weight.grad)
 
 
-def test_a_pretraining_models_heads_are_ignored_and_named(tmp_path):
+def test_a_pretraining_models_heads_are_ignored_and_named(tmp_path: Path) -> None:
     theirs = saved(tmp_path, "BertForMaskedLM")
     loaded = load_text_encoder(str(tmp_path))
     tokens, mask, _ = batch(31)
@@ -102,7 +107,7 @@ def test_a_pretraining_models_heads_are_ignored_and_named(tmp_path):
     assert f"{len(loaded.report.ignored)} of another head ignored" in loaded.report.summary()
 
 
-def test_names_of_old_files(tmp_path):
+def test_names_of_old_files(tmp_path: Path) -> None:
     saved(tmp_path)
     expected = load_text_encoder(str(tmp_path)).model.state_dict()
     old = {}
@@ -127,20 +132,20 @@ def test_names_of_old_files(tmp_path):
         ("add_cross_attention", True),
     ],
 )
-def test_another_architecture_is_refused_by_name(tmp_path, key, value):
+def test_another_architecture_is_refused_by_name(tmp_path: Path, key: str, value: bool | str) -> None:
     saved(tmp_path)
     change_config(tmp_path, {key: value})
-    with pytest.raises(ValueError, match=rf"config.json: {key}: {value!r} is not valid: a text encoder of BERT has "):
+    with pytest.raises(ValueError, match=rf"config.json: {key}: {value!r} is not valid: a BERT text encoder has "):
         load_text_encoder(str(tmp_path))
 
 
-def change_config(folder, changes):
+def change_config(folder: Path, changes: dict[str, Any]) -> None:
     path = folder / "config.json"
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
-def test_every_tensor_must_fit(tmp_path):
+def test_every_tensor_must_fit(tmp_path: Path) -> None:
     saved(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = load_file(path)
@@ -157,29 +162,29 @@ def test_every_tensor_must_fit(tmp_path):
         load_text_encoder(str(tmp_path))
 
 
-def test_numbers_that_are_no_weights_are_named_and_position_ids_are_fine(tmp_path):
+def test_integers_and_nan_are_named_except_position_ids(tmp_path: Path) -> None:
     saved(tmp_path)
     path, key = tmp_path / "model.safetensors", "encoder.layer.1.output.dense.bias"
     whole = load_file(path) | {"embeddings.position_ids": torch.arange(19)[None]}
     save_file(whole, path)
     assert load_text_encoder(str(tmp_path)).report.ignored == ["embeddings.position_ids"]
-    for spoilt, expected in (
+    for corrupt, expected in (
         (whole[key].int(), "is of the type int32"),
-        (whole[key] * torch.nan, "has numbers that are not finite"),
+        (whole[key] * torch.nan, "has NaN or infinite values"),
     ):
-        save_file(whole | {key: spoilt}, path)
+        save_file(whole | {key: corrupt}, path)
         with pytest.raises(ValueError, match=rf"{key} {expected}"):
             load_text_encoder(str(tmp_path))
 
 
-def test_files_that_are_missing_or_broken(tmp_path):
+def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'nowhere' is neither a folder nor 'hf:NAME'"):
         load_text_encoder("nowhere")
     with pytest.raises(ValueError, match=r"has neither model.safetensors nor pytorch_model.bin"):
         load_text_encoder(str(tmp_path))
     saved(tmp_path)
     change_config(tmp_path, {"hidden_size": None})
-    with pytest.raises(ValueError, match=r"config.json does not say hidden_size"):
+    with pytest.raises(ValueError, match=r"config.json lacks hidden_size"):
         load_text_encoder(str(tmp_path))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json is not JSON"):
@@ -188,13 +193,13 @@ def test_files_that_are_missing_or_broken(tmp_path):
         read_bert_config(tmp_path / "other.json", pooler=True)
 
 
-def test_a_name_on_the_hub_is_fetched_or_refused_in_one_line(tmp_path, monkeypatch):
+def test_a_name_on_the_hub_is_fetched_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     saved(tmp_path)
     asked = []
 
-    def fetch(name, file):
+    def fetch(name: str, file: str) -> str:
         asked.append((name, file))
         return str(tmp_path / file)
 
@@ -202,7 +207,7 @@ def test_a_name_on_the_hub_is_fetched_or_refused_in_one_line(tmp_path, monkeypat
     assert load_text_encoder("hf:someone/tiny").report.source == "hf:someone/tiny"
     assert asked == [("someone/tiny", "config.json"), ("someone/tiny", "model.safetensors")]
 
-    def fail(name, file):
+    def fail(name: str, file: str) -> None:
         raise huggingface_hub.errors.LocalEntryNotFoundError(f"no network\nfor {name} {file}")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)

@@ -1,9 +1,10 @@
-"""`vit convert`: files that the other library reads, differences that are printed, refusals in one line."""
+"""`vit convert`: files that the other library reads, printed differences, one-line refusals."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from tests.weights.test_npz import SMALL, google_arrays
 from vit.cli import main
 from vit.config import ModelConfig
 from vit.hub import load_model
-from vit.weights.convert import convert_model, difference, perturb, verify
+from vit.libraries import NoCounterpart
+from vit.weights import convert as convert_module
+from vit.weights.convert import convert_model, logit_difference, perturb_weights, verify_conversion
 from vit.weights.files import read_tensors, write_tensors
-from vit.weights.layouts import layout_named
+from vit.weights.layouts import get_layout
 from vit.weights.sources import open_source
 
 TINY = {"image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
@@ -28,7 +31,7 @@ def npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_file_of_googles_becomes_timms_and_comes_back(
+def test_a_google_file_is_converted_to_timm_and_back(
     npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there, back = tmp_path / "timm.safetensors", tmp_path / "back.npz"
@@ -49,37 +52,37 @@ def test_a_file_of_googles_becomes_timms_and_comes_back(
 @pytest.mark.parametrize("target", ["timm", "torchvision", "npz", "hf"])
 def test_every_target_gives_the_same_logits(target: str) -> None:
     model = load_model(ModelConfig(name="vit", **TINY)).model  # type: ignore[arg-type]
-    perturb(model)
+    perturb_weights(model)
     conversion = convert_model(model, target)
-    assert difference(model, conversion.layout, conversion.tensors) < 1e-5
-    assert list(verify(conversion))[-1] == "round trip: bitwise"
+    assert logit_difference(model, conversion.layout, conversion.tensors) < 1e-5
+    assert list(verify_conversion(conversion))[-1] == "round trip: bitwise"
 
 
-def test_a_difference_is_seen(npz: Path) -> None:
+def test_a_difference_is_detected(npz: Path) -> None:
     model = load_model(ModelConfig(pretrained=str(npz))).model
     conversion = convert_model(model, "timm")
     wrong = {name: tensor.clone() for name, tensor in conversion.tensors.items()}
     wrong["blocks.0.attn.qkv.weight"] = wrong["blocks.0.attn.qkv.weight"].flip(0)
-    assert difference(model, conversion.layout, wrong) > 1e-3
+    assert logit_difference(model, conversion.layout, wrong) > 1e-3
     with pytest.raises(ValueError, match=r"--verify: timm: largest relative difference .*, more than rounding's 1e-04"):
-        list(verify(replace(conversion, tensors=wrong)))
+        list(verify_conversion(replace(conversion, tensors=wrong)))
 
 
-def test_a_difference_that_is_no_number_is_refused(npz: Path) -> None:
+def test_a_nan_difference_is_refused(npz: Path) -> None:
     conversion = convert_model(load_model(ModelConfig(pretrained=str(npz))).model, "timm")
-    spoilt = dict(conversion.tensors) | {"norm.bias": torch.full_like(conversion.tensors["norm.bias"], torch.nan)}
+    corrupt = dict(conversion.tensors) | {"norm.bias": torch.full_like(conversion.tensors["norm.bias"], torch.nan)}
     with pytest.raises(ValueError, match=r"--verify: timm: .* random images nan, more than"):
-        list(verify(replace(conversion, tensors=spoilt)))
+        list(verify_conversion(replace(conversion, tensors=corrupt)))
 
 
-def test_a_way_back_that_is_not_bitwise_is_refused(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_trip_that_is_not_bitwise_is_refused(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conversion = convert_model(load_model(ModelConfig(pretrained=str(npz))).model, "timm")
     monkeypatch.setattr("vit.weights.convert.is_round_trip_exact", lambda *_: False)
-    with pytest.raises(ValueError, match=r"--verify: the way back from timm is not bitwise"):
-        list(verify(conversion))
+    with pytest.raises(ValueError, match=r"--verify: the round trip through timm is not bitwise"):
+        list(verify_conversion(conversion))
 
 
-def test_nothing_is_written_where_the_proof_fails(
+def test_nothing_is_written_if_verification_fails(
     npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("vit.weights.convert.is_round_trip_exact", lambda *_: False)
@@ -89,7 +92,7 @@ def test_nothing_is_written_where_the_proof_fails(
     assert not path.exists()
 
 
-def test_one_tensor_that_is_no_number_is_named_and_nothing_written(
+def test_a_nan_tensor_is_named_and_nothing_is_written(
     npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tensors = read_tensors(npz)
@@ -98,7 +101,7 @@ def test_one_tensor_that_is_no_number_is_named_and_nothing_written(
     path = tmp_path / "out.safetensors"
     assert main(["convert", str(tmp_path / "nan.npz"), "--to", "timm", "--output", str(path), "--verify"]) == 2
     said = capsys.readouterr().err
-    assert "nan.npz: Transformer/encoder_norm/bias has numbers that are not finite" in said
+    assert "nan.npz: Transformer/encoder_norm/bias has NaN or infinite values" in said
     assert said.count("\n") == 1
     assert not path.exists()
 
@@ -109,22 +112,22 @@ def test_the_source_is_compared_where_the_architecture_was_named(tmp_path: Path)
     write_tensors(path, convert_model(first, "timm").tensors)
     loaded = load_model(ModelConfig(name="vit", pretrained=str(path), **TINY))  # type: ignore[arg-type]
     conversion = convert_model(loaded.model, "torchvision")
-    said = list(verify(conversion, open_source(str(path)), loaded.report))
+    said = list(verify_conversion(conversion, open_source(str(path)), loaded.report))
     assert said[0].startswith("source (timm): largest relative difference")
     assert float(said[0].split()[-1]) < 1e-5
 
     def absent(*_: object) -> None:
         raise ImportError("no module", name="timm")
 
-    source = replace(open_source(str(path)), layout=replace(layout_named("timm"), peer=absent))
-    said = list(verify(conversion, source, loaded.report))
+    source = replace(open_source(str(path)), layout=replace(get_layout("timm"), reference=absent))
+    said = list(verify_conversion(conversion, source, loaded.report))
     assert said[0] == "source not compared: timm is not installed"
     assert len(said) == 3
 
 
-def test_what_a_source_is_not_compared_for_is_said(npz: Path) -> None:
+def test_the_reason_for_no_comparison_is_given(npz: Path) -> None:
     loaded = load_model(ModelConfig(pretrained=str(npz), image_size=64))
-    lines = list(verify(convert_model(loaded.model, "timm"), open_source(str(npz)), loaded.report))
+    lines = list(verify_conversion(convert_model(loaded.model, "timm"), open_source(str(npz)), loaded.report))
     assert lines[0] == "source not compared: its positions were resized to the model's grid"
     assert len(lines) == 3
 
@@ -132,17 +135,16 @@ def test_what_a_source_is_not_compared_for_is_said(npz: Path) -> None:
 def test_a_run_is_converted_as_it_was_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("vit.runs.holds_checkpoints", lambda _: True)
-    assert main(["convert", str(tmp_path), "--name", "vit_tiny_patch16_224", "--to", "timm", "--verify"]) == 2
+    monkeypatch.setattr("vit.hub.sources.holds_checkpoints", lambda _: True)
+    assert main(["convert", str(tmp_path), "--architecture", "vit_tiny_patch16_224", "--to", "timm", "--verify"]) == 2
     said = capsys.readouterr().err
-    assert "--name: 'vit_tiny_patch16_224' is not valid" in said
-    assert "leave --name out" in said
+    assert "architecture: it has no effect on" in said
     assert "new_head" not in said
 
 
-def test_what_a_library_has_no_place_for_is_named() -> None:
+def test_tensors_without_a_counterpart_are_named() -> None:
     scaled = load_model(ModelConfig(name="vit", layer_scale=0.1, **TINY)).model  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"--to: torchvision has no place for blocks\.0\.scale1\.gamma"):
+    with pytest.raises(ValueError, match=r"--to: torchvision has no counterpart for blocks\.0\.scale1\.gamma"):
         convert_model(scaled, "torchvision")
     assert convert_model(scaled, "timm").tensors["blocks.1.ls2.gamma"][0] == 0.1
 
@@ -150,26 +152,43 @@ def test_what_a_library_has_no_place_for_is_named() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["vit", "--random", "--to", "timm"], "nothing to do; give --output, --verify or both"),
-        (["vit", "--random", "--to", "tim", "--verify"], "invalid choice: 'tim'"),
-        (["vit", "--random", "--name", "vit", "--to", "timm", "--verify"], "--name: it has no effect with --random"),
+        (["vit", "--to", "timm"], "nothing to do; give --output, --verify or both"),
+        (["vit", "--to", "tim", "--verify"], "invalid choice: 'tim'"),
+        (["vit", "--architecture", "vit", "--to", "timm", "--verify"], "architecture: it has no effect on 'vit'"),
         (["absent.npz", "--to", "timm", "--verify"], "there is no file 'absent.npz'"),
-        (["resnet18", "--random", "--to", "timm", "--verify"], "a ResNet's tensors have the same names"),
-        (["vit", "--random", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
+        (["resnet18", "--to", "timm", "--verify"], "a ResNet's tensors have the same names"),
+        (["vit", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
         (["absent.npz", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
-        (["absent.npz", "--to", "hf", "--output", "pyproject.toml"], "there is a file of that name"),
+        (["absent.npz", "--to", "hf", "--output", "pyproject.toml"], "a file of that name exists"),
     ],
 )
-def test_wrong_words_are_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", *words]) == 2
     said = capsys.readouterr().err
     assert expected in said
     assert said.count("\n") == 1
 
 
-def test_a_source_tells_what_it_knows(npz: Path) -> None:
+def test_facts_about_a_source(npz: Path) -> None:
     source = open_source(str(npz))
     assert source.config is not None
-    assert source.config.num_classes == source.classes == 5
+    assert source.config.num_classes == source.num_classes == 5
     assert source.layout is not None
     assert source.layout.name == "npz"
+
+
+def test_an_unsupported_source_is_skipped_and_a_defect_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NoCounterpart("--verify: no such model")
+
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    source = SimpleNamespace(layout=SimpleNamespace(name="timm"), tensors={})
+    monkeypatch.setattr(convert_module, "_config", lambda model: model)
+    monkeypatch.setattr(convert_module, "without_dropped", lambda *_: {})
+    monkeypatch.setattr(convert_module, "_reference", refuse)
+    assert convert_module._compare_source(None, source, None) == "source not compared: no such model"
+    monkeypatch.setattr(convert_module, "_reference", fail)
+    with pytest.raises(ValueError, match="a defect"):
+        convert_module._compare_source(None, source, None)

@@ -1,4 +1,4 @@
-"""Facebook's original files: read as timm reads them, wrappers and all; what is left out is left out by name."""
+"""Facebook's original files: read as timm reads them, wrappers included; dropped tensors are named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vit.hub import create_model, load_model
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_as_timm_reads_them_and_back_to_the_bit(name: str) -> None:
+def test_logits_equal_timms_and_the_round_trip_is_bitwise(name: str) -> None:
     row = prove_file(name)
     assert row.layout == FILES[name][0]
     assert row.difference is not None
@@ -21,7 +21,7 @@ def test_as_timm_reads_them_and_back_to_the_bit(name: str) -> None:
     assert row.exact
 
 
-def test_a_checkpoint_gives_its_teacher_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+def test_the_teacher_is_loaded_and_dropped_tensors_are_named(tmp_path: Path) -> None:
     tensors = tensors_of(FILES["DINO, the teacher of a checkpoint"][1])
     torch.save(checkpoint(tensors), tmp_path / "checkpoint.pth")
     loaded = load_model(ModelConfig(pretrained=str(tmp_path / "checkpoint.pth")))
@@ -44,7 +44,7 @@ def test_registers_and_mask_token_of_dinov2(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_deit_in_its_wrapper_has_timms_names(tmp_path: Path) -> None:
+def test_wrapped_deit_has_timms_names(tmp_path: Path) -> None:
     """`{'model': …}`, with the distillation token and its head."""
     tensors = tensors_of(
         backbone(16, 6) | {"dist_token": (1, 1, WIDTH)} | linear("head", 7, WIDTH) | linear("head_dist", 7, WIDTH)
@@ -63,7 +63,7 @@ def test_another_width_must_be_named(tmp_path: Path) -> None:
         create_model(pretrained=str(tmp_path / "narrow.pth"))
 
 
-def test_a_left_over_tensor_is_an_error(tmp_path: Path) -> None:
+def test_an_unexpected_tensor_is_an_error(tmp_path: Path) -> None:
     torch.save(tensors_of(deit3()) | {"decoder.stranger": torch.zeros(1)}, tmp_path / "more.pth")
     with pytest.raises(ValueError, match=r"decoder\.stranger"):
         create_model(pretrained=str(tmp_path / "more.pth"))

@@ -1,4 +1,4 @@
-"""Files of tensors: what is read, and the one line for what is damaged, foreign or holds code."""
+"""Files of tensors: reading, and one-line errors for damaged, foreign and executable files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vit.weights.files import SUFFIXES, read_file, read_tensors, write_tensors
 
 
 class Code:
-    """What a hostile pickle looks like."""
+    """An object whose pickle runs code."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (print, ("this ran",))
@@ -113,7 +113,7 @@ BAD_NPZ: dict[str, tuple[bytes, str]] = {
     "cut in the middle": (WHOLE[: len(WHOLE) // 2], "is damaged"),
     "empty": (b"", "is damaged"),
     "one array": (STREAM.getvalue(), "holds one array without a name"),
-    "text": (npz_bytes(a=np.array(["text"])), r"a is of the type <U4, which is no torch type"),
+    "text": (npz_bytes(a=np.array(["text"])), r"a is of the type <U4, which torch does not have"),
 }
 
 
@@ -144,7 +144,7 @@ FILES: dict[str, bytes] = {
 
 
 def complaint(path: Path, content: bytes) -> str | None:
-    """What is said of these bytes; None: they are read."""
+    """The error for these bytes; None: they are read."""
     path.write_bytes(content)
     try:
         read_tensors(path)
@@ -159,22 +159,22 @@ def assert_one_line(said: str | None, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FILES)
-def test_a_cut_or_spoilt_file_is_one_line_whatever_its_reader_raises(name: str, tmp_path: Path) -> None:
+def test_a_truncated_or_corrupt_file_is_a_one_line_error(name: str, tmp_path: Path) -> None:
     whole = FILES[name]
     generator = random.Random(0)
     for cut in generator.sample(range(len(whole)), 60):
         assert_one_line(complaint(tmp_path / name, whole[:cut]), name)
     for place in [*range(0, len(whole), max(1, len(whole) // 150)), *range(100)]:
-        spoilt = bytearray(whole)
-        spoilt[place] ^= 1 << generator.randrange(8)
-        assert_one_line(complaint(tmp_path / name, bytes(spoilt)), name)
+        corrupt = bytearray(whole)
+        corrupt[place] ^= 1 << generator.randrange(8)
+        assert_one_line(complaint(tmp_path / name, bytes(corrupt)), name)
 
 
 @pytest.mark.parametrize(
     "error",
     [IndexError, struct.error, AssertionError, KeyError, TypeError, AttributeError, zlib.error, OSError, OverflowError],
 )
-def test_whatever_a_reader_raises_is_damage(
+def test_every_error_of_a_reader_means_damage(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.pth").write_bytes(FILES["old.pth"])
@@ -187,17 +187,17 @@ def test_whatever_a_reader_raises_is_damage(
         read_tensors(tmp_path / "a.pth")
 
 
-def test_a_number_spoilt_in_a_zip_is_seen(tmp_path: Path) -> None:
+def test_a_corrupt_number_in_a_zip_is_detected(tmp_path: Path) -> None:
     whole = FILES["zip.pth"]
     place = whole.index(MANY["weight"].numpy().tobytes()) + 8
-    spoilt = bytearray(whole)
-    spoilt[place] ^= 1
-    (tmp_path / "a.pth").write_bytes(spoilt)
-    with pytest.raises(ValueError, match=r"a\.pth is damaged: .*/data/0 in it does not have the checksum"):
+    corrupt = bytearray(whole)
+    corrupt[place] ^= 1
+    (tmp_path / "a.pth").write_bytes(corrupt)
+    with pytest.raises(ValueError, match=r"a\.pth is damaged: the checksum of .*/data/0 in it is wrong"):
         read_tensors(tmp_path / "a.pth")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pth").mkdir()
     with pytest.raises(ValueError, match=r"a\.pth cannot be read: Is a directory"):
         read_tensors(tmp_path / "a.pth")
@@ -207,14 +207,14 @@ OTHER = {"a": torch.zeros(3)}
 SETS: dict[str, tuple[dict[str, Any], str]] = {
     "timm's average": (
         {"state_dict": OTHER, "state_dict_ema": TENSORS},
-        "state_dict_ema taken, state_dict passed over",
+        "state_dict_ema used, state_dict ignored",
     ),
-    "facebook's average": ({"model": OTHER, "model_ema": TENSORS, "epoch": 3}, "model_ema taken, model passed over"),
-    "dino": ({"student": OTHER, "teacher": TENSORS}, "teacher taken, student passed over"),
-    "another name": ({"model": TENSORS, "best": OTHER}, "model taken, best passed over"),
+    "facebook's average": ({"model": OTHER, "model_ema": TENSORS, "epoch": 3}, "model_ema used, model ignored"),
+    "dino": ({"student": OTHER, "teacher": TENSORS}, "teacher used, student ignored"),
+    "another name": ({"model": TENSORS, "best": OTHER}, "model used, best ignored"),
     "an average of another kind": (
         {"model": TENSORS, "model_ema": {"decay": 0.9, "module": OTHER}},
-        "model taken, model_ema passed over",
+        "model used, model_ema ignored",
     ),
     "no average kept": ({"state_dict": TENSORS, "state_dict_ema": None}, ""),
     "an optimizer": ({"model": TENSORS, "optimizer": {"state": {}, "param_groups": []}, "lr": torch.zeros(1)}, ""),
@@ -222,11 +222,11 @@ SETS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("content", "said"), SETS.values(), ids=list(SETS))
-def test_which_of_several_sets_is_taken_is_said(content: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_the_selected_set_of_weights_is_reported(content: dict[str, Any], said: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pth")
     file = read_file(tmp_path / "a.pth")
     assert_tensors(file.tensors)
-    assert file.taken == said
+    assert file.selection == said
     if said:
         with pytest.raises(ValueError, match=rf"a\.pth holds several sets of weights \({said}\)"):
             read_tensors(tmp_path / "a.pth")

@@ -1,4 +1,4 @@
-"""Hugging Face's folders: their own models give the same answers, in both directions; the rest is refused by name."""
+"""Hugging Face's folders: the same outputs as their own models, in both directions; the rest is refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.weights.hf_models import CASES, LARGE, MLP, Case, library_answer, prove_folder, relative, saved
+from tests.weights.hf_models import CASES, LARGE, MLP, Case, library_output, prove_folder, relative, saved
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model
 from vit.models import build_model
@@ -36,7 +36,7 @@ def check(case: Case, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_librarys_own_answers_in_both_directions(name: str, tmp_path: Path) -> None:
+def test_outputs_equal_the_librarys_in_both_directions(name: str, tmp_path: Path) -> None:
     check(CASES[name], tmp_path)
 
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rewritten(folder: Path, place: Path, **changes: Any) -> str:
-    """A copy whose `config.json` says something else; None: nothing at all."""
+    """A copy with changes in `config.json`; None removes the key."""
     content = json.loads((folder / "config.json").read_text()) | changes
     kept = {key: value for key, value in content.items() if value is not None}
     (place / "config.json").write_text(json.dumps(kept))
@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "line"), REFUSED.values(), ids=list(REFUSED))
-def test_what_is_not_supported_is_refused_by_name(
+def test_unsupported_models_are_refused_by_name(
     changes: dict[str, Any], line: str, folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=rf"model\.pretrained: .*{line}") as caught:
@@ -90,14 +90,14 @@ def test_a_folder_without_weights_or_with_others_is_refused(folder: Path, tmp_pa
     with pytest.raises(ValueError, match=r"has none of model\.safetensors, model\.safetensors\.index\.json, pytorch"):
         create_model(pretrained=str(tmp_path))
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"tensors as a are not named as vit's are"):
+    with pytest.raises(ValueError, match=r"tensors such as a do not have the names of vit"):
         create_model(pretrained=str(tmp_path))
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ValueError, match=r"config\.json"):
         create_model(pretrained=str(tmp_path))
 
 
-def test_shards_and_torch_files_are_read_whole(folder: Path, tmp_path: Path) -> None:
+def test_shards_and_torch_files_are_read(folder: Path, tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     names = sorted(tensors)
     halves = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
@@ -112,7 +112,7 @@ def test_shards_and_torch_files_are_read_whole(folder: Path, tmp_path: Path) -> 
     assert read_folder(tmp_path).tensors.keys() == tensors.keys()
 
 
-def test_absent_keys_of_a_nested_configuration_mean_the_librarys_defaults() -> None:
+def test_missing_nested_keys_have_the_librarys_defaults() -> None:
     clip, siglip = (family for family in FAMILIES if family.nested_types)
     for family, theirs in ((clip, transformers.CLIPVisionConfig()), (siglip, transformers.SiglipVisionConfig())):
         absent = family.read({"model_type": family.nested_types[0], "vision_config": {}}, {}, "config.json")
@@ -132,7 +132,7 @@ def test_a_new_head_another_size_and_the_names_of_classes(folder: Path, tmp_path
     fresh = load_model(ModelConfig(pretrained=path, new_head=True), num_classes=5)
     assert fresh.report is not None
     assert sorted(fresh.report.replaced) == ["head.bias", "head.weight"]
-    assert load_model(ModelConfig(pretrained=str(folder))).class_names is None  # LABEL_0 says nothing
+    assert load_model(ModelConfig(pretrained=str(folder))).class_names == []  # LABEL_0 says nothing
 
 
 @torch.no_grad()
@@ -176,9 +176,7 @@ NO_SUCH_MODEL: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "line"), NO_SUCH_MODEL.values(), ids=list(NO_SUCH_MODEL))
-def test_what_the_library_cannot_express_is_refused_by_the_field(
-    changes: dict[str, Any], line: str, tmp_path: Path
-) -> None:
+def test_unsupported_fields_are_refused_by_name(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"image_size": (32, 32), "width": 48, "depth": 1, "num_heads": 3, "num_classes": 7}
     config = ViTConfig(**(options | changes))
     with pytest.raises(ValueError, match=rf"--to: Hugging Face has no such model; {line}"):
@@ -187,15 +185,15 @@ def test_what_the_library_cannot_express_is_refused_by_the_field(
 
 @torch.no_grad()
 def test_resized_positions_differ_from_transformers_a_little(tmp_path: Path) -> None:
-    """Why the report says so: bicubic with antialiasing here, without it there; the grid itself is the same."""
+    """The reason in the report: bicubic with antialiasing here, without it there; the grid itself is the same."""
     case = CASES["Dinov2Model"]
     theirs = saved(case, tmp_path)
     ours = create_model(pretrained=str(tmp_path)).eval()
     images = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(1))
-    assert 1e-5 < relative(ours(images), library_answer(case, theirs, images)) < 0.1
+    assert 1e-5 < relative(ours(images), library_output(case, theirs, images)) < 0.1
 
 
-def test_written_folders_are_read_back_to_the_bit(tmp_path: Path) -> None:
+def test_written_folders_are_read_back_bitwise(tmp_path: Path) -> None:
     config = ViTConfig(image_size=(32, 32), width=48, depth=1, num_heads=3, num_classes=7, init="normal")
     model = build_model(config)
     write_folder(tmp_path, config, model.state_dict())

@@ -1,4 +1,4 @@
-"""Tables of names, applied in both directions: by hand, and for any sizes there and back."""
+"""Tables of names, applied in both directions: by hand, and round trips of any sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vit.config import ViTConfig
-from vit.weights.layout import Layout, apply, copied, fused, invert, kept, positions, reshaped, split
+from vit.weights.layout import (
+    Layout,
+    apply_rules,
+    copied,
+    fused,
+    invert_rules,
+    positions,
+    reshaped,
+    split,
+    without_dropped,
+)
 
 CONFIG = ViTConfig(width=4, num_heads=2, depth=2, image_size=(2, 1), patch_size=(1, 1))
 LAYOUT = Layout(
@@ -46,7 +56,7 @@ def theirs() -> dict[str, torch.Tensor]:
 
 
 def test_by_hand() -> None:
-    found = apply(LAYOUT, theirs(), CONFIG)
+    found = apply_rules(LAYOUT, theirs(), CONFIG)
     assert found.tensors["norm.weight"].tolist() == [1, 2]
     assert found.tensors["head.weight"].tolist() == [[1, 3, 5], [2, 4, 6]]
     qkv = found.tensors["blocks.11.attention.qkv.weight"]
@@ -57,7 +67,7 @@ def test_by_hand() -> None:
     assert found.tensors["blocks.0.b"].tolist() == [3, 4]
     assert found.tensors["positions.prefix"].tolist() == [[[1]]]
     assert found.tensors["positions.grid"].tolist() == [[[2], [3]]]
-    assert (found.left_over, found.dropped) == (["stranger"], {"mask": "unused"})
+    assert (found.unexpected, found.dropped) == (["stranger"], {"mask": "unused"})
     actions = {name.split(".", 2)[-1] if "block" in name else name: action for name, action in found.actions.items()}
     assert actions == {
         "norm.weight": "copied",
@@ -73,36 +83,36 @@ def test_by_hand() -> None:
 def test_positions_without_a_prefix_are_one_table() -> None:
     for changes in ({"positions_on_prefix": False}, {"class_token": False, "pooling": "gap"}):
         config = replace(CONFIG, **changes)  # type: ignore[arg-type]
-        found = apply(LAYOUT, theirs(), config).tensors
+        found = apply_rules(LAYOUT, theirs(), config).tensors
         assert found["positions.grid"].flatten().tolist() == [1, 2, 3]
         assert "positions.prefix" not in found
-        assert invert(LAYOUT, found, config).tensors["table"].shape == (3, 1)
+        assert invert_rules(LAYOUT, found, config).tensors["table"].shape == (3, 1)
 
 
-def test_there_and_back() -> None:
-    there = apply(LAYOUT, theirs(), CONFIG)
-    back = invert(LAYOUT, there.tensors, CONFIG)
-    expected = {name: tensor for name, tensor in kept(LAYOUT, theirs()).items() if name != "stranger"}
-    assert back.left_over == []
+def test_round_trip() -> None:
+    there = apply_rules(LAYOUT, theirs(), CONFIG)
+    back = invert_rules(LAYOUT, there.tensors, CONFIG)
+    expected = {name: tensor for name, tensor in without_dropped(LAYOUT, theirs()).items() if name != "stranger"}
+    assert back.unexpected == []
     assert back.tensors.keys() == expected.keys()
     assert all(torch.equal(back.tensors[name], expected[name]) for name in expected)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 7))
-def test_any_sizes_come_back(width: int, heads: int, per_head: int, patches: int, layer: int) -> None:
+def test_round_trip_of_any_sizes(width: int, heads: int, per_head: int, patches: int, layer: int) -> None:
     config = replace(CONFIG, width=heads * per_head, num_heads=heads)
     source = {f"{layer}.{part}": torch.randn(width, heads, per_head) for part in "qkv"}
     source |= {"table": torch.randn(1 + patches, width), "head": torch.randn(width, heads)}
-    back = invert(LAYOUT, apply(LAYOUT, source, config).tensors, config).tensors
+    back = invert_rules(LAYOUT, apply_rules(LAYOUT, source, config).tensors, config).tensors
     assert back.keys() == source.keys()
     assert all(torch.equal(back[name], source[name]) for name in source)
 
 
-def test_what_lacks_a_part_is_left_over() -> None:
+def test_an_incomplete_set_of_tensors_is_unexpected() -> None:
     source = theirs()
     del source["0.k"]
-    assert apply(LAYOUT, source, CONFIG).left_over == ["0.q", "0.v", "stranger"]
+    assert apply_rules(LAYOUT, source, CONFIG).unexpected == ["0.q", "0.v", "stranger"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +124,6 @@ def test_what_lacks_a_part_is_left_over() -> None:
         ("ab0", (3,), r"ab0 \(3,\) cannot be split: 3 rows are not 2 equal parts"),
     ],
 )
-def test_a_shape_that_no_rule_takes_is_named(name: str, shape: tuple[int, ...], expected: str) -> None:
+def test_a_shape_that_does_not_fit_its_rule_is_named(name: str, shape: tuple[int, ...], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        apply(LAYOUT, theirs() | {name: torch.zeros(shape)}, CONFIG)
+        apply_rules(LAYOUT, theirs() | {name: torch.zeros(shape)}, CONFIG)

@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def randomized(model: nn.Module) -> nn.Module:
-    """Perturbed everywhere: what is zero at first would hide a wrong name."""
+    """Perturbed everywhere: initial zeros would hide a wrong name."""
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -86,7 +86,7 @@ def test_other_classes_without_a_new_head_are_refused(timm_file: Callable[[str],
         load_model(ModelConfig(name=name, pretrained=str(timm_file(name)[1]), **LAYOUTS[name][1]), num_classes=5)
 
 
-def test_a_model_without_a_head_takes_none(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_a_head_is_ignored_if_the_model_has_none(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
     for name in ("vit_tiny_patch16_224", "resnet18"):
         theirs, path = timm_file(name)
         ours = create_model(name, pretrained=str(path), num_classes=0, **LAYOUTS[name][1]).eval()
@@ -111,7 +111,7 @@ def test_positions_are_resized_to_the_models_grid(timm_file: Callable[[str], tup
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "relative", "sincos_2d", "rope"])
-def test_our_own_positions_fit_another_grid(positions: str) -> None:
+def test_our_own_positions_are_resized(positions: str) -> None:
     options = {"width": 16, "num_heads": 2, "depth": 2, "positions": positions, "patch_size": 4, "num_classes": 3}
     source = randomized(create_model("vit", image_size=16, **options))
     for size in ((16, 16), (24, 8)):
@@ -137,7 +137,7 @@ PARTIAL: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "expected"), PARTIAL.values(), ids=list(PARTIAL))
-def test_a_file_that_fits_in_part_is_refused_by_name(
+def test_a_partial_match_is_refused_by_name(
     changes: dict[str, Any], expected: str, timm_file: Callable[[str], tuple[nn.Module, Path]]
 ) -> None:
     name = "vit_tiny_patch16_224"
@@ -147,7 +147,7 @@ def test_a_file_that_fits_in_part_is_refused_by_name(
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_is_loaded_when_something_is_wrong(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_nothing_is_loaded_on_an_error(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
     name = "vit_tiny_patch16_224"
     model: Classifier = create_model(name, num_classes=37, **LAYOUTS[name][1])
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
@@ -163,25 +163,29 @@ def changed(path: Path, changes: dict[str, Callable[[torch.Tensor], torch.Tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.complex64])
-def test_weights_that_are_not_of_floating_point_are_named(
-    dtype: torch.dtype, timm_file: Callable[[str], tuple[nn.Module, Path]]
+@pytest.mark.parametrize(
+    ("name", "key"), [("vit_tiny_patch16_224", "blocks.0.attn.qkv.weight"), ("resnet18", "layer1.0.conv1.weight")]
+)
+def test_weights_of_integers_are_named(
+    name: str, key: str, dtype: torch.dtype, timm_file: Callable[[str], tuple[nn.Module, Path]]
 ) -> None:
-    for name, key in (("vit_tiny_patch16_224", "blocks.0.attn.qkv.weight"), ("resnet18", "layer1.0.conv1.weight")):
-        model = create_model(name, num_classes=37, **LAYOUTS[name][1])
-        spoilt = changed(timm_file(name)[1], {key: lambda tensor: tensor.to(dtype)})
-        with pytest.raises(ValueError, match=rf"file: {key} is of the type {str(dtype)[6:]}; weights are of floating"):
-            load_weights(model, spoilt, "file")
+    model = create_model(name, num_classes=37, **LAYOUTS[name][1])
+    corrupt = changed(timm_file(name)[1], {key: lambda tensor: tensor.to(dtype)})
+    with pytest.raises(ValueError, match=rf"file: {key} is of the type {str(dtype)[6:]}; weights must be floating"):
+        load_weights(model, corrupt, "file")
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize(
+    ("name", "key"), [("vit_tiny_patch16_224", "blocks.1.mlp.fc1.bias"), ("resnet18", "layer1.0.bn1.running_var")]
+)
 def test_weights_that_are_not_finite_are_named(
-    value: float, timm_file: Callable[[str], tuple[nn.Module, Path]]
+    name: str, key: str, value: float, timm_file: Callable[[str], tuple[nn.Module, Path]]
 ) -> None:
-    for name, key in (("vit_tiny_patch16_224", "blocks.1.mlp.fc1.bias"), ("resnet18", "layer1.0.bn1.running_var")):
-        model = create_model(name, num_classes=37, **LAYOUTS[name][1])
-        spoilt = changed(timm_file(name)[1], {key: lambda tensor: tensor.index_fill(0, torch.tensor([3]), value)})
-        with pytest.raises(ValueError, match=rf"file: {key} has numbers that are not finite"):
-            load_weights(model, spoilt, "file")
+    model = create_model(name, num_classes=37, **LAYOUTS[name][1])
+    corrupt = changed(timm_file(name)[1], {key: lambda tensor: tensor.index_fill(0, torch.tensor([3]), value)})
+    with pytest.raises(ValueError, match=rf"file: {key} has NaN or infinite values"):
+        load_weights(model, corrupt, "file")
 
 
 def test_casts_are_counted(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
@@ -198,7 +202,7 @@ def test_casts_are_counted(timm_file: Callable[[str], tuple[nn.Module, Path]]) -
     assert load_weights(model, tiny, "file").cast == {"float8_e4m3fn → float32": 1}
 
 
-def test_the_set_that_was_taken_is_in_the_report(
+def test_the_report_names_the_set_of_weights(
     timm_file: Callable[[str], tuple[nn.Module, Path]], tmp_path: Path
 ) -> None:
     name = "vit_tiny_patch16_224"
@@ -207,5 +211,5 @@ def test_the_set_that_was_taken_is_in_the_report(
     torch.save({"state_dict": raw, "state_dict_ema": average}, tmp_path / "both.pth")
     loaded = load_model(ModelConfig(name=name, pretrained=str(tmp_path / "both.pth"), **LAYOUTS[name][1]))
     assert loaded.report is not None
-    assert "tensors (state_dict_ema taken, state_dict passed over) in the layout timm" in loaded.report.summary()
+    assert "tensors (state_dict_ema used, state_dict ignored) in the layout timm" in loaded.report.summary()
     assert torch.equal(loaded.model.state_dict()["norm.weight"], average["norm.weight"])

@@ -1,4 +1,4 @@
-"""Google's `.npz` files: names written by hand, timm's own reader beside ours, the architecture told by the arrays."""
+"""Google's `.npz` files: names written by hand, timm's own reader against ours, the architecture from the arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.weights.proof import Row, prove
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model
-from vit.weights.layout import Layout, unwrapped
+from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout
 from vit.weights.npz import BIG_VISION, NPZ
 
@@ -92,7 +92,7 @@ def test_logits_equal_timms_reading_of_the_file(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, "AugReg", "no positions on the class token", "representation"])
-def test_the_arrays_tell_the_architecture(case: str, tmp_path: Path) -> None:
+def test_the_arrays_determine_the_architecture(case: str, tmp_path: Path) -> None:
     others = {
         "AugReg": (NPZ, ORIGINAL, {"num_classes": 11}),
         "no positions on the class token": (BIG_VISION, NEWER, {"positions_on_prefix": False}),
@@ -125,13 +125,13 @@ def test_a_kernel_is_transposed_and_a_head_is_a_block_of_rows(tmp_path: Path) ->
     assert tensors["head.weight"][4, 20] == arrays["head/kernel"][20, 4].item()
 
 
-def test_wrappers_and_what_stands_beside_the_model() -> None:
+def test_wrappers_and_other_state_are_dropped() -> None:
     arrays = {f"opt/target/{name}": array for name, array in google_arrays(SMALL).items()} | {
         "opt/state/step": np.zeros(1)
     }
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     assert find_layout(tensors) is NPZ
-    assert set(google_arrays(SMALL)) < set(unwrapped(NPZ, tensors))
+    assert set(google_arrays(SMALL)) < set(strip_prefixes(NPZ, tensors))
     row = prove(NPZ, "wrapped", dataclasses.replace(SMALL, feedforward="gelu_tanh"), tensors)
     assert row.exact
     assert (row.loaded, row.present) == (len(arrays) - 1, len(arrays))

@@ -1,4 +1,4 @@
-"""OpenAI's names, which open_clip keeps: the image tower's answers, the text's half left out by name."""
+"""OpenAI's names, which open_clip uses: outputs of the image tower, the text tower dropped with a reason."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_image_embeddings_equal_open_clips(quick_gelu: bool, tmp_path: Path) -> 
     expected, ours = theirs.encode_image(images), loaded.model.eval()(images)
     assert (ours - expected).abs().max() <= 1e-5 * expected.abs().max()
     assert loaded.report is not None
-    assert set(loaded.report.dropped.values()) == {"the text's half of the model"}
+    assert set(loaded.report.dropped.values()) == {"the text tower of the model"}
     assert is_round_trip_exact(OPEN_CLIP, theirs.state_dict(), config(quick_gelu=quick_gelu))
     own = {name: tensor for name, tensor in theirs.state_dict().items() if name.startswith("visual.")}
-    peer = open_clip_forward(config(quick_gelu=quick_gelu), own)
-    torch.testing.assert_close(peer(images), expected, rtol=1e-5, atol=1e-5)
+    reference = open_clip_forward(config(quick_gelu=quick_gelu), own)
+    torch.testing.assert_close(reference(images), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_file_does_not_tell_its_activation_so_the_model_is_named(tmp_path: Path) -> None:
+def test_a_file_does_not_determine_its_activation(tmp_path: Path) -> None:
     torch.save(clip(quick_gelu=True).state_dict(), tmp_path / "clip.pt")
     with pytest.raises(ValueError, match=r"model\.name: it is missing: .*clip\.pt does not tell the architecture"):
         load_model(ModelConfig(pretrained=str(tmp_path / "clip.pt")))

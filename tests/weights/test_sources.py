@@ -1,4 +1,4 @@
-"""Where weights come from: what a timm folder or name tells, grids that are said, heads that are counted."""
+"""Sources of weights: timm's folders and names, given grids, the number of classes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tests.weights.proof import filled
 from tests.weights.test_npz import SMALL, google_arrays
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model
+from vit.libraries.timm import build_timm
+from vit.libraries.timm import preprocessing_of as timm_preprocessing
 from vit.weights.sources import open_source
-from vit.weights.timm_models import build_timm, timm_preprocessing
 
 PLAIN = ViTConfig(image_size=(64, 64), width=48, depth=2, num_heads=4, num_classes=7)
 OURS: dict[str, Any] = {"image_size": 64, "patch_size": 16, "width": 48, "depth": 2, "num_heads": 4}
@@ -34,7 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_folder_of_timms_tells_everything(tmp_path: Path) -> None:
+def test_a_timm_folder_is_complete(tmp_path: Path) -> None:
     torch.manual_seed(0)
     name = "vit_tiny_patch16_224"
     model = timm.create_model(name, img_size=64, depth=2, num_classes=3).eval()
@@ -57,7 +58,7 @@ def test_a_name_that_only_timm_has() -> None:
         create_model("vit_relpos_base_patch16_224")
 
 
-def test_a_grid_that_fits_two_readings_must_be_said(file: Path) -> None:
+def test_an_ambiguous_grid_must_be_given(file: Path) -> None:
     wide = OURS | {"image_size": (32, 128)}
     with pytest.raises(ValueError, match=r"positions of 17 tokens, which fit 2×8 .* and 4×4 .*model\.pretrained_grid"):
         create_model("vit", pretrained=str(file), **wide)
@@ -75,23 +76,26 @@ def test_a_grid_that_fits_two_readings_must_be_said(file: Path) -> None:
         create_model("vit", pretrained_grid=(4, 4))
 
 
-def test_positions_on_a_prefix_that_the_model_has_not_are_named(file: Path) -> None:
-    with pytest.raises(ValueError, match=r"17 patches, neither .* it would fit 4×4 patches and 1 of prefix tokens"):
+def test_positions_of_a_missing_prefix_are_named(file: Path) -> None:
+    with pytest.raises(ValueError, match=r"17 patches, neither .* it would fit 4×4 patches and 1 prefix token"):
         create_model("vit", pretrained=str(file), positions_on_prefix=False, **OURS)
 
 
-def test_a_file_that_tells_too_little_needs_a_name(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.name: it is missing: .*the layout timm, where the number of heads"):
+def test_a_file_without_the_architecture_needs_a_name(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"model\.name: it is missing: .*the layout timm, whose tensors do not determine the number of heads",
+    ):
         create_model(pretrained=str(file))
     save_file({"weights": torch.zeros(2)}, tmp_path / "strange.safetensors")
     with pytest.raises(ValueError, match=r"model\.name: it is missing: .* in no known layout"):
         create_model(pretrained=str(tmp_path / "strange.safetensors"))
 
 
-def test_a_wrapped_files_head_is_counted(tmp_path: Path) -> None:
+def test_classes_of_a_wrapped_file_are_counted(tmp_path: Path) -> None:
     arrays = {f"opt/target/{name}": array for name, array in google_arrays(SMALL).items()}
     np.savez(tmp_path / "wrapped.npz", **arrays)  # type: ignore[arg-type]
-    assert open_source(str(tmp_path / "wrapped.npz")).classes == 5
+    assert open_source(str(tmp_path / "wrapped.npz")).num_classes == 5
     cut = {name: array for name, array in arrays.items() if "encoderblock" not in name}
     np.savez(tmp_path / "cut.npz", **cut)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"cut\.npz does not have blocks\.0\."):
@@ -113,14 +117,14 @@ def test_a_wrapped_files_head_is_counted(tmp_path: Path) -> None:
         ("Transformer/encoderblock/LayerNorm_0/scale", "stacked in one array"),
     ],
 )
-def test_a_tensor_of_what_is_not_supported_is_named(name: str, expected: str, tmp_path: Path) -> None:
+def test_a_tensor_of_an_unsupported_part_is_named(name: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     save_file({"patch_embed.proj.weight": torch.zeros(1), name: torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=rf"other\.safetensors is not supported: it has .*{expected}.*\({name}\)"):
         create_model("vit", pretrained=str(path), **OURS)
 
 
-def test_squashed_images_are_said_and_other_cuts_refused() -> None:
+def test_squashing_is_supported_and_other_crops_are_refused() -> None:
     settings = {
         "input_size": (3, 8, 8),
         "crop_pct": 0.9,
@@ -131,11 +135,11 @@ def test_squashed_images_are_said_and_other_cuts_refused() -> None:
     assert not timm_preprocessing(settings, "name").squash
     assert timm_preprocessing(settings | {"crop_mode": "squash"}, "name").squash
     for changes in ({"crop_mode": "border"}, {"interpolation": "lanczos"}):
-        with pytest.raises(ValueError, match=r"'name' is not supported: its images are cut by"):
+        with pytest.raises(ValueError, match=r"'name' is not supported: its images are cropped by"):
             timm_preprocessing(settings | changes, "name")
 
 
-def test_a_siglip_of_timms_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timm_siglip_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     create = timm.create_model
 
     def small(name: str, **_: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""timm's plain Vision Transformers: the same logits, or a line that names what is not supported."""
+"""timm's plain Vision Transformers: the same logits, or an error that names the unsupported part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.weights.proof import Row
 from tests.weights.timm_family import examine, names
-from vit.weights.timm_models import timm_config
+from vit.libraries.timm import config_by_name as timm_config
 
 A_FEW = (
     "vit_tiny_patch16_224",
@@ -51,15 +51,15 @@ def test_logits_of_a_few(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_supported_is_named(name: str) -> None:
+def test_unsupported_parts_are_named(name: str) -> None:
     with pytest.raises(ValueError, match=rf"model\.pretrained: '{name}' is not supported: it has .*{REFUSED[name]}"):
         timm_config(name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_every_plain_model_of_timms(name: str) -> None:
-    """Those of the document load; any other, perhaps of a newer timm, loads or is refused by name."""
+def test_every_plain_timm_model(name: str) -> None:
+    """The documented models load; any other, perhaps of a newer timm, loads or is refused by name."""
     found = examine(name)
     if isinstance(found, str):
         assert name not in DOCUMENTED

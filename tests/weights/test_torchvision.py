@@ -1,4 +1,4 @@
-"""torchvision's Vision Transformers: logits, the architecture told by tensors, preprocessing, refusals."""
+"""torchvision's Vision Transformers: logits, the architecture from the tensors, preprocessing, refusals."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tests.weights.proof import filled, prove
 from vit.config import ModelConfig, ViTConfig
 from vit.data.preprocessing import _resized_size
 from vit.hub import create_model, load_model
+from vit.libraries.torchvision import NAMES, build_torchvision
+from vit.libraries.torchvision import preprocessing_of as torchvision_preprocessing
 from vit.weights import sources
-from vit.weights.sources import torchvision_preprocessing
-from vit.weights.torchvision import NAMES, TORCHVISION, build_torchvision, torchvision_config
+from vit.weights.torchvision import TORCHVISION, torchvision_config
 
 SMALL = ViTConfig(image_size=(32, 32), width=48, depth=2, num_heads=3, num_classes=7)
 
 
 @pytest.mark.parametrize("changes", [{}, {"representation_width": 10}, {"num_heads": 6, "mlp_ratio": 2.5}])
-def test_logits_of_a_small_one(changes: dict[str, Any]) -> None:
+def test_logits_of_a_small_model(changes: dict[str, Any]) -> None:
     config = dataclasses.replace(SMALL, **changes)
     with torch.device("meta"):
         theirs = build_torchvision(config)
@@ -35,7 +36,7 @@ def test_logits_of_a_small_one(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_architecture_is_told_by_the_tensors(name: str) -> None:
+def test_the_tensors_determine_the_architecture(name: str) -> None:
     with torch.device("meta"):
         theirs = torchvision.models.get_model(name)
     tensors = theirs.state_dict()
@@ -48,7 +49,7 @@ def test_the_architecture_is_told_by_the_tensors(name: str) -> None:
     assert config.image_size == (theirs.image_size, theirs.image_size)
 
 
-def test_a_width_of_its_own_needs_a_name(tmp_path: Path) -> None:
+def test_an_unknown_width_needs_a_name(tmp_path: Path) -> None:
     with torch.device("meta"):
         theirs = build_torchvision(SMALL)
     save_file(filled(theirs).state_dict(), tmp_path / "small.safetensors")
@@ -88,14 +89,14 @@ def test_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("vit_b_17", r"torchvision:vit_b_17 is not supported; did you mean 'vit_b_16'"),
+        ("vit_b_17", r"torchvision has no classifier 'vit_b_17'; did you mean 'vit_b_16'"),
         ("swin_t", r"torchvision:swin_t is not supported"),
-        ("vit_b_16.IMAGENET1K_V7", r"torchvision's vit_b_16 has no 'IMAGENET1K_V7'; did you mean"),
+        ("vit_b_16.IMAGENET1K_V7", r"torchvision's vit_b_16 has no weights 'IMAGENET1K_V7'; did you mean"),
     ],
 )
-def test_names_that_are_not_there(name: str, expected: str) -> None:
+def test_unknown_names_are_refused(name: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        sources.download_torchvision(name)
+        sources.open_source(f"torchvision:{name}")
 
 
 def test_without_a_network_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +108,9 @@ def test_without_a_network_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPa
         create_model(pretrained="torchvision:vit_b_32")
 
 
-def test_what_torchvision_has_no_place_for_is_named() -> None:
-    for changes in ({"num_registers": 2}, {"layer_scale": 0.1}, {"image_size": (32, 48)}, {"num_classes": 0}):
-        with pytest.raises(ValueError, match=rf"--to: torchvision has no model with model\.{next(iter(changes))}"):
-            build_torchvision(dataclasses.replace(SMALL, **changes))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_registers", 2), ("layer_scale", 0.1), ("image_size", (32, 48)), ("num_classes", 0)]
+)
+def test_fields_that_torchvision_lacks_are_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"--to: torchvision has no model with model\.{name}"):
+        build_torchvision(dataclasses.replace(SMALL, **{name: value}))  # type: ignore[arg-type]

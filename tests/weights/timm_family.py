@@ -6,8 +6,8 @@ import timm
 import torch
 
 from tests.weights.proof import Row, compare_names, filled, prove
+from vit.libraries.timm import FAMILIES, config_of
 from vit.weights.timm import TIMM
-from vit.weights.timm_models import FAMILIES, config_of
 
 BUILT_BELOW = {100: 128_000_000, 200: 90_000_000, 330: 64_000_000}
 """Tokens → parameters under which a model with fewer tokens is built whole."""
@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def examine(name: str) -> list[Row] | str:
-    """Rows, or the line that refuses the model."""
+    """Rows, or the message that refuses the model."""
     with torch.device("meta"):
         theirs = timm.create_model(name)
         try:

@@ -1,8 +1,8 @@
-"""What one call of an attention module computed: queries, keys and values as they met, for each library's class.
+"""Queries, keys and values of one call of an attention module, as they meet, for each library's class.
 
 A reader knows one class: which of its layers gave the vectors, what was done to them (normalised, rotated), how they
 were masked and scaled, and what follows the weighted averages. Classes are known by their names, so that no library is
-imported for it. Whether a reader is right is for `capture` to prove.
+imported for it. `proof` tests that a reader is right.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from vit.analysis.unsupported import Unsupported
+
 PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj", "query", "key", "value")
-"""Layers inside attention modules whose outputs are kept from the pass, so that nothing is projected twice."""
+"""Layers inside attention modules whose outputs are kept during the pass, so that nothing is projected twice."""
 
 Rows = Tensor | slice
 Finish = Callable[[Tensor, Rows], Tensor]
-"""What the module does after attending: `b h r v -> b r c`, of some of the queries."""
+"""The module's computation after attending, `b h r v -> b r c`, for some of the queries."""
 
 
 class Heads(NamedTuple):
@@ -44,7 +46,7 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A module, what it was called with, and what its projections gave."""
+    """A module, the arguments of the call and the outputs of its projections."""
 
     module: Any
     args: tuple[Any, ...]
@@ -93,7 +95,7 @@ def _of_ours(call: Call) -> Heads:
     """`SelfAttention`, which is only ever called with its options by name."""
     module, (tokens,) = call.module, call.args
     if call.kwargs.get("cache") is not None:
-        raise ValueError("capture: a key cache is not valid: capture a whole sequence at once")
+        raise Unsupported("capture: a key cache is not valid: capture a whole sequence at once")
     query, key, value = rearrange(call.project("qkv", tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
     query, key = module.query_norm(query), module.key_norm(key)
     rotate = call.kwargs.get("rotate")
@@ -144,7 +146,7 @@ def _of_timm_rotary(call: Call) -> Heads:
 
 
 def _with_apart_bias(call: Call, tokens: Tensor) -> Tensor:
-    """EVA keeps the biases apart (the keys have none) and adds them in place or on the way; so they are added anew."""
+    """EVA keeps its biases apart (keys have none) and adds them in place or inside; they are added again here."""
     module = call.module
     if getattr(module, "q_bias", None) is None:
         return call.project("qkv", tokens)
@@ -168,7 +170,7 @@ def _of_torch(call: Call) -> Heads | None:
     if query_tokens is not key_tokens or query_tokens is not call.argument(2, "value"):
         return None
     if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
-        raise ValueError("capture: nn.MultiheadAttention with widths, keys or zeros of its own is not supported")
+        raise Unsupported("capture: nn.MultiheadAttention with widths, keys or zeros of its own is not supported")
     tokens = query_tokens if module.batch_first else query_tokens.transpose(0, 1)  # b n c
     whole = F.linear(tokens, module.in_proj_weight, module.in_proj_bias)
     query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
@@ -232,7 +234,7 @@ READERS: dict[str, Reader] = {
 """By the class's full name. transformers 4 has around each `…SelfAttention` a `…Attention` without projections."""
 
 
-def reader_of(module: nn.Module) -> Reader | None:
+def attention_reader(module: nn.Module) -> Reader | None:
     """The reader of a module's class, or of the nearest class that it inherits from."""
     names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(module).__mro__)
     reader = next((READERS[name] for name in names if name in READERS), None)

@@ -1,8 +1,8 @@
 """Mean attention distance of every head (ViT, figures 7 and 11; Raghu et al. 2021, figure 3), conventions stated.
 
-How far a head looks: the distance between a patch and the patches it attends to, weighted by the attention, averaged
-over patches and images. Neither paper says what becomes of the weight on the class token; here it is chosen and said,
-and the weight is reported, so that the choice's effect can be seen.
+The distance between a patch and the patches it attends to, weighted by the attention, averaged over patches and images.
+Neither paper says how weight on the class token counts; here the convention is stated and the weight reported, so that
+the effect of the choice can be seen.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.attention_profile import AttentionProfile, attention_profile
+from vit.analysis.profile import AttentionProfile, attention_profile
 from vit.analysis.tokens import TokenLayout
 from vit.config import check, nearest
 from vit.evaluation.evaluate import Gather, one_process
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
 
 Prefix = Literal["renormalised", "raw", "kept"]
 PREFIXES = {
@@ -34,6 +37,8 @@ UNITS = {
     "interval": "95 %, Student's t over images",
     "uniform": "a head with equal weights on all tokens, by the same convention",
 }
+ENOUGH_FOR_BARS = 8
+"""Images from which on intervals are drawn; of fewer they are as wide as the figure."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,16 +60,29 @@ class AttentionDistance:
 
     @property
     def patches(self) -> Tensor:
-        """In sides of a patch."""
+        """In side lengths of a patch."""
         return self.pixels / math.sqrt(math.prod(self.layout.patch_size))
 
     @property
     def fraction(self) -> Tensor:
-        """Of the diagonal of what the patches cover."""
+        """As a fraction of the diagonal of the area that the patches cover."""
         return self.pixels / math.hypot(*self.layout.covered)
 
+    def plot(self, *, sort_heads: bool = False) -> Figure:
+        """Draw a dot for each head above its layer, or a line for each layer through its heads, nearest first."""
+        from vit.figures import HeadValues, plot_heads_by_depth, plot_sorted_heads
+
+        panel = HeadValues(
+            values=self.pixels,
+            label="mean attention distance (pixels)",
+            margin=self.margin if self.num_images >= ENOUGH_FOR_BARS else None,
+            reference=self.uniform,
+            reference_label="uniform attention",
+        )
+        return plot_sorted_heads(panel) if sort_heads else plot_heads_by_depth([panel])
+
     def numbers(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it, with what the numbers mean."""
+        """All numbers and their conventions, for JSON."""
         tensors = ("pixels", "margin", "patches", "fraction", "prefix_mass", "class_mass")
         return {
             **{name: getattr(self, name).tolist() for name in tensors},
@@ -88,18 +106,18 @@ def mean_attention_distance(
 ) -> AttentionDistance:
     """The distance of every head over normalised images `b 3 H W`, or batches of them; any ViT, any grid.
 
-    `prefix`: what becomes of tokens without a place. `without_self` (with "renormalised" only): the patch that asks
+    `prefix`: how tokens without a place count (`PREFIXES`). `without_self` (with "renormalised" only): the query patch
     does not count either. ValueError for other conventions and for what `attention_profile` refuses.
     """
     _check(prefix, without_self=without_self)
     profile = attention_profile(model, images, gather=gather)
-    return distance_of(profile, prefix=prefix, without_self=without_self)
+    return distance_from_profile(profile, prefix=prefix, without_self=without_self)
 
 
-def distance_of(
+def distance_from_profile(
     profile: AttentionProfile, *, prefix: Prefix = "renormalised", without_self: bool = False
 ) -> AttentionDistance:
-    """The distance by one of the conventions, from a profile that holds all."""
+    """The distance by one of the conventions, from a profile, which holds the sums for all of them."""
     _check(prefix, without_self=without_self)
     layout = profile.layout
     renormalised = "distance_without_self" if without_self else "distance"
@@ -119,7 +137,8 @@ def distance_of(
 
 
 def uniform_distance(layout: TokenLayout, *, prefix: Prefix = "renormalised", without_self: bool = False) -> float:
-    """Pixels, of equal weights on all tokens: 14×14 patches of 16 pixels give 116.4922, without self 117.0896.
+    """The distance, in pixels, of equal weights on all tokens: 14×14 patches of 16 pixels give 116.4922, without self
+    117.0896.
 
     Pairs of patches are counted by their offset, so no table of all pairs is made.
     """

@@ -1,21 +1,21 @@
-"""What the first layer sees: principal components of the patch embedding's weights (ViT, figure 7, left).
-
-Knows weights, not images.
-"""
+"""Filters of the first layer: principal components of the patch embedding's weights (ViT, figure 7, left)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.parts import first_convolution
+from vit.analysis.model_structure import first_convolution
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
 
 NUM_SHOWN = 28
-"""As many as the paper shows."""
+"""The paper shows as many."""
 CONVENTIONS = {
     "filters": "right singular vectors of the weights, one output channel a row, centred over the output channels; "
     "unit norm; the entry of largest magnitude is positive",
@@ -32,10 +32,16 @@ class PatchFilters:
     explained: Tensor
     layer: str
 
-    def pictures(self) -> Tensor:
+    def stretched(self) -> Tensor:
         """Between 0 and 1, each component stretched on its own."""
         low, high = (getattr(self.filters, which)(dim=(1, 2, 3), keepdim=True) for which in ("amin", "amax"))
         return (self.filters - low) / (high - low).clamp(min=torch.finfo(self.filters.dtype).tiny)
+
+    def plot(self, title: str = "") -> Figure:
+        """Draw each component as a small image."""
+        from vit.figures import plot_patch_filters
+
+        return plot_patch_filters(self.stretched(), title)
 
     def numbers(self) -> dict[str, Any]:
         return {
@@ -51,7 +57,7 @@ class PatchFilters:
 def patch_filters(model: nn.Module, count: int = NUM_SHOWN) -> PatchFilters:
     """The first `count` principal components of the layer that reads the pixels, of a model of any library.
 
-    Fewer where the weights have no more. ValueError where no convolution reads 3 channels.
+    Fewer where the weights have no more. Unsupported where no convolution reads 3 channels.
     """
     name, convolution = first_convolution(model)
     filters, explained = principal_components(convolution.weight, count)
@@ -60,7 +66,7 @@ def patch_filters(model: nn.Module, count: int = NUM_SHOWN) -> PatchFilters:
 
 @torch.no_grad()
 def principal_components(weight: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of weights `c 3 ph pw`: components `k ph pw 3` and their share of the variance `k`, in float64."""
+    """Components `k ph pw 3` of weights `c 3 ph pw`, and their shares of the variance `k`, in float64."""
     height, width = weight.shape[2:]
     rows = rearrange(weight.detach().cpu().double(), "c rgb ph pw -> c (ph pw rgb)")
     _, values, components = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)

@@ -1,23 +1,27 @@
-"""What if a head said nothing: heads taken out one by one (Michel et al. 2019; Voita et al. 2019).
+"""Head ablation: accuracy without each head in turn (Michel et al. 2019; Voita et al. 2019).
 
-A head is taken out by zeroing the columns of the output projection that read it; the projection's bias stays. What is
-judged, and on which images, is the caller's.
+A head is ablated by zeroing the columns of the output projection that read it; the projection's bias stays. The caller
+measures the accuracy, on images of its choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.attention_calls import reader_of
+from vit.analysis.attention_calls import attention_reader
+from vit.analysis.unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
 
 OUTPUTS = ("output", "proj", "out_proj", "o_proj")
-"""What the libraries call the projection that follows the heads."""
+"""The libraries' names of the projection that follows the heads."""
 CONVENTIONS = {
     "ablated": "accuracy with one head's columns of the output projection zeroed, the bias kept, nothing retrained",
     "lost": "accuracy of the whole model minus that",
@@ -46,6 +50,12 @@ class HeadAblation:
             return float("nan")
         return float(torch.corrcoef(pair)[0, 1])
 
+    def plot(self, quantities: Mapping[str, Tensor] | None = None) -> Figure:
+        """Draw the lost accuracy of every head as a map, and against each of `quantities` (`l h`) by its name."""
+        from vit.figures import plot_head_ablation
+
+        return plot_head_ablation(self.lost, quantities or {})
+
     def numbers(self, **quantities: Tensor) -> dict[str, Any]:
         """`quantities` by name, `l h` each: distance, entropy."""
         return {
@@ -60,48 +70,50 @@ class HeadAblation:
 
 
 def ablate_heads(
-    model: nn.Module, judge: Callable[[], float], *, progress: Callable[[int, int], None] | None = None
+    model: nn.Module, measure: Callable[[], float], *, progress: Callable[[int, int], None] | None = None
 ) -> HeadAblation:
-    """`judge()` (accuracy) with all heads and without each; the weights are afterwards what they were.
+    """`measure()` the accuracy with all heads and without each one; the weights are restored afterwards.
 
-    `progress` is told how many of how many heads are judged. ValueError for attention without a projection of its own.
+    `progress` is given the number of heads done and of all. Unsupported for attention without a projection of its own.
     """
     attentions = attention_outputs(model)
     counts = {num_heads for _, num_heads in attentions.values()}
     if len(counts) != 1:
-        raise ValueError(f"model: layers with {sorted(counts)} heads are not valid: all must have as many")
+        raise Unsupported(f"model: layers with {sorted(counts)} heads are not valid: all must have as many")
     (num_heads,) = counts
-    whole = judge()
+    whole = measure()
     ablated = torch.zeros(len(attentions), num_heads, dtype=torch.float64)
     for layer, (projection, _) in enumerate(attentions.values()):
         for head in range(num_heads):
             with without_head(projection, head, num_heads):
-                ablated[layer, head] = judge()
+                ablated[layer, head] = measure()
             if progress is not None:
                 progress(layer * num_heads + head + 1, ablated.numel())
     return HeadAblation(whole=whole, ablated=ablated, layers=list(attentions))
 
 
 def attention_outputs(model: nn.Module) -> dict[str, tuple[nn.Linear, int]]:
-    """Output projection and number of heads of every self-attention, by its name. ValueError where there is none."""
+    """Output projection and number of heads of every self-attention, by its name. Unsupported where there is none."""
     found = {}
     for name, module in model.named_modules():
-        if reader_of(module) is None:
+        if attention_reader(module) is None:
             continue
         projection = next((part for attribute in OUTPUTS if (part := getattr(module, attribute, None))), None)
         if not isinstance(projection, nn.Linear):
             kind = type(module).__name__
-            raise ValueError(f"model: {name} ({kind}) is not valid: it has no output projection ({', '.join(OUTPUTS)})")
+            raise Unsupported(
+                f"model: {name} ({kind}) is not valid: it has no output projection ({', '.join(OUTPUTS)})"
+            )
         num_heads: Any = getattr(module, "num_heads", None) or module.num_attention_heads
         found[name] = (projection, int(num_heads))
     if not found:
-        raise ValueError(f"model: {type(model).__name__} is not valid: it has no attention that can be read")
+        raise Unsupported(f"model: {type(model).__name__} is not valid: it has no attention that can be read")
     return found
 
 
 @contextmanager
 def without_head(projection: nn.Linear, head: int, num_heads: int) -> Iterator[None]:
-    """The columns that read a head are zero inside, and afterwards what they were."""
+    """Zero the columns that read a head inside, and restore them afterwards."""
     width = projection.in_features // num_heads
     columns = slice(head * width, (head + 1) * width)
     kept = projection.weight.detach()[:, columns].clone()

@@ -1,6 +1,6 @@
-"""What each layer already knows: a linear probe on its tokens (Alain and Bengio 2016; Raghu et al. 2021, figure 13).
+"""Linear probes on the tokens of each layer (Alain and Bengio 2016; Raghu et al. 2021, figure 13).
 
-The probe is `vit.evaluation.transfer`'s; this room says what it reads.
+The probe itself is `vit.evaluation.transfer`'s.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.parts import find_blocks, has_class_token, patch_grid, watching
+from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks
 from vit.evaluation import transfer
-from vit.evaluation.evaluate import Autocast, check_seen_once, collect
+from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
 
 if TYPE_CHECKING:
     from vit.data.loading import EvalLoader
+    from vit.figures.style import Figure
 
 CONVENTIONS = {
     "accuracy": f"{transfer.CONVENTIONS['linear_probe']}; on the test images",
@@ -36,6 +37,12 @@ class LayerProbe:
     num_train: int
     num_test: int
 
+    def plot(self, title: str = "") -> Figure:
+        """Draw a line for each reading, a point for each block."""
+        from vit.figures import plot_layer_probe
+
+        return plot_layer_probe(self.accuracy, title)
+
     def numbers(self) -> dict[str, Any]:
         return {**vars(self), "conventions": CONVENTIONS}
 
@@ -51,7 +58,7 @@ def probe_layers(
 ) -> LayerProbe:
     """Accuracy of a linear probe after every block; one pass over each split, all layers' features at once.
 
-    `progress` is told each block whose probe begins.
+    `progress` is given the name of each block before its probe is fitted.
     """
     (features, labels), (test_features, test_labels) = (
         _features(model, loader, device, autocast) for loader in (train, test)
@@ -63,14 +70,14 @@ def probe_layers(
         probe = transfer.linear_probe(train_part, labels, test_features[layer, reading], test_labels)
         accuracy.setdefault(reading, []).append(probe.accuracy)
     return LayerProbe(
-        accuracy=accuracy, layers=list(find_blocks(model)), num_train=len(labels), num_test=len(test_labels)
+        accuracy=accuracy, layers=list(residual_blocks(model)), num_train=len(labels), num_test=len(test_labels)
     )
 
 
 def _features(
     model: nn.Module, loader: EvalLoader, device: torch.device, autocast: Autocast
 ) -> tuple[dict[tuple[str, str], Tensor], Tensor]:
-    """Of every block and reading, (n, c), and the labels (n,)."""
+    """Features (n, c) of every block and reading, and the labels (n,)."""
     widths: dict[tuple[str, str], int] = {}
 
     def compute(images: Tensor) -> Tensor:
@@ -78,17 +85,17 @@ def _features(
         widths.update({key: part.shape[1] for key, part in found.items()})
         return torch.cat(list(found.values()), dim=1)
 
-    indices, labels, joined = collect(model, compute, loader, device=device, autocast=autocast)
+    indices, labels, joined = collect_outputs(model, compute, loader, device=device, autocast=autocast)
     check_seen_once(indices, loader, device=device)
     return dict(zip(widths, joined.split(list(widths.values()), dim=1), strict=True)), labels
 
 
 def read_layers(model: nn.Module, images: Tensor) -> dict[tuple[str, str], Tensor]:
-    """What a probe reads after every block of a pass over normalised images `b 3 H W`: `b c` each."""
+    """The inputs of the probes after every block, for normalised images `b 3 H W`: `b c` each."""
     found: dict[tuple[str, str], Tensor] = {}
     with_class = has_class_token(model)
 
-    def tell(name: str, output: Tensor) -> None:
+    def read(name: str, output: Tensor) -> None:
         if output.dim() == 4:
             found[name, "patches"] = output.mean(dim=(2, 3))
             return
@@ -97,6 +104,6 @@ def read_layers(model: nn.Module, images: Tensor) -> dict[tuple[str, str], Tenso
             found[name, "class"] = output[:, 0]
         found[name, "patches"] = output[:, output.shape[1] - rows * columns :].mean(dim=1)
 
-    with watching(find_blocks(model), tell):
+    with forward_hooks(residual_blocks(model), read):
         model(images)
     return found

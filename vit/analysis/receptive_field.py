@@ -1,6 +1,6 @@
-"""How far a layer's central token sees: the effective receptive field (Luo et al. 2016; Raghu et al. 2021, figure 6).
+"""The effective receptive field of a layer's central token (Luo et al. 2016; Raghu et al. 2021, figure 6).
 
-The gradient of what a block gives at the centre by the pixels, its size averaged over images. Of ViTs and ResNets.
+The gradient of a block's output at the centre by the pixels, its size averaged over images. For ViTs and ResNets.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.parts import covered, find_blocks, patch_grid, patch_size, watching
+from vit.analysis.model_structure import crop_to_patches, forward_hooks, patch_grid, patch_size, residual_blocks
 from vit.evaluation.evaluate import evaluating
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
 
 CONVENTIONS = {
     "field": "root of the mean over images of the squared gradient, summed over the colours of a pixel, of the block's "
@@ -47,12 +50,23 @@ class ReceptiveField:
         held = ordered.cumsum(dim=1) / ordered.sum(dim=1, keepdim=True)
         return ((held < 0.5).sum(dim=1) + 1).double() / ordered.shape[1]
 
+    def uniform_mean_distance(self) -> Tensor:
+        """l, pixels, of a field that is equal everywhere."""
+        return _mean_distance(torch.ones_like(self.fields), self.centres)
+
+    def plot(self, title: str = "") -> Figure:
+        """Draw the fields by block, and below them their mean distances."""
+        from vit.figures import plot_receptive_field
+
+        uniform = float(self.uniform_mean_distance()[0])
+        return plot_receptive_field(self.fields, self.mean_distance().tolist(), uniform, title)
+
     def numbers(self) -> dict[str, Any]:
         return {
             "layers": self.layers,
             "mean_distance": self.mean_distance().tolist(),
             "half_area": self.half_area().tolist(),
-            "uniform_mean_distance": _mean_distance(torch.ones_like(self.fields), self.centres).tolist(),
+            "uniform_mean_distance": self.uniform_mean_distance().tolist(),
             "centres": self.centres.tolist(),
             "num_images": self.num_images,
             "conventions": CONVENTIONS,
@@ -62,7 +76,7 @@ class ReceptiveField:
 def effective_receptive_field(model: nn.Module, batches: Iterable[Tensor], *, seed: int = 0) -> ReceptiveField:
     """The field of every block, from normalised images `b 3 H W` all of one size; `seed` draws the directions.
 
-    One forward and one backward pass a block and batch. ValueError: no images, or a model without known blocks.
+    One forward and one backward pass a block and batch. ValueError: no images; Unsupported: no known blocks.
     """
     generator = torch.Generator().manual_seed(seed)
     squares: Tensor | float = 0.0
@@ -75,7 +89,7 @@ def effective_receptive_field(model: nn.Module, batches: Iterable[Tensor], *, se
         raise ValueError("batches: [] is not valid: it needs images")
     return ReceptiveField(
         fields=(squares / num_images).sqrt(),
-        layers=list(find_blocks(model)),
+        layers=list(residual_blocks(model)),
         centres=torch.tensor(centres, dtype=torch.float64),
         num_images=num_images,
     )
@@ -87,8 +101,8 @@ def _squared_gradients(
     """Summed over images and colours, l H W, and the centres."""
     outputs: dict[str, Tensor] = {}
     images = images.detach().clone().requires_grad_()
-    blocks = find_blocks(model)
-    with torch.enable_grad(), evaluating(model), watching(blocks, outputs.__setitem__):
+    blocks = residual_blocks(model)
+    with torch.enable_grad(), evaluating(model), forward_hooks(blocks, outputs.__setitem__):
         model(images)
     squares, centres = [], []
     size = (images.shape[2], images.shape[3])
@@ -96,7 +110,7 @@ def _squared_gradients(
         vectors, centre = _at_centre(model, output, size)
         signs = torch.randint(0, 2, vectors.shape, generator=generator).to(vectors) * 2 - 1
         (gradient,) = torch.autograd.grad((vectors * signs).sum(), images, retain_graph=True)
-        seen = gradient if output.dim() == 4 else covered(model, gradient)
+        seen = gradient if output.dim() == 4 else crop_to_patches(model, gradient)
         squares.append(seen.double().square().sum(dim=(0, 1)).cpu())
         centres.append(centre)
     return torch.stack(squares), centres

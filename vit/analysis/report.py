@@ -1,7 +1,6 @@
 """`vit analyze`: every figure of a model in a folder, its numbers beside it, and one HTML page with all of it.
 
-What is finished is kept: stopped and called again with the same model and images, it goes on where it was. Knows
-neither how a figure is drawn nor how a model was trained.
+Finished figures are kept: stopped and called again with the same model and images, it continues where it was.
 """
 
 from __future__ import annotations
@@ -15,44 +14,48 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vit.analysis.drawings import DRAWINGS
-from vit.analysis.picture import Picture
-from vit.analysis.subjects import Subject
+from vit.analysis.figures import FIGURES
+from vit.analysis.targets import AnalysisTarget
+from vit.analysis.unsupported import Unsupported
 from vit.config import nearest
-from vit.evaluation.comparison.report import write_csv
-from vit.evaluation.html_page import definitions, document, figure, text
-from vit.figures.style import save_figure
+from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import write_json
 
 logger = logging.getLogger(__name__)
 STATE = "analysis.json"
-Tell = Callable[[str], None]
+ProgressFn = Callable[[str], None]
+"""Called with a line for each finished figure."""
 
 
 def draw_analysis(
-    subject: Subject, folder: Path, names: Sequence[str] = tuple(DRAWINGS), tell: Tell = logger.info
+    target: AnalysisTarget, folder: Path, names: Sequence[str] = tuple(FIGURES), progress: ProgressFn = logger.info
 ) -> dict[str, Any]:
     """Each of the named figures as PNG, SVG and JSON (some as CSV too) in `folder/figures`, and `folder/analysis.html`.
 
-    Returns what the page is made of, which is also in `analysis.json`: `pictures`, and what was `left_out` and why.
+    Returns the content of `analysis.json`: `pictures` with their captions, and the reasons of those `left_out`.
     ValueError for a name that is no figure.
     """
     for name in names:
-        if name not in DRAWINGS:
-            raise ValueError(f"--figures: {name!r} is not valid: {nearest(name, DRAWINGS)}")
+        if name not in FIGURES:
+            raise ValueError(f"--figures: {name!r} is not valid: {nearest(name, FIGURES)}")
     folder.mkdir(parents=True, exist_ok=True)
-    state = _begun(subject, folder)
+    state = _begun(target, folder)
     for place, name in enumerate(names, start=1):
-        if not _is_finished(name, state, folder):
-            start = time.perf_counter()
-            _draw(subject, name, folder, state)
-            write_json(folder / STATE, state)
-            known = f"{time.perf_counter() - start:.1f} s"
+        if _is_finished(name, state, folder):
+            duration = "kept"
         else:
-            known = "kept"
+            start = time.perf_counter()
+            try:
+                drawn = FIGURES[name](target)
+                drawn.save(folder / "figures" / name)
+                state["pictures"][name] = drawn.caption
+            except Unsupported as error:
+                state["left_out"][name] = str(error)
+            write_json(folder / STATE, state)
+            duration = f"{time.perf_counter() - start:.1f} s"
         left_out = f" (left out: {state['left_out'][name]})" if name in state["left_out"] else ""
-        tell(f"{place} of {len(names)}: {name}{left_out}, {known}")
-    (folder / "analysis.html").write_text(page(state, folder), encoding="utf-8")
+        progress(f"{place} of {len(names)}: {name}{left_out}, {duration}")
+    (folder / "analysis.html").write_text(analysis_page(state, folder), encoding="utf-8")
     return state
 
 
@@ -61,17 +64,18 @@ def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
     return name in state["left_out"] or (name in state["pictures"] and all(file.is_file() for file in files))
 
 
-def _begun(subject: Subject, folder: Path) -> dict[str, Any]:
-    """What the folder holds of this subject; figures of any other are deleted. ValueError for a damaged state."""
+def _begun(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
+    """Read the folder's state of this target; figures of any other are deleted. ValueError for a damaged state."""
     made_of = {
-        "model": subject.name,
-        "weights": subject.identity,
-        "against": None if subject.against is None else [subject.against.name, subject.against.identity],
-        "images": len(subject.images.names),
-        "images_of": subject.images.source,
-        "image_size": list(subject.preprocessing.image_size),
-        "preprocessing": str(subject.preprocessing),
-        "fingerprint": subject.images.fingerprint,
+        "model": target.name,
+        "weights": target.identity,
+        "computed_by": target.implementation,
+        "against": None if target.against is None else [target.against.name, target.against.identity],
+        "images": len(target.images.names),
+        "images_of": target.images.source,
+        "image_size": list(target.preprocessing.image_size),
+        "preprocessing": str(target.preprocessing),
+        "fingerprint": target.images.fingerprint,
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
@@ -91,43 +95,31 @@ def _begun(subject: Subject, folder: Path) -> dict[str, Any]:
     return {"made_of": made_of, "pictures": {}, "left_out": {}}
 
 
-def _draw(subject: Subject, name: str, folder: Path, state: dict[str, Any]) -> None:
-    try:
-        picture = DRAWINGS[name](subject)
-    except ValueError as error:
-        state["left_out"][name] = str(error)
-        return
-    save_picture(picture, folder / "figures" / name)
-    state["pictures"][name] = picture.words
-
-
-def save_picture(picture: Picture, path: Path) -> None:
-    """PNG, SVG, JSON and, where there are rows, CSV, under one name."""
-    for suffix in (".png", ".svg"):
-        save_figure(picture.figure, path.with_suffix(suffix), picture.numbers)
-    if picture.rows:
-        write_csv(path.with_suffix(".csv"), picture.rows)
-
-
-def page(state: dict[str, Any], folder: Path) -> str:
-    """The page of what was drawn; pictures inside."""
+def analysis_page(state: dict[str, Any], folder: Path) -> str:
+    """The HTML page with the finished figures in it."""
     made_of = state["made_of"]
     versions = ", ".join(f"{name} {number}" for name, number in made_of["versions"].items())
     height, width = made_of["image_size"]
     body = [
-        f"<h1>Inside {text(made_of['model'])}</h1>",
-        f'<p class="about">{made_of["images"]:,} images of {text(made_of["images_of"])} at {height}×{width} pixels '
-        f"(fingerprint {made_of['fingerprint']}); weights {made_of['weights']}.</p>",
+        f"<h1>Inside {html_text(made_of['model'])}</h1>",
+        f'<p class="about">{made_of["images"]:,} images of {html_text(made_of["images_of"])} at {height}×{width} '
+        f"pixels (fingerprint {made_of['fingerprint']}); weights {made_of['weights']}.</p>",
     ]
-    for name, words in state["pictures"].items():
-        body += [f"<h2>{text(title(name))}</h2>", figure(folder / "figures" / f"{name}.png", words)]
+    for name, caption in state["pictures"].items():
+        body += [
+            f"<h2>{html_text(analysis_title(name))}</h2>",
+            html_figure(folder / "figures" / f"{name}.png", caption),
+        ]
         csv = f", figures/{name}.csv" if (folder / "figures" / f"{name}.csv").exists() else ""
         body.append(f'<p class="note">Numbers and conventions: figures/{name}.json{csv}.</p>')
     if state["left_out"]:
-        body += ["<h2>Left out</h2>", definitions({title(name): why for name, why in state["left_out"].items()})]
-    body.append(f'<p class="note">Made with {text(versions)}.</p>')
-    return document(f"Inside {made_of['model']}", body)
+        body += [
+            "<h2>Left out</h2>",
+            html_definitions({analysis_title(name): why for name, why in state["left_out"].items()}),
+        ]
+    body.append(f'<p class="note">Made with {html_text(versions)}.</p>')
+    return html_document(f"Inside {made_of['model']}", body)
 
 
-def title(name: str) -> str:
+def analysis_title(name: str) -> str:
     return name.replace("_", " ").capitalize()

@@ -1,7 +1,7 @@
-"""Attention of text models: encoder, causal and cross-attention maps of every head, and Bahdanau's alignment.
+"""Attention of text models: maps of every head, within a sequence and between two, and their statistics.
 
-Self-attention comes from `capture`; attention between two sequences from the calls of our own module, proved alike.
-Padding asks nothing and is in no statistic. Letters: see `attend.py`; l layers. Knows no words.
+Self-attention comes from `capturing`; attention between two sequences from the calls of our own module, with the same
+proof. Padding is no query and in no statistic. Notation: see `core.py`; l layers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.analysis.attention_calls import Heads, Rows
-from vit.analysis.capture import AttentionLayer, capturing
-from vit.analysis.proof import prove
-from vit.attention.attend import attention_weights
+from vit.analysis.capture import capturing
+from vit.analysis.proof import prove_attention_output
+from vit.attention.core import attention_weights
 from vit.attention.multihead import MultiHeadAttention
 from vit.evaluation.evaluate import evaluating
-from vit.models.recurrent import RecurrentTranslator
 from vit.models.text_encoder import TextEncoder
-from vit.models.text_transformer import TextTransformer
 
 CONVENTIONS = {
     "maps": "weights, a row for each query token; rows of real tokens sum to 1, padding stands at the end",
@@ -42,11 +40,13 @@ class TextAttention:
 
     maps: dict[str, Tensor]
     lengths: dict[str, tuple[Tensor, Tensor]]
-    """Of each kind: real queries and real keys of every sentence, b each."""
+    """Kind → real queries and real keys of every sentence, b each."""
 
     def statistics(self) -> dict[str, dict[str, Tensor]]:
-        """Of each kind the quantities of `CONVENTIONS`, l h each."""
-        return {kind: statistics_of(maps, *self.lengths[kind], kind=kind) for kind, maps in self.maps.items()}
+        """Kind → the quantities of `CONVENTIONS`, l h each."""
+        return {
+            kind: text_attention_statistics(maps, *self.lengths[kind], kind=kind) for kind, maps in self.maps.items()
+        }
 
     def numbers(self) -> dict[str, Any]:
         found = {
@@ -58,7 +58,7 @@ class TextAttention:
 
 @torch.no_grad()
 def encoder_attention(model: TextEncoder, tokens: Tensor, lengths: Tensor) -> TextAttention:
-    """Of a text encoder: tokens `b n`, real tokens of each (b,)."""
+    """Attention of a text encoder to tokens `b n`; `lengths` (b,) counts the real ones of each."""
     layers: list[Tensor] = []
     with evaluating(model), capturing(model, lambda layer: layers.append(layer.weights().cpu())):
         model(tokens, lengths)
@@ -66,47 +66,12 @@ def encoder_attention(model: TextEncoder, tokens: Tensor, lengths: Tensor) -> Te
     return TextAttention(maps={"encoder": torch.stack(layers)}, lengths={"encoder": (real, real)})
 
 
-@torch.no_grad()
-def translator_attention(
-    model: TextTransformer | RecurrentTranslator,
-    source: Tensor,
-    source_lengths: Tensor,
-    target: Tensor,
-    target_lengths: Tensor,
-) -> TextAttention:
-    """Of a translator reading `source` `b n` and `target` `b m`, with the numbers of real tokens of each (b,).
-
-    ValueError for a model without attention, and for what `capturing` and `crossing` refuse.
-    """
-    from_source, from_target = source_lengths.cpu(), target_lengths.cpu()
-    with evaluating(model):
-        if isinstance(model, RecurrentTranslator):
-            weights = model.alignment(source, source_lengths, target)[None, :, None]  # l b h m n
-            return TextAttention(maps={"alignment": weights.cpu()}, lengths={"alignment": (from_target, from_source)})
-        maps: dict[str, list[Tensor]] = {"encoder": [], "decoder": []}
-
-        def consume(layer: AttentionLayer) -> None:
-            maps[layer.name.partition(".")[0]].append(layer.weights().cpu())
-
-        cross: list[Tensor] = []
-        with capturing(model, consume), crossing(model, cross.append):
-            model(source, source_lengths, target)
-    return TextAttention(
-        maps={"cross": torch.stack(cross).cpu(), **{kind: torch.stack(found) for kind, found in maps.items()}},
-        lengths={
-            "cross": (from_target, from_source),
-            "encoder": (from_source, from_source),
-            "decoder": (from_target, from_target),
-        },
-    )
-
-
 @contextmanager
-def crossing(model: nn.Module, consume: Callable[[Tensor], None]) -> Iterator[None]:
+def capture_text_attention(model: nn.Module, consume: Callable[[Tensor], None]) -> Iterator[None]:
     """The map, b h n m, of every call of a `MultiHeadAttention` inside is given to `consume`, in order.
 
-    ValueError where a call's output is not what its queries, keys and values give (`proof`), and where a module was
-    not called. The calls are watched no longer afterwards, whatever happens.
+    ValueError where a call's output does not follow from its queries, keys and values (`proof`), and where a module was
+    not called. The modules are restored afterwards, whatever happens.
     """
     modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     seen: set[str] = set()
@@ -121,7 +86,7 @@ def crossing(model: nn.Module, consume: Callable[[Tensor], None]) -> Iterator[No
 
 
 def _proved(name: str, module: MultiHeadAttention, seen: set[str], consume: Callable[[Tensor], None]) -> Any:
-    """Its `attend_to`, proved and told."""
+    """The module's `attend_to`, whose every call is proved and its map consumed."""
     attend_to = module.attend_to
 
     def finish(attended: Tensor, _: Rows) -> Tensor:
@@ -133,7 +98,7 @@ def _proved(name: str, module: MultiHeadAttention, seen: set[str], consume: Call
         output: Tensor = attend_to(queries, keys_and_values, mask=mask, **others)
         query = rearrange(module.query(queries), "b n (h d) -> b h n d", h=module.num_heads)
         heads = Heads(query, *keys_and_values, mask, bias=None, scale=None, finish=finish, input=queries)
-        prove(name, heads, output, score=module.score)
+        prove_attention_output(name, heads, output, score=module.score)
         seen.add(name)
         consume(attention_weights(query, heads.key, mask=mask, score=module.score))
         return output
@@ -147,7 +112,7 @@ def _restore(module: MultiHeadAttention, own: Any) -> None:
         module.attend_to = own  # type: ignore[method-assign]
 
 
-def statistics_of(maps: Tensor, queries: Tensor, keys: Tensor, *, kind: str) -> dict[str, Tensor]:
+def text_attention_statistics(maps: Tensor, queries: Tensor, keys: Tensor, *, kind: str) -> dict[str, Tensor]:
     """Means over the real queries of all sentences, l h each; `maps` l b h n m, real tokens of each sentence (b,)."""
     n, m = maps.shape[3:]
     real = (torch.arange(n) < queries[:, None])[None, :, None].to(maps.dtype)  # 1 b 1 n

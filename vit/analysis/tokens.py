@@ -1,4 +1,4 @@
-"""Which tokens of a model are patches, and where in the image those are: what attention alone does not know.
+"""The layout of a model's tokens: which are patches, and where in the image those lie.
 
 The patches are the last tokens of the sequence, row by row; before them stand class, distillation and register tokens,
 which have no place. Holds for our models and for those of timm, torchvision and transformers.
@@ -13,7 +13,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.parts import Grid, has_class_token, patch_grid, patch_size
+from vit.analysis.model_structure import Grid, has_class_token, patch_grid, patch_size
+from vit.analysis.unsupported import Unsupported
 
 MOST_PREFIX = 64
 
@@ -57,12 +58,12 @@ class TokenLayout:
 
 
 def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int) -> TokenLayout:
-    """How a sequence of `num_tokens` lies over an image. ValueError where it does not fit the model's patches."""
+    """The layout of a sequence of `num_tokens` over an image. Unsupported where it does not fit the model's patches."""
     grid = patch_grid(model, image_size)
     num_prefix = num_tokens - math.prod(grid)
     said = getattr(model, "num_prefix_tokens", num_prefix)
     if not 0 <= num_prefix <= MOST_PREFIX or said != num_prefix:
-        raise ValueError(
+        raise Unsupported(
             f"tokens: {num_tokens} is not valid: patches of {grid[0]}×{grid[1]} leave {num_prefix} other tokens, "
             f"and {type(model).__name__} has {said}; its patches are not a plain grid of the image"
         )

@@ -1,7 +1,6 @@
 """Nadaraya–Watson regression: attention whose queries, keys and values are numbers (Nadaraya 1964; Watson 1964).
 
-The estimate at a query is the average of the values, each weighted by how near its key is. Owns the keys, the values
-and the kernel's widths; does not know what curve they are of, nor how widths are learned. Letters: see `attend.py`.
+The estimate at a query is the average of the values, each weighted by the distance of its key. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.attention.attend import attend, attention_weights
+from vit.attention.core import attend, attention_weights
 from vit.attention.scores import GaussianKernel
 
 
 class NadarayaWatson(nn.Module):
     """`f(q) = Σᵢ softmaxᵢ(-½ ((q - kᵢ) wᵢ)²) vᵢ`, a sum over all keys.
 
-    The kernel of key i is a Gaussian of standard deviation 1/wᵢ. `widths`: one w, or one a key, (m,); with `learned`
-    there is one a key, and they are parameters.
+    The kernel of key i is a Gaussian of standard deviation 1/wᵢ. `widths`: one w, or one per key, (m,); with `learned`
+    there is one per key, and they are parameters.
     """
 
     keys: Tensor
@@ -45,18 +44,15 @@ class NadarayaWatson(nn.Module):
         return rearrange(averages, "1 1 n 1 -> n")
 
     def weights(self, queries: Tensor, mask: Tensor | None = None) -> Tensor:
-        """How much each key counts for each query: n m, rows sum to 1."""
+        """The weight of each key for each query: n m, rows sum to 1."""
         score = GaussianKernel(self.widths)
         weights = attention_weights(_as_vectors(queries), _as_vectors(self.keys), mask=mask, score=score)
         return rearrange(weights, "1 1 n m -> n m")
 
 
 def leave_one_out(own_keys: Tensor, num_keys: int) -> Tensor:
-    """A mask n m that hides from query i the key `own_keys[i]`, (n,) of int64.
-
-    A training point that may attend to itself is explained best by a kernel that sees nothing else: it would learn to
-    copy its own noise.
-    """
+    """A mask n m that hides from query i the key `own_keys[i]`, (n,) of int64."""
+    # a training point that may attend to itself is fitted best by a kernel that sees nothing else: it learns the noise
     return torch.arange(num_keys, device=own_keys.device) != own_keys[:, None]
 
 

@@ -1,7 +1,6 @@
-"""Restricted self-attention: a token attends to those near it, at a cost that grows with the tokens, not their square.
+"""Restricted self-attention: a token attends to its neighbours, at a cost linear in the number of tokens.
 
-Vaswani et al. 2017, table 1. The computing is `attend`'s, on neighbourhoods folded into the batch. Letters: see
-`attend.py`.
+Vaswani et al. 2017, table 1. `attend` computes it, on neighbourhoods folded into the batch. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -11,34 +10,33 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
 
-from vit.attention.attend import attend
+from vit.attention.core import attend
 
 
 def attend_locally(query: Tensor, key: Tensor, value: Tensor, *, radius: int, backend: str = "auto") -> Tensor:
     """`attend` with the mask `window(n, radius)`: `b h n d, b g n d, b g n v -> b h n v`.
 
-    Queries are cut into blocks as long as the radius, so what a block may attend to lies in it and its two neighbours:
-    of the 3 · radius weights computed for a query, up to 2 · radius + 1 are used. ValueError for a radius below 1.
+    Queries are cut into blocks as long as the radius, so that a block attends to itself and its two neighbours: of the
+    3 · radius weights computed for a query, up to 2 · radius + 1 are used. ValueError for a radius below 1.
     """
     if radius < 1:
         raise ValueError(f"radius: {radius} is not valid: it must be at least 1")
     b, n = query.shape[0], query.shape[2]
-    short = -n % radius  # of a last block
-    blocks = rearrange(F.pad(query, (0, 0, 0, short)), "b h (c r) d -> (b c) h r d", r=radius)
-    mask = repeat(_near(n, radius, query.device), "c r m -> (b c) 1 r m", b=b)
-    near_keys, near_values = (_neighbourhoods(tensor, radius, short) for tensor in (key, value))
+    padding = -n % radius  # fills the last block
+    blocks = rearrange(F.pad(query, (0, 0, 0, padding)), "b h (c r) d -> (b c) h r d", r=radius)
+    near_keys, near_values = (  # of every block and the blocks before and after it: (b c) g 3r d
+        rearrange(
+            F.pad(tensor, (0, 0, radius, radius + padding)).unfold(2, 3 * radius, radius), "b g c d m -> (b c) g m d"
+        )
+        for tensor in (key, value)
+    )
+    mask = repeat(_neighbourhood_mask(n, radius, query.device), "c r m -> (b c) 1 r m", b=b)
     attended = attend(blocks, near_keys, near_values, mask=mask, backend=backend)
     return rearrange(attended, "(b c) h r v -> b h (c r) v", b=b)[:, :, :n]
 
 
-def _neighbourhoods(tensor: Tensor, radius: int, short: int) -> Tensor:
-    """For every block its tokens, those of the block before and those of the block after: (b c) g 3r d."""
-    padded = F.pad(tensor, (0, 0, radius, radius + short))
-    return rearrange(padded.unfold(2, 3 * radius, radius), "b g c d m -> (b c) g m d")
-
-
-def _near(n: int, radius: int, device: torch.device) -> Tensor:
-    """Which keys of its neighbourhood each query may attend to: c r 3r."""
+def _neighbourhood_mask(n: int, radius: int, device: torch.device) -> Tensor:
+    """The keys of the three blocks that each query of the middle one may attend to: c r 3r."""
     first = torch.arange(0, n, radius, device=device)[:, None]  # c 1
     queries = first + torch.arange(radius, device=device)  # c r
     keys = first - radius + torch.arange(3 * radius, device=device)  # c m

@@ -1,6 +1,6 @@
-"""Masks: which query may attend to which key. True = may attend, said once, here.
+"""Masks: which query may attend to which key; True = may attend.
 
-Every mask is boolean and broadcasts to `b h n m`; `&` combines them. Letters: see `attend.py`.
+Every mask is boolean and broadcasts to `b h n m`; `&` combines them. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from torch import Tensor
 
 
 def padding(lengths: Tensor, num_keys: int) -> Tensor:
-    """The first `lengths` keys of every sample, (b,), or of every query, (b, n). Gives `b 1 1 m` or `b 1 n
-    m`.
-    """
+    """Allow the first `lengths` keys of every sample, (b,), or query, (b, n): `b 1 1 m` or `b 1 n m`."""
     if lengths.dim() not in (1, 2) or lengths.is_floating_point():
         shape, dtype = tuple(lengths.shape), lengths.dtype
         raise ValueError(f"lengths: {shape} of {dtype} is not valid: they must be integers of shape (b,) or (b, n)")
@@ -23,23 +21,23 @@ def padding(lengths: Tensor, num_keys: int) -> Tensor:
 
 
 def causal(num_queries: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Keys up to the query's own place, `n m`. Queries stand at the end of the keys, as with a key cache."""
+    """Allow keys up to the query's position, `n m`. Queries are the last of the keys, as with a key cache."""
     num_keys = num_queries if num_keys is None else num_keys
-    places = torch.arange(num_queries, device=device) + (num_keys - num_queries)
-    return torch.arange(num_keys, device=device) <= places[:, None]
+    positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
+    return torch.arange(num_keys, device=device) <= positions[:, None]
 
 
 def window(num_queries: int, radius: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Keys at most `radius` places from the query's own, `n m`. Queries stand at the end of the keys."""
+    """Allow keys at most `radius` positions from the query, `n m`. Queries are the last of the keys."""
     if not isinstance(radius, int) or radius < 0:
         raise ValueError(f"radius: {radius} is not valid: it must be a whole number of at least 0")
     num_keys = num_queries if num_keys is None else num_keys
-    places = torch.arange(num_queries, device=device) + (num_keys - num_queries)
-    return (torch.arange(num_keys, device=device) - places[:, None]).abs() <= radius
+    positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
+    return (torch.arange(num_keys, device=device) - positions[:, None]).abs() <= radius
 
 
 def segments(query_segments: Tensor, key_segments: Tensor | None = None) -> Tensor:
-    """Keys of the query's own segment, for packed sequences: (b, n) and (b, m) numbers give `b 1 n m`."""
+    """Allow keys of the query's segment, for packed sequences: segment numbers (b, n) and (b, m) give `b 1 n m`."""
     key_segments = query_segments if key_segments is None else key_segments
     if query_segments.ndim != 2 or key_segments.ndim != 2:
         shapes = f"{tuple(query_segments.shape)} and {tuple(key_segments.shape)}"

@@ -1,8 +1,7 @@
-"""Attention with its projections: what a Transformer block and a pooling head use.
+"""Attention with its projections, for Transformer blocks and pooling heads.
 
-`SelfAttention` reads queries, keys and values off one sequence with one fused product; `MultiHeadAttention`
-takes two sequences and any widths. Both hand the computing to `attend`. Vaswani et al. 2017; QK-norm:
-Dehghani et al. 2023.
+`SelfAttention` projects one sequence to queries, keys and values in one fused product; `MultiHeadAttention` takes two
+sequences and any widths. Both call `attend`. Vaswani et al. 2017; QK-norm: Dehghani et al. 2023.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from dataclasses import dataclass
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.attention.attend import DOT_PRODUCT, attend, attention_weights
 from vit.attention.cache import KeyValueCache
+from vit.attention.core import DOT_PRODUCT, attend, attention_weights
 from vit.attention.scores import Additive, Score
 from vit.config import check
 from vit.linear import project
@@ -22,9 +21,7 @@ from vit.randomness import SampleRandom
 
 
 class SelfAttention(nn.Module):
-    """`b n c -> b n c`. `stream` numbers the random numbers of the weights' dropout; it is unique in a
-    model.
-    """
+    """`b n c -> b n c`. `stream` selects the random numbers of attention dropout and is unique within a model."""
 
     def __init__(
         self,
@@ -60,9 +57,9 @@ class SelfAttention(nn.Module):
         cache: KeyValueCache | None = None,
         num_queries: int | None = None,
     ) -> Tensor:
-        """`rotate` is applied to queries and keys (rotary positions), `b h n d -> b h n d`. With a `cache`, the tokens
-        follow those that it holds and attend to these too; `mask` then has all of them as keys. `num_queries`: only so
-        many of the first tokens attend, and come out; mask and bias then have their rows alone.
+        """`rotate` is applied to queries and keys (rotary positions), `b h n d -> b h n d`. With a `cache`, `tokens`
+        follow the cached ones and attend to them too; the keys of `mask` are then all of them. With `num_queries`, only
+        that many of the first tokens attend and are returned; mask and bias then have only their rows.
         """
         query, key, value = self.heads(tokens)
         if rotate is not None:
@@ -76,9 +73,9 @@ class SelfAttention(nn.Module):
         return project(self.output, attended.transpose(1, 2).flatten(2))  # b n (h d)
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys (normalised where QK-norm is on) and values, `b h n d` each."""
-        # Taken apart before heads and tokens change places: their gradients are put together by one copy, not two. And
-        # without einops: four patterns a block are a twentieth of a small model's pass of one image.
+        """Queries, keys (normalised with QK-norm) and values, `b h n d` each."""
+        # Unbind before the transpose: the gradients are then joined by one copy, not two. No einops: four patterns per
+        # block cost 5 % of a small model's forward pass of one image.
         (b, n, width), heads = tokens.shape, self.num_heads
         parts = project(self.qkv, tokens).reshape(b, n, 3, heads, width // heads).unbind(2)  # b n h d, three times
         query, key, value = (part.transpose(1, 2) for part in parts)  # b h n d
@@ -87,26 +84,24 @@ class SelfAttention(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """Widths of a `MultiHeadAttention` besides its queries'; None: as the queries', or that divided among the heads."""
+    """Widths in a `MultiHeadAttention` besides `query_width`; None: that width, or its share of one head."""
 
     key: int | None = None
-    """Of what keys are read off."""
+    """Width of the sequence that keys are projected from."""
     value: int | None = None
-    """Of what values are read off."""
+    """Width of the sequence that values are projected from."""
     query_head: int | None = None
-    """Of one head's queries (p_q)."""
+    """Width of one head's queries (p_q)."""
     key_head: int | None = None
-    """Of one head's keys (p_k), None: `query_head`. Only the score `Additive` takes another than that."""
+    """Width of one head's keys (p_k), None: `query_head`. Only the score `Additive` allows them to differ."""
     value_head: int | None = None
-    """Of one head's values (p_v), None: `query_head`."""
+    """Width of one head's values (p_v), None: `query_head`."""
     output: int | None = None
-    """Of the result (p_o)."""
+    """Width of the result (p_o)."""
 
 
 class MultiHeadAttention(nn.Module):
-    """`b n q, b m k, b m v -> b n o`: queries from one sequence, keys and values from others, each of its own
-    width; any `score` in the heads.
-    """
+    """`b n q, b m k, b m v -> b n o`: queries, keys and values from sequences of any widths, with any `score`."""
 
     def __init__(
         self,
@@ -149,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         return self.attend_to(queries, self.keys_and_values(keys, values), mask=mask, rng=rng)
 
     def keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The heads' own, `b h m d` and `b h m v`: made once where many queries come one after another."""
+        """Projected keys `b h m d` and values `b h m v`, to be reused where queries arrive one after another."""
         return self._heads(project(self.key, keys)), self._heads(project(self.value, values))
 
     def attend_to(
@@ -160,7 +155,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         rng: SampleRandom | None = None,
     ) -> Tensor:
-        """`forward`, with what `keys_and_values` gave."""
+        """`forward` with the result of `keys_and_values`."""
         key, value = keys_and_values
         query = self._heads(project(self.query, queries))
         dropout = self.dropout_rate if self.training else 0.0
@@ -171,7 +166,7 @@ class MultiHeadAttention(nn.Module):
         return project(self.output, rearrange(attended, "b h n d -> b n (h d)"))
 
     def weights(self, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """The map of every head, `b h n m`, before dropout."""
+        """The attention weights of every head, `b h n m`, before dropout."""
         query, key = self._heads(self.query(queries)), self._heads(self.key(keys))
         return attention_weights(query, key, mask=mask, score=self.score)
 

@@ -1,7 +1,7 @@
-"""Why dot products are divided by √d: scores of ever wider random vectors, and what softmax makes of them.
+"""Why dot products are divided by √d: the scores of ever wider random vectors, and the softmax's gradient at them.
 
-Vaswani et al. 2017, section 3.2.1. A measurement, no layer; what follows for learning is measured in
-`vit.experiments.score_scaling`. Letters: see `attend.py`.
+Vaswani et al. 2017, section 3.2.1. A measurement, not a layer; `notebooks/score_scaling.py` measures the effect on
+learning. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vit.attention.attend import DOT_PRODUCT
+from vit.attention.core import DOT_PRODUCT
 from vit.attention.scores import Score
 
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """What `spread` measures."""
+    """Result of `spread`: the variance of the scores, and the median over queries of `softmax_gradient`."""
 
     variance: float
-    """Of the scores."""
     gradient: float
-    """`softmax_gradient` of the typical query, the median."""
 
 
-def spread(
+def score_spread(
     width: int, *, score: Score = DOT_PRODUCT, scale: float | None = None, num_queries: int = 512, num_keys: int = 32
 ) -> ScoreSpread:
-    """Scores of vectors of `width` independent normal numbers, always the same draw; every query has keys of its own.
+    """Measure scores of vectors of `width` independent normal numbers, with a fixed seed; each query has its own keys.
 
     Unscaled dot products (`scale=1`) have variance d: d products of variance 1 each.
     """
@@ -40,7 +38,7 @@ def spread(
 
 
 def softmax_gradient(weights: Tensor) -> Tensor:
-    """How far the weights move with the scores: the Frobenius norm of softmax's Jacobian, `... m -> ...`.
+    """Sensitivity of the weights to the scores: the Frobenius norm of softmax's Jacobian, `... m -> ...`.
 
     The Jacobian is `diag(p) - p pᵀ`, its norm `√(Σ pᵢ² (1 - pᵢ)² + Σ_{i≠j} pᵢ² pⱼ²)`: at most ½, and 0
     where one key has all the weight.

@@ -1,8 +1,8 @@
-"""Scores: how alike a query and a key are.
+"""Scores: the similarity of a query and a key.
 
-A score is called with `(query, key, scale)` and gives `b h n m`; that call is its definition, written to be
-read. A score that is an inner product of vectors also says which (`vectors`), and then the fast backends can
-use it. Letters: see `attend.py`. This room does not know about masks, softmax or values.
+A score is called with `(query, key, scale)` and returns `b h n m`; that call is its definition, written for reading. A
+score that is an inner product also returns its two vectors (`vectors`), which is what the fast backends use. Masks,
+softmax and values are applied elsewhere. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ class Score(Protocol):
 
 @runtime_checkable
 class InnerProduct(Score, Protocol):
-    """A score that equals `factor * queryᵀkey` of the vectors it names."""
+    """A score that equals `factor * queryᵀkey` of the vectors and the factor that `vectors` returns."""
 
     def vectors(self, query: Tensor, key: Tensor, scale: float | None) -> tuple[Tensor, Tensor, float]: ...
 
 
 @dataclass(frozen=True)
 class ScaledDotProduct:
-    """`scale * qᵀk`, by default `1/√d` so that unit-variance vectors give unit-variance scores (Vaswani et
-    al. 2017).
-    """
+    """`scale * qᵀk`; the default, `1/√d`, gives unit-variance vectors unit-variance scores (Vaswani et al. 2017)."""
 
     def __call__(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
         query, key, factor = self.vectors(query, key, scale)
@@ -56,9 +54,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Constant:
-    """Every key alike: attention becomes the average of the values that the mask allows. It takes no
-    scale.
-    """
+    """The same score for every key: attention becomes the mean of the values that the mask allows. Takes no scale."""
 
     def __call__(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
         query, key, _ = self.vectors(query, key, scale)
@@ -71,7 +67,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class TanhSum:
-    """`wᵀ tanh(q + k)`, what `Additive` does once queries and keys are projected. It takes no scale."""
+    """`wᵀ tanh(q + k)`: `Additive` of queries and keys that are projected already. Takes no scale."""
 
     weight: Tensor
     """(d,)"""
@@ -82,10 +78,10 @@ class TanhSum:
 
 
 class Additive(nn.Module):
-    """`wᵥᵀ tanh(W_q q + W_k k)` without biases (Bahdanau et al. 2015, appendix A.1.2). It takes no scale.
+    """`wᵥᵀ tanh(W_q q + W_k k)` without biases (Bahdanau et al. 2015, appendix A.1.2). Takes no scale.
 
-    Queries and keys may differ in width. A decoder that asks many times about the same keys projects them once, with
-    `key`, and asks with the score `projected` of `query`'s projections.
+    Queries and keys may differ in width. A decoder that attends to the same keys many times projects them once with
+    `key`, its queries with `query`, and scores them with `projected`.
     """
 
     def __init__(self, query_width: int, key_width: int, hidden_width: int) -> None:
@@ -107,12 +103,12 @@ class Additive(nn.Module):
 
 @dataclass(frozen=True)
 class GaussianKernel:
-    """`-½ |(q - k) w|²`, the exponent of a Gaussian of width 1/w around every key (Nadaraya and Watson 1964). It takes
-    no scale.
+    """`-½ |(q - k) w|²`, the exponent of a Gaussian of standard deviation 1/w around every key (Nadaraya and Watson
+    1964). Takes no scale.
     """
 
     width: float | Tensor = 1.0
-    """One w, or one a key, (m,)."""
+    """One w, or one per key, (m,)."""
 
     def __call__(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
         _refuse_scale("GaussianKernel", scale)

@@ -1,4 +1,4 @@
-"""`vit analyze`: every figure of what is inside a model. Knows no tensors."""
+"""`vit analyze`: figures of attention, positions, filters and representations of a model."""
 
 from __future__ import annotations
 
@@ -6,85 +6,67 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from vit.cli.compare import split_settings, translates
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
+from vit.cli.sources import DATA, MODEL, add_model_options, find_images, model_options, split_settings, task_of_run
 
 _DESCRIPTION = """\
 Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Each
-figure with its numbers and conventions beside it, and one HTML page. MODEL is a run folder or checkpoint, timm:NAME,
-torchvision:NAME, hf:NAME, or with --random_weights the name of an architecture. Settings of a data set: --data.root, …
-Stopped? The same command continues. Of a translator's run: every head's map of one sentence, and what the heads do on
---images sentences of its test set."""
+figure with its numbers and conventions beside it, and one HTML page. Settings of a data set: --data.root, …
+A stopped analysis continues with the same command. For a translator: every head's attention map of one sentence, and
+the heads' behaviour on --images sentences of its test set."""
 
 
-def analyze(words: list[str]) -> None:
-    settings, rest = split_settings(words)
-    known = _parser().parse_args(rest)
-    output = known.output or Path("runs/analysis") / _folder_name(known.model)
+def analyze(argv: list[str]) -> None:
+    settings, rest = split_settings(argv)
+    args = _parser().parse_args(rest)
+    name = Path(args.model.replace(":", "-")).resolve().name  # timm:NAME → timm-NAME, runs/NAME → NAME
+    output = args.output or Path("runs/analysis") / name
     check_folder("--output", output)
-    if translates(known.model):
-        _draw_translator(known, settings, output)
+    task = task_of_run(args.model)
+    if task is not None and (analyze_run := task.function("analyze_run")):
+        refuse_without_effect(
+            args, _parser(), ("model", "images", "output", "select"), f"the model's task is {task.name}"
+        )
+        from vit.trained_runs import trained_settings
+
+        run, select = Path(args.model), args.select
+        config = trained_settings(run, select, settings, allowed=("data",))
+        drawn = analyze_run(run, config, output, select=select, num_samples=args.images, progress=_print_progress)
+        print(f"{len(drawn)} figures; see {output}/analysis.html")
         return
-    state = _draw(known, settings, output)
+    state = _draw(args, settings, output)
     for name, reason in state["left_out"].items():
         print(f"left out: {name}: {reason}")
     print(f"{len(state['pictures'])} figures; see {output}/analysis.html")
 
 
-def _draw(known: Namespace, settings: list[str], output: Path) -> dict[str, dict[str, str]]:
-    from vit.analysis.drawings import DRAWINGS
+def _draw(args: Namespace, settings: list[str], output: Path) -> dict[str, dict[str, str]]:
+    from vit.analysis.figures import FIGURES
     from vit.analysis.report import draw_analysis
-    from vit.analysis.subjects import SubjectRequest, open_subject
+    from vit.analysis.targets import open_target, read_images
+    from vit.hub import open_models
 
-    request = SubjectRequest(
-        model=known.model,
-        against=known.against,
-        places=known.data or (),
-        settings=settings,
-        num_images=known.images,
-        select=known.select,
-        random_weights=known.random_weights,
-        seed=known.seed,
-        device=known.device,
-    )
-    subject = open_subject(request)
-    return draw_analysis(subject, output, known.figures or tuple(DRAWINGS), tell=_tell)
+    sources = [args.model, *([args.against] if args.against else [])]
+    places = find_images(sources, args.data, settings)
+    models = open_models(sources, **model_options(args))
+    images = [read_images(places, model.preprocessing, args.images) for model in models]
+    against = open_target(models[1], images[1], device=args.device) if args.against else None
+    target = open_target(models[0], images[0], against=against, device=args.device)
+    return draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
 
 
-def _folder_name(model: str) -> str:
-    """`timm:vit_tiny_patch16_224` → `timm-vit_tiny_patch16_224`, `runs/digits_vit` → `digits_vit`."""
-    return Path(model.replace(":", "-")).resolve().name
-
-
-def _draw_translator(known: Namespace, settings: list[str], output: Path) -> None:
-    used = ("model", "images", "output", "select")
-    refuse_without_effect(known, _parser(), used, "the model is a translator")
-    from vit.analysis.text_drawings import draw_translator
-
-    drawn = draw_translator(
-        Path(known.model), output, settings=settings, num_sentences=known.images, select=known.select, tell=_tell
-    )
-    print(f"{len(drawn)} figures; see {output}/analysis.html")
-
-
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> Parser:
     parser = Parser(prog="vit analyze", description=_DESCRIPTION)
-    parser.add_argument("model", metavar="MODEL", help="a run, timm:NAME, torchvision:NAME, hf:NAME, or a name")
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        help="a data set's name, a folder, files; default: a run's test images, else two photographs",
-    )
-    parser.add_argument("--images", type=int, default=64, help="at most so many, or sentences (default: %(default)s)")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    parser.add_argument("--data", nargs="+", help=f"{DATA}; default: a run's test images, else two photographs")
+    parser.add_argument("--images", type=int, default=64, help="at most this many, or sentences (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder (default: runs/analysis/ and the model's name)")
-    parser.add_argument("--figures", nargs="+", metavar="NAME", help="only these (default: all)")
-    parser.add_argument("--against", metavar="MODEL", help="another model, whose layers are compared with this one's")
-    parser.add_argument("--random_weights", action="store_true", help="build the models without trained weights")
-    parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of our runs")
-    parser.add_argument("--seed", type=int, default=0, help="of random weights")
+    parser.add_argument("--figures", nargs="+", metavar="NAME", help="draw only these (default: all)")
+    parser.add_argument("--against", metavar="MODEL", help="compare the layers with another model's")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    add_model_options(parser)
     return parser

@@ -1,44 +1,43 @@
-"""`vit doctor`: what mistakes of preparing images cost. Knows no tensors."""
+"""`vit doctor`: the effect of preprocessing mistakes on a model's predictions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_file
+from vit.cli.sources import DATA, MODEL, add_model_options, find_images, model_options, split_settings
+from vit.config import check_positive
 
 _DESCRIPTION = """\
-Prepare the same images wrongly in one common way after another, and say what it costs the model: accuracy where the
-images have labels that it knows, changed answers, changed logits. Settings of the images: --data.root, …"""
+Make one common preprocessing mistake after another on the same images and report its effect: accuracy (if the images
+have labels that the model knows), changed predictions, changed logits. Settings of the images: --data.root, …"""
 
 
-def doctor(words: list[str]) -> None:
+def doctor(argv: list[str]) -> None:
     parser = Parser(prog="vit doctor", description=_DESCRIPTION)
-    parser.add_argument("model", metavar="MODEL", help="a run, timm:NAME, torchvision:NAME or hf:NAME")
-    parser.add_argument("--data", help="a data set's name or a folder, of images or of classes; default: the run's own")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    parser.add_argument("--data", nargs="+", help=f"{DATA}; default: the run's own")
     parser.add_argument(
-        "--images", type=int, default=256, help="about so many, of each class at least one (default: %(default)s)"
+        "--images", type=int, default=256, help="about this many, at least one of each class (default: %(default)s)"
     )
-    parser.add_argument("--select", choices=("best", "last"), default="best", help="checkpoint of a run of ours")
-    parser.add_argument("--random_weights", action="store_true", help="build the library's model without weights")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
-    known, overrides = parser.parse_known_args(words)
-    check_file("--output", known.output)
-    from vit.evaluation.doctor import DoctorRequest, examine
+    add_model_options(parser)
+    settings, rest = split_settings(argv)
+    args = parser.parse_args(rest)
+    check_file("--output", args.output)
+    check_positive("--images", args.images)
+    from vit.evaluation.doctor import diagnose_preprocessing, open_images
+    from vit.evaluation.head_columns import random_head_size
+    from vit.hub import open_models, source_kind
     from vit.runs import write_json
 
-    diagnosis = examine(
-        DoctorRequest(
-            model=known.model,
-            data=known.data,
-            overrides=overrides,
-            num_images=known.images,
-            select=known.select,
-            random_weights=known.random_weights,
-            device=known.device,
-        )
-    )
+    source_kind(args.model)
+    images = open_images(find_images([args.model], args.data, settings), args.images)
+    classes = random_head_size(images.split.source.class_names) if images.is_labelled else None
+    (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
+    diagnosis = diagnose_preprocessing(opened, images, device=args.device)
     print(diagnosis.table())
-    if known.output:
-        known.output.parent.mkdir(parents=True, exist_ok=True)
-        write_json(known.output, diagnosis.facts())
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        write_json(args.output, diagnosis.facts())

@@ -1,75 +1,123 @@
-"""`vit eval`, `vit predict`, `vit translate`: what a checkpoint is good for. Knows no tensors."""
+"""`vit eval`, `vit predict` and `vit translate`."""
 
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
-from vit.cli.compare import check_baseline
-from vit.cli.parsing import Parser, check_file, check_folder, say
+from vit.cli.compare import baseline_request, compare_and_report
+from vit.cli.parsing import Parser, check_file, check_folder, print_once
+from vit.cli.sources import DATA, MODEL, add_model_options, model_options, resolve_data, split_settings
+from vit.config import check_positive
 
 
-def evaluate(words: list[str]) -> None:
-    from vit.config import check_positive
-    from vit.evaluation.checkpoint import Request, evaluate_checkpoint
+def evaluate(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
 
-    start_missing_processes(["eval", *words])
+    start_missing_processes(["eval", *argv])
     parser = Parser(
         prog="vit eval",
-        description="Evaluate a checkpoint. --data.… settings say on what, --search.… how to translate.",
+        description="Evaluate a model on a test set. --data.… settings choose the data, --search.… the beam search.",
     )
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
-    parser.add_argument("--select", choices=("best", "last"), default="best")
-    parser.add_argument("--weights", choices=("auto", "raw", "ema"), default="auto", help="auto: ema where it was kept")
-    parser.add_argument("--image_size", type=int, help="evaluate at another size; positions are resized")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's own")
     parser.add_argument(
         "--transfer", action="store_true", help="also k-NN, few-shot and linear probe on frozen features"
     )
-    parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run")
-    parser.add_argument("--baseline", help="also compare with this model: a run, timm:NAME, torchvision:NAME, hf:NAME")
-    known, overrides = parser.parse_known_args(words)
-    check_positive("--image_size", known.image_size)
-    check_folder("--output_dir", known.output_dir)
-    baseline = vars(known).pop("baseline")
-    request = Request(**vars(known), overrides=overrides)
-    compare_both = check_baseline(request, baseline) if baseline else None
-    say(json.dumps(evaluate_checkpoint(request), indent=2))
-    if compare_both:
-        compare_both()
+    parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run, or runs/eval")
+    parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's, else auto)")
+    parser.add_argument("--baseline", metavar="MODEL", help="also compare with this model")
+    add_model_options(parser)
+    overrides, rest = split_settings(argv)
+    args, unknown = parser.parse_known_args(rest)
+    overrides += unknown
+    check_positive("--image_size", args.image_size)
+    check_folder("--output_dir", args.output_dir)
+    from vit.hub import source_kind
+
+    if source_kind(args.model) == "run":
+        _evaluate_run(args, overrides)
+    else:
+        _evaluate_model(args, overrides)
 
 
-def predict(words: list[str]) -> None:
-    from vit.evaluation.classify import classify
+def _evaluate_run(args: Namespace, overrides: list[str]) -> None:
+    from vit.tasks.task import EvalRequest
+    from vit.trained_runs import evaluate_checkpoint
 
-    parser = Parser(prog="vit predict", description="The likeliest classes of each image.")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    options = model_options(args)
+    for name in ("architecture", "implementation", "mean", "std", "class_names", "random_weights", "seed"):
+        if options.pop(name) not in (None, (), False, 0, "auto"):
+            raise ValueError(f"--{name}: it has no effect on a run, which is evaluated as it was trained")
+    request = EvalRequest(
+        checkpoint=Path(args.model),
+        transfer=args.transfer,
+        output_dir=args.output_dir,
+        **options,
+    )
+    for option in ("data", "device"):
+        if getattr(args, option):
+            overrides = [f"--{option}", getattr(args, option), *overrides]
+    # Built before the evaluation, so that a wrong baseline is reported at once.
+    comparison = baseline_request(request, overrides, args.baseline) if args.baseline else None
+    print_once(json.dumps(evaluate_checkpoint(request, overrides), indent=2))
+    if comparison:
+        compare_and_report(comparison)
+
+
+def _evaluate_model(args: Namespace, overrides: list[str]) -> None:
+    if args.baseline:
+        raise ValueError(f"--baseline: it works for runs only; use `vit compare {args.model} {args.baseline}`")
+    data = resolve_data([args.model], args.data, overrides)
+    from vit.data.images import open_test
+    from vit.evaluation.head_columns import random_head_size
+    from vit.evaluation.model_evaluation import evaluate_model
+    from vit.hub import open_models
+
+    classes = random_head_size(open_test(data).source.class_names)
+    (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
+    folder = args.output_dir or Path("runs/eval")
+    metrics = evaluate_model(opened, data, folder, transfer=args.transfer, device=args.device or "auto")
+    print_once(json.dumps(metrics, indent=2))
+
+
+def predict(argv: list[str]) -> None:
+    parser = Parser(prog="vit predict", description="Print the most likely classes of each image.")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
-    known = parser.parse_args(words)
-    for path, classes in classify(known.checkpoint, known.images, known.device):
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    add_model_options(parser)
+    args = parser.parse_args(argv)
+    from vit.evaluation.classify import classify_images
+    from vit.hub import open_model
+    from vit.tasks import TASKS
+
+    opened = open_model(args.model, **model_options(args))
+    own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
+    for path, classes in (own or classify_images)(opened, args.images, args.device):
         print(path)
         for name, probability in classes:
             print(f"  {probability:6.2%}  {name}")
 
 
-def translate(words: list[str]) -> None:
-    from vit.evaluation import translate as translation
+def translate(argv: list[str]) -> None:
+    from vit.tasks.translation import translate as translation
 
     parser = Parser(prog="vit translate", description="Translate sentences with a trained translator.")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a run folder, or one of its checkpoints")
-    parser.add_argument("--beam_size", type=int, help="1: greedily (default: as the run was tested)")
-    parser.add_argument("--figure", type=Path, help="draw where the model looked into this PNG; one sentence only")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a translator's run or checkpoint folder")
+    parser.add_argument("--beam_size", type=int, help="1: greedy (default: as in the run's test)")
+    parser.add_argument("--figure", type=Path, help="draw the attention into this PNG; one sentence only")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("sentences", nargs="+", metavar="SENTENCE")
-    known = parser.parse_args(words)
-    if known.figure and len(known.sentences) > 1:
-        raise ValueError("--figure: it draws one sentence, and there are several")
-    if known.figure and known.figure.suffix != ".png":
-        raise ValueError(f"--figure: {str(known.figure)!r} is not valid: it must end in .png")
-    check_file("--figure", known.figure)
-    results = translation.translate(known.checkpoint, known.sentences, known.beam_size, known.device)
+    args = parser.parse_args(argv)
+    if args.figure and len(args.sentences) > 1:
+        raise ValueError("--figure: it draws one sentence; give only one")
+    if args.figure and args.figure.suffix != ".png":
+        raise ValueError(f"--figure: {str(args.figure)!r} is not valid: it must end in .png")
+    check_file("--figure", args.figure)
+    results = translation.translate(args.model, args.sentences, args.beam_size, args.device)
     for result in results:
         print(result.text)
-    if known.figure:
-        translation.draw_alignment(results[0], known.figure)
+    if args.figure:
+        translation.draw_alignment(results[0], args.figure)

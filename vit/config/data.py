@@ -1,22 +1,24 @@
-"""Which images, and what is done to them at evaluation, at loading and in training."""
+"""Settings of the images: data set, loading, preprocessing and augmentation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_seed
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
+DATA_SETS = ("digits", "cifar10", "cifar100", "imagenette", "imagefolder", "fake", "torchvision:CLASS")
+"""Values of `data.name`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """How an image becomes a model's input at evaluation. Stored with the weights and enforced."""
+    """Preprocessing of images at evaluation. Stored with the weights and enforced."""
 
     image_size: tuple[int, int]
     crop_fraction: float = 1.0
-    """The image's shorter side is resized to image_size / crop_fraction, then the centre is cut out."""
+    """The shorter side of the image is resized to image_size / crop_fraction, then the centre is cropped."""
     squash: bool = False
     """Both sides are resized to image_size / crop_fraction, whatever the image's shape (SigLIP, Hugging Face's ViT)."""
     interpolation: Interpolation = "bicubic"
@@ -32,39 +34,46 @@ class Preprocessing:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
+    sets: ClassVar[tuple[str, ...]] = DATA_SETS
+    folder_set: ClassVar[str] = "imagefolder"
+    """The data set for `--data FOLDER`."""
+    one_sets_settings: ClassVar = ("test_folder", "download", "fake_images", "fake_classes")
+    """Settings that do not carry over to another data set."""
+
     name: str = "digits"
-    """digits, cifar10, cifar100, imagenette, imagefolder, fake, or `torchvision:CLASS`."""
+    """One of `DATA_SETS`."""
     root: str = "data"
-    """The folder the data set is in, or is downloaded to."""
+    """Folder of the data set, or where it is downloaded to."""
     download: bool = False
     test_folder: str | None = None
     """`imagefolder` only: the folder of the test set; None: `val`, or `test` where there is no `val`."""
     val_fraction: float = 0.1
-    """Part of the training set held out to choose the best checkpoint."""
+    """Fraction of the training set held out to choose the best checkpoint."""
     split_seed: int = 0
-    """Fixes the validation split; the training seed does not touch it."""
+    """Seed of the validation split, independent of the training seed."""
     fraction: float = 1.0
-    """Part of the training set to train on; smaller subsets lie inside larger ones, classes balanced."""
+    """Fraction of the training set to train on; smaller subsets are contained in larger ones, classes balanced."""
     subset_seed: int = 0
-    """Which images a `fraction` below 1 takes; the validation split stays as it is."""
+    """Seed of the subset for a `fraction` below 1; the validation split does not depend on it."""
     epoch_length: Literal["subset", "whole_set"] = "subset"
-    """`fraction` below 1 only: an epoch shows each image of the subset once, or, with `whole_set`, as many images as
-    the whole training set has, those of the subset again and again. Then the run of a fraction takes the steps, the
-    warm-up and the evaluations of the full one.
+    """`fraction` below 1 only: an epoch has each image of the subset once, or, with `whole_set`, as many images as the
+    whole training set, repeating those of the subset. Steps, warm-up and evaluations then equal those of the full set.
     """
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    """`balanced`: an epoch has equally many images of every class; images of rare classes are repeated."""
     batch_size: int = 128
-    """Images an optimizer step, over all processes and accumulated micro-batches."""
+    """Images per optimizer step, over all processes and accumulated micro-batches."""
     eval_batch_size: int = 256
-    """Images a forward pass of one process at evaluation."""
+    """Images per forward pass of one process at evaluation."""
     workers: int = 2
     """Decoding processes of each training process; 0 decodes in the process itself."""
     cache_gib: float = 2.0
-    """Sets smaller than this once decoded are kept in memory as one uint8 tensor, all of it in every process; 0: never.
-    Training on CUDA, the training set lies on the device instead where it takes at most a tenth of its memory.
+    """Data sets smaller than this when decoded are kept in memory as one uint8 tensor in every process; 0: never. In
+    training on CUDA, the training set is kept on the device if it takes at most a tenth of its memory.
     """
     canvas_size: int | None = None
-    """Side of the square that training images, kept or streamed, are resized to at decode; None: 256/224 of the image
-    size, or as they are where they all have one size.
+    """Side of the square that training images are resized to when decoded; None: 256/224 of the image size, or no
+    resizing if all images have the same size.
     """
     on_broken_image: Literal["fail", "skip"] = "fail"
     crop_fraction: float = 1.0
@@ -73,7 +82,7 @@ class DataConfig:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     fake_images: int = 512
-    """`fake` only: images in the training set; a quarter of it again in the test set."""
+    """`fake` only: number of training images; there are a quarter as many test images."""
     fake_classes: int = 10
 
     def __post_init__(self) -> None:
@@ -86,12 +95,15 @@ class DataConfig:
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")
         check(0 < self.val_fraction < 1, "data.val_fraction", self.val_fraction, "it must be between 0 and 1")
-        fetched = self.name in ("cifar10", "cifar100", "imagenette") or self.name.startswith("torchvision:")
+        downloaded = self.name in ("cifar10", "cifar100", "imagenette") or self.name.startswith("torchvision:")
         needs = {
             "test_folder": (self.name == "imagefolder", "data.name 'imagefolder'"),
             "fake_images": (self.name == "fake", "data.name 'fake'"),
             "fake_classes": (self.name == "fake", "data.name 'fake'"),
-            "download": (fetched, "a data.name that can be fetched: cifar10, cifar100, imagenette, torchvision:CLASS"),
+            "download": (
+                downloaded,
+                "a data.name that can be downloaded: cifar10, cifar100, imagenette, torchvision:CLASS",
+            ),
             "subset_seed": (self.fraction < 1, "data.fraction below 1"),
             "epoch_length": (self.fraction < 1, "data.fraction below 1"),
         }
@@ -111,11 +123,11 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig:
-    """What is done to a training batch, in this order."""
+    """Augmentation of training batches, in the order of the fields."""
 
     crop: Literal["none", "pad", "random_resized"] = "none"
     pad: int = 4
-    """`crop: pad` only: pixels of reflected border before the random crop."""
+    """`crop: pad` only: pixels of reflection padding before the random crop."""
     scale: tuple[float, float] = (0.08, 1.0)
     """`crop: random_resized` only: area of the crop as a fraction of the image."""
     ratio: tuple[float, float] = (0.75, 4 / 3)
@@ -128,25 +140,25 @@ class AugmentConfig:
     magnitude: float = 9.0
     """`policy: randaugment` only: 0 to 10 as in timm's rand-m9."""
     magnitude_std: float = 0.0
-    """`policy: randaugment` only: spread of the magnitude."""
+    """`policy: randaugment` only: standard deviation of the magnitude."""
     color_jitter: float = 0.0
     erasing_probability: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
     mix_probability: float = 1.0
-    """Part of the mixing groups that are mixed at all."""
+    """Fraction of the mixing groups that are mixed."""
     cutmix_probability: float = 0.5
-    """Where both are on: how often CutMix rather than Mixup."""
+    """With both enabled: probability of CutMix rather than Mixup."""
     mix_group: int = 8
-    """Mixing partners are found among this many neighbours in the epoch's order."""
+    """Images are mixed within groups of this many neighbours in the epoch's order."""
     repeats: int = 1
-    """Repeated augmentation: every chosen image appears this often in an epoch, and fewer images are chosen."""
+    """Repeated augmentation: each sampled image appears this often in an epoch, and fewer images are sampled."""
     first_image_size: int | None = None
-    """Longer side of the images in the first epoch, from which they grow to the model's size, in whole patches;
-    None: they always have that. Tan and Le 2021 (progressive learning).
+    """Longer side of the images in the first epoch, growing to the model's size in whole patches; None: always the
+    model's size. Tan and Le 2021 (progressive learning).
     """
     growing_epochs: int = 0
-    """`first_image_size` only: epochs before the images have the model's size."""
+    """`first_image_size` only: epochs until the images have the model's size."""
 
     def __post_init__(self) -> None:
         check_finite("augment", self)
@@ -186,7 +198,7 @@ class AugmentConfig:
             self.mixes or not (mixup or cutmix),
             "augment.mix_probability",
             self.mix_probability,
-            "nothing would be mixed; to turn mixing off set augment.mixup_alpha and augment.cutmix_alpha to 0",
+            "it turns mixing off; to do that, set augment.mixup_alpha and augment.cutmix_alpha to 0",
         )
         unused = "cutmix_alpha" if self.cutmix_probability == 0 else "mixup_alpha"
         check(

@@ -1,9 +1,10 @@
-"""Which model: an architecture in full (`ViTConfig`, `ResNetConfig`), and what a user says of it (`ModelConfig`)."""
+"""Settings of the model: complete architectures (`ViTConfig`, `ResNetConfig`) and user overrides (`ModelConfig`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
@@ -13,26 +14,28 @@ FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
 Stem = Literal["patch", "resnet"]
 Backend = Literal["auto", "reference", "matmul", "sdpa"]
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
-    """A Vision Transformer's architecture, complete. Sizes are (height, width) in pixels."""
+    """Complete architecture of a Vision Transformer. Sizes are (height, width) in pixels."""
 
     image_size: tuple[int, int] = (224, 224)
     patch_size: tuple[int, int] = (16, 16)
     num_classes: int = 1000
     """0: no head; `forward` returns the pooled features."""
+    in_channels: int = 3
     width: int = 768
     depth: int = 12
     num_heads: int = 12
     mlp_ratio: float = 4.0
     pooling: Pooling = "cls"
-    """`cls_gap`: the class token beside the patches' mean, twice the width (DINOv2's linear head)."""
+    """`cls_gap`: class token and mean of the patches concatenated, twice the width (DINOv2's linear head)."""
     class_token: bool = True
     distillation_token: bool = False
     distillation_head: bool = True
-    """Whether the distillation token has a head of its own; false: the class token's head alone is read."""
+    """Give the distillation token its own head; false: only the class token's head is used."""
     num_registers: int = 0
     positions: Positions = "learned_1d"
     feedforward: FeedForwardKind = "gelu"
@@ -43,9 +46,9 @@ class ViTConfig:
     final_norm: FinalNorm = "tokens"
     """LayerNorm on all tokens before pooling, on the pooled vector (timm's `fc_norm`), or none."""
     positions_on_prefix: bool = True
-    """Whether the class and distillation tokens have a learned position (ViT) or not (DeiT-III)."""
+    """Learn positions of the class and distillation tokens (ViT) or not (DeiT-III)."""
     positions_on_registers: bool = False
-    """Whether the registers have one too (SoViT-150m with registers)."""
+    """Learn positions of the registers too (SoViT-150m with registers)."""
     representation_width: int | None = None
     """A layer of this width with tanh between pooling and head (ViT's `pre_logits`, BERT's pooler); None: none."""
     head_bias: bool = True
@@ -55,17 +58,17 @@ class ViTConfig:
     norm_eps: float = 1e-6
     stem: Stem = "patch"
     stochastic_depth_rate: float = 0.0
-    """Rate of the last block; it grows linearly with depth."""
+    """Rate of the last block, reached linearly with depth."""
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     patch_dropout_rate: float = 0.0
     init: Literal["xavier", "normal"] = "xavier"
-    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as most published ViTs."""
+    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published ViTs."""
     backend: Backend = "auto"
 
     def __post_init__(self) -> None:
         check_finite("model", self)
-        for name in ("width", "depth", "num_heads", "mlp_ratio"):
+        for name in ("in_channels", "width", "depth", "num_heads", "mlp_ratio"):
             check_positive(f"model.{name}", getattr(self, name))
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
         rule = f"model.width ({self.width}) times it must be at least 1"
@@ -79,7 +82,10 @@ class ViTConfig:
             check_positive(f"model.{name}", getattr(self, name))
         self._check_tokens()
         self._check_positions()
-        self._check_stem()
+        if self.stem == "resnet":
+            rule = "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8"
+            fits = min(self.patch_size) >= 8 and all(side % 4 == 0 for side in self.patch_size)
+            check(fits, "model.patch_size", self.patch_size, rule)
 
     def _check_tokens(self) -> None:
         check(
@@ -104,7 +110,7 @@ class ViTConfig:
             self.representation_width is None or not (self.distillation_token and self.distillation_head),
             "model.representation_width",
             self.representation_width,
-            "the heads of two tokens read the tokens themselves; set model.distillation_head to false",
+            "two heads read the tokens directly; set model.distillation_head to false",
         )
         both = self.pooling == "cls_gap" and self.final_norm == "pooled"
         check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
@@ -119,40 +125,28 @@ class ViTConfig:
             "it needs model.num_registers, learned model.positions, and model.positions_on_prefix with a class token",
         )
         if self.positions in ("sincos_2d", "learned_2d", "rope"):
-            divisor, of, what = {
+            divisor, width, field = {
                 "sincos_2d": (4, self.width, "model.width"),
                 "learned_2d": (2, self.width, "model.width"),
                 "rope": (4, self.width // self.num_heads, "model.width / model.num_heads"),
             }[self.positions]
             check(
-                of % divisor == 0,
-                what,
-                of,
-                f"model.positions {self.positions!r} needs a multiple of {divisor}",
-            )
-
-    def _check_stem(self) -> None:
-        if self.stem == "resnet":
-            check(
-                min(self.patch_size) >= 8 and all(p % 4 == 0 for p in self.patch_size),
-                "model.patch_size",
-                self.patch_size,
-                "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8",
+                width % divisor == 0, field, width, f"model.positions {self.positions!r} needs a multiple of {divisor}"
             )
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Patches along the height and the width."""
+        """Number of patches along height and width."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
 
     @property
     def pooled_width(self) -> int:
-        """Width of what pooling gives."""
+        """Width of the pooled features."""
         return 2 * self.width if self.pooling == "cls_gap" else self.width
 
     @property
     def head_width(self) -> int:
-        """Width of what the head reads."""
+        """Width of the head's input."""
         return self.representation_width or self.pooled_width
 
     @property
@@ -161,7 +155,7 @@ class ViTConfig:
 
     @property
     def num_placed_tokens(self) -> int:
-        """Prefix tokens that have a learned position, if positions are learned; they come first."""
+        """Number of leading prefix tokens that have a position if positions are learned."""
         placed = int(self.class_token) + int(self.distillation_token) if self.positions_on_prefix else 0
         return placed + (self.num_registers if self.positions_on_registers else 0)
 
@@ -186,7 +180,7 @@ def _check_patches(image_size: tuple[int, int], patch_size: tuple[int, int]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
-    """A ResNet baseline's architecture, complete."""
+    """Complete architecture of a ResNet baseline."""
 
     depth: Literal[18, 34, 50] = 50
     num_classes: int = 1000
@@ -195,9 +189,11 @@ class ResNetConfig:
     """`cifar`: a 3×3 convolution of stride 1 and no pooling, for images of 8 to 64 pixels."""
     width: int = 64
     """Channels of the first stage."""
+    in_channels: int = 3
 
     def __post_init__(self) -> None:
-        check_positive("model.width", self.width)
+        for name in ("width", "in_channels"):
+            check_positive(f"model.{name}", getattr(self, name))
         check(min(self.image_size) > 0, "model.image_size", self.image_size, "it must be above 0")
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
         check(
@@ -208,51 +204,58 @@ class ResNetConfig:
         )
 
 
+def _with_overrides(*architectures: type) -> Callable[[type[Kind]], type[Kind]]:
+    """Make a class decorator that adds each field of the architectures as an optional one, None by default.
+
+    Image and patch sizes may also be one number, the side of a square. This way names, types and descriptions are
+    written once, in the architectures.
+    """
+    hints: dict[str, Any] = {}
+    for architecture in architectures:
+        for name, hint in get_type_hints(architecture).items():
+            known = hints.get(name, hint)
+            hints[name] = int if known is int else known | hint  # a ResNet's depth is a number too
+            if name in ("image_size", "patch_size"):
+                hints[name] |= int
+
+    def add(kind: type[Kind]) -> type[Kind]:
+        for name, hint in hints.items():
+            kind.__annotations__[name] = hint | None
+            setattr(kind, name, None)
+        return kind
+
+    return add
+
+
 @dataclass(frozen=True, kw_only=True)
+@_with_overrides(ViTConfig, ResNetConfig)
 class ModelConfig:
-    """A model by name; every other architectural field overrides what the name says."""
+    """A model by name; every other architectural field overrides the named architecture's."""
 
     name: str | None = None
     """One of `list_models()`; None: the architecture of `pretrained`."""
     pretrained: str | None = None
-    """A run folder, a weights file or folder, `timm:NAME`, `torchvision:NAME` or `hf:NAME`."""
+    """A run folder, a weights file or folder, `timm:NAME`, `torchvision:NAME`, `hf:NAME` or `package.file:function`."""
     pretrained_grid: tuple[int, int] | None = None
-    """The patch grid (height, width) of the pretrained positions, where their number fits two."""
+    """Patch grid (height, width) of the pretrained positions, if their number fits several."""
     new_head: bool = False
-    """Replace the head when the pretrained weights have other classes than the data."""
+    """Replace the head if the pretrained weights have other classes than the data."""
     freeze_backbone: bool = False
     """Train the head only."""
-    num_classes: int | None = None
-    image_size: int | tuple[int, int] | None = None
-    patch_size: int | tuple[int, int] | None = None
-    width: int | None = None
-    depth: int | None = None
-    num_heads: int | None = None
-    mlp_ratio: float | None = None
-    pooling: Pooling | None = None
-    class_token: bool | None = None
-    distillation_token: bool | None = None
-    distillation_head: bool | None = None
-    num_registers: int | None = None
-    positions: Positions | None = None
-    feedforward: FeedForwardKind | None = None
-    qk_norm: bool | None = None
-    qkv_bias: bool | None = None
-    pre_norm: bool | None = None
-    final_norm: FinalNorm | None = None
-    positions_on_prefix: bool | None = None
-    positions_on_registers: bool | None = None
-    representation_width: int | None = None
-    head_bias: bool | None = None
-    layer_scale: float | None = None
-    norm_eps: float | None = None
-    stem: Literal["patch", "resnet", "imagenet", "cifar"] | None = None
-    stochastic_depth_rate: float | None = None
-    dropout_rate: float | None = None
-    attention_dropout_rate: float | None = None
-    patch_dropout_rate: float | None = None
-    init: Literal["xavier", "normal"] | None = None
-    backend: Backend | None = None
+    if TYPE_CHECKING:  # the decorator adds the other fields
+        num_classes: int | None
+        in_channels: int | None
+
+        def __init__(
+            self,
+            *,
+            name: str | None = None,
+            pretrained: str | None = None,
+            pretrained_grid: tuple[int, int] | None = None,
+            new_head: bool = False,
+            freeze_backbone: bool = False,
+            **architecture: Any,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check(

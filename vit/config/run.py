@@ -1,33 +1,35 @@
-"""How to train, and a whole run: every section together, and the rules between sections.
+"""Settings of training, and of whole runs: all sections together, and the rules between them.
 
-A run's `task` says which class it is; each task's class is in `RUNS` of `vit/config/__init__.py`.
+Each task has its own class of run, in the `config.py` of its folder in `vit/tasks/`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from vit.config.data import AugmentConfig, DataConfig
 from vit.config.model import ModelConfig
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 
+OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    name: Literal["adamw", "sgd", "lamb", "muon"] = "adamw"
+    name: OptimizerName = "adamw"
     lr: float = 1e-3
-    """Peak learning rate at `data.batch_size` images a step."""
+    """Peak learning rate at `data.batch_size` images per step."""
     weight_decay: float = 0.05
     """Not applied to norms, biases, positions and tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """`adamw`, `lamb`, and what `muon` leaves to AdamW."""
+    """`adamw`, `lamb`, and the parameters that `muon` leaves to AdamW."""
     momentum: float = 0.9
     """`sgd` and `muon` only."""
     layer_decay: float = 1.0
-    """Each block's rate is this times the next one's (fine-tuning); 1: all the same."""
+    """Learning rate of each block relative to the next one (fine-tuning); 1: all the same."""
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
-    """Decay after the warm-up; `inverse_sqrt` falls with the root of the progress (Vaswani et al. 2017, eq. 3)."""
+    """Decay after the warm-up; `inverse_sqrt`: Vaswani et al. 2017, eq. 3."""
     warmup_epochs: float = 0.0
     min_lr: float = 0.0
     clip_norm: float | None = 1.0
@@ -54,52 +56,30 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillConfig:
-    """Learning from a teacher's predictions (DeiT), through the distillation token where the model has one."""
-
-    teacher: str | None = None
-    """A run folder or `timm:NAME`."""
-    kind: Literal["hard", "soft"] = "hard"
-    weight: float = 0.5
-    """Part of the loss that comes from the teacher."""
-    temperature: float = 3.0
-    """`soft` only."""
-
-    def __post_init__(self) -> None:
-        check_finite("distill", self)
-        check(0 < self.weight <= 1, "distill.weight", self.weight, "it must be in (0, 1]")
-        check_positive("distill.temperature", self.temperature)
-        has_teacher = self.teacher is not None
-        needs = {
-            "kind": (has_teacher, "distill.teacher"),
-            "weight": (has_teacher, "distill.teacher"),
-            "temperature": (has_teacher and self.kind == "soft", "distill.teacher and distill.kind 'soft'"),
-        }
-        check_effect("distill", self, needs)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     epochs: int = 10
     accumulation_steps: int = 1
-    """Micro-batches that one optimizer step is divided into."""
+    """Micro-batches per optimizer step."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """`auto`: bf16 where the device computes it faster than fp32, else fp32."""
+    """`auto`: bf16 if the device computes it faster than fp32, else fp32."""
     compile: bool = False
     cuda_graphs: bool = False
-    """`compile` on a CUDA device, one process and micro-batch: what is compiled is recorded, anew for every size of a
-    batch, and played back (torch's mode `reduce-overhead`). A small model saves the time in which a CPU starts its
-    operations.
+    """With `compile` on CUDA, one process and one micro-batch: record CUDA graphs, one for each batch size, and replay
+    them (torch's mode `reduce-overhead`). Small models save the CPU's time to launch their kernels.
     """
     gradient_checkpointing: bool = False
     loss: Literal["cross_entropy", "bce", "mse"] = "cross_entropy"
-    """`bce`: classification only; `mse`: regression, which has no other."""
+    """`bce`: classification only; `mse`: regression only."""
     label_smoothing: float = 0.0
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    """Classification only: factor of an image's loss, by its class. `balanced`: images / (classes × images of the
+    class), with mean 1 over the training images; or a list with a number for each class.
+    """
     ema_decay: float | None = None
-    """Decay of the averaged weights a step; they are evaluated and kept beside the raw ones. None: no average."""
+    """Decay per step of the averaged weights, which are evaluated and kept besides the raw ones. None: no average."""
     evaluate_every_epochs: int = 1
     save_every_steps: int | None = None
-    """Besides the end of every epoch."""
+    """In addition to the end of every epoch."""
     log_every_steps: int = 10
     tensorboard: bool = False
 
@@ -114,17 +94,20 @@ class TrainConfig:
         ):
             check_positive(f"train.{name}", getattr(self, name))
         check_effect("train", self, {"cuda_graphs": (self.compile, "train.compile true")})
-        rule = (
-            "gradients of several micro-batches are added up where graphs play back; set train.accumulation_steps to 1"
-        )
+        rule = "CUDA graphs cannot accumulate gradients of several micro-batches; set train.accumulation_steps to 1"
         check(not self.cuda_graphs or self.accumulation_steps == 1, "train.cuda_graphs", self.cuda_graphs, rule)
         check_rate("train.label_smoothing", self.label_smoothing)
+        positive = isinstance(self.class_weights, str) or (self.class_weights and min(self.class_weights) > 0)
+        check(bool(positive), "train.class_weights", self.class_weights, "every weight must be above 0")
         check_rate("train.ema_decay", self.ema_decay)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What every training run has, whatever its task. The task's own class adds its model and data."""
+    """Settings of every training run; the class of each task adds its model and data."""
+
+    evaluation_settings: ClassVar[tuple[str, ...]]
+    """Settings and sections that `vit eval` can override."""
 
     task: str
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -143,26 +126,28 @@ class RunConfig:
             f"it must not exceed train.epochs ({self.train.epochs})",
         )
 
+    def _check_no_class_weights(self) -> None:
+        rule = "it applies to images with one class each; leave it out"
+        check(self.train.class_weights == "none", "train.class_weights", self.train.class_weights, rule)
+
     def _check_batch_size(self, batch_size: int) -> None:
-        """A step is cut into `train.accumulation_steps` equal parts."""
         steps = self.train.accumulation_steps
         rule = f"train.accumulation_steps ({steps}) must divide it"
         check(batch_size % steps == 0, "data.batch_size", batch_size, rule)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationRun(RunConfig):
-    """Training an image classifier."""
+class ImageRun(RunConfig):
+    """Settings of every run on images."""
 
-    task: Literal["classification"] = "classification"
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    distill: DistillConfig = field(default_factory=DistillConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.train.loss != "mse", "train.loss", "mse", "a classifier's is cross_entropy or bce")
+        rule = "images are read in 3 channels (RGB); for others, train a model of create_model() in a loop of your own"
+        check(self.model.in_channels in (None, 3), "model.in_channels", self.model.in_channels, rule)
         self._check_batch_size(self.data.batch_size)
         micro_batch = self.data.batch_size // self.train.accumulation_steps
         group = self.augment.mix_group

@@ -1,17 +1,17 @@
-"""Training steps whose images are augmented on the device, those of several micro-batches at once where they are small.
+"""Training steps whose images are augmented on the device, for several micro-batches at once where they are small.
 
-Augmentation starts thousands of small operations, whatever the number of images. What it does to a sample does not
-depend on the batch that the sample came in (`augment`), so neighbours can share them: 512 images of 32 pixels take
-about as long as 230 in batches of 128.
+Augmentation launches thousands of small operations, whatever the number of images. Its result for a sample does not
+depend on the rest of the batch (`augment`), so neighbouring batches can share them: 512 images of 32 pixels take about
+as long as 230 in batches of 128.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from vit.data.augment import Augment
 from vit.data.loading import Step, TrainBatch, TrainLoader
 from vit.data.streaming import PREFETCHED
 
-_VALUES = 2**21
-"""Augmented at a time, of all images together: 8 MiB in float32, which the caches hold or nearly so."""
+_MAX_VALUES = 2**21
+"""Pixel values to augment at a time: 8 MiB in float32, which about fits into the caches."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class AugmentedBatch:
     targets: Tensor
     """float32 (b, k), each row's sum 1."""
     positions: Tensor
-    """int64 (b,), place in the epoch's order."""
+    """int64 (b,), position in the epoch's order."""
     weights: Tensor
     """float32 (b,), as in `TrainBatch`."""
 
 
-class AugmentedLoader:
-    """The steps of a `TrainLoader`; `batch.to(device)` gives the augmented batch."""
+class AugmentingLoader:
+    """The steps of a `TrainLoader`, whose batches are `UnaugmentedBatch`es."""
 
     def __init__(self, loader: TrainLoader, augment: Augment, *, seed: int) -> None:
         self.loader = loader
         self.augment = augment
-        self.most_images = 512
-        """Augmented at a time; a micro-batch is never divided."""
+        self.max_images_together = 512
+        """Images to augment at a time; a micro-batch is never divided."""
         self._seed = seed
 
     @property
@@ -57,66 +57,79 @@ class AugmentedLoader:
         return self.loader.samples_per_epoch
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
-        """As `TrainLoader.epoch`; small steps are read some ahead."""
+        """As `TrainLoader.epoch`, but small steps are read in advance."""
         steps = self.loader.epoch(epoch, start_step)
         for step in steps:
-            most = self._most(step.batches[0], epoch)
-            group = [step, *islice(steps, max(0, most // _images(step) - 1))]
+            max_images = self._max_images(step.batches[0], epoch)
+            num_images = sum(len(batch.labels) for batch in step.batches)
+            group = [step, *islice(steps, max(0, max_images // num_images - 1))]
             batches = [batch for each in group for batch in each.batches]
-            pending = (_Pending(self, epoch, each, place) for each in _cut(batches, most) for place in range(len(each)))
+            unaugmented = (
+                UnaugmentedBatch(shared, index)
+                for shared in _group_neighbours(batches, max_images, partial(self.augment_together, epoch=epoch))
+                for index in range(len(shared.batches))
+            )
             for each in group:
-                yield replace(each, batches=[next(pending) for _ in each.batches])
+                yield replace(each, batches=[next(unaugmented) for _ in each.batches])
 
-    def augmented(self, batches: list[TrainBatch], epoch: int, device: torch.device | str) -> list[AugmentedBatch]:
-        """The batches as one. No sample may be in two of them."""
-        joined = _joined(batches).to(device)
-        with _leaving_cores(self.loader.busy_workers):
+    def augment_together(
+        self, batches: list[TrainBatch], device: torch.device | str, *, epoch: int
+    ) -> list[AugmentedBatch]:
+        """Augment the batches as one and split the result again. No sample may be in two of them."""
+        joined = batches[0]
+        if len(batches) > 1:
+            fields = zip(*(vars(each).values() for each in batches), strict=True)
+            joined = TrainBatch(*(torch.cat(parts) for parts in fields))
+        joined = joined.to(device)
+        with _fewer_threads(self.loader.busy_workers):
             images, targets = self.augment(joined, seed=self._seed, epoch=epoch)
         parts = (images, targets, joined.positions, joined.weights)
         sizes = [len(batch.labels) for batch in batches]
         return [AugmentedBatch(*part) for part in zip(*(tensor.split(sizes) for tensor in parts), strict=True)]
 
-    def _most(self, batch: TrainBatch, epoch: int) -> int:
-        """Images to be augmented together: as many as stay small, before and after, and as workers have ready."""
+    def _max_images(self, batch: TrainBatch, epoch: int) -> int:
+        """Images to augment together: limited by their size, before and after, and by what workers have prefetched."""
         height, width = self.augment.image_size(epoch)
         values = max(3 * height * width, batch.images[0].numel())
-        most = min(self.most_images, _VALUES // values)
+        limit = min(self.max_images_together, _MAX_VALUES // values)
         workers = self.loader.busy_workers
-        return min(most, workers * PREFETCHED * len(batch.labels)) if workers else most
+        return min(limit, workers * PREFETCHED * len(batch.labels)) if workers else limit
 
 
-class _Group:
-    """Batches that are augmented when one of them is first asked for, and then given out once each."""
+@dataclass
+class _SharedAugmentation:
+    """Neighbouring batches that are augmented together, when the first of them is requested."""
 
-    def __init__(self, batches: list[TrainBatch]) -> None:
-        self.batches = batches
-        self.augmented: dict[int, AugmentedBatch] = {}
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    batches: list[TrainBatch]
+    augment: Callable[[list[TrainBatch], torch.device | str], list[AugmentedBatch]]
+    augmented: dict[int, AugmentedBatch] = field(default_factory=dict)
+    """Results that have not been requested yet, by index among the batches."""
 
 
-class _Pending:
-    """A `TrainBatch` on its way."""
+@dataclass(frozen=True)
+class UnaugmentedBatch:
+    """A micro-batch as it was read, on the CPU; its neighbours may be augmented with it."""
 
-    def __init__(self, loader: AugmentedLoader, epoch: int, group: _Group, place: int) -> None:
-        self._loader, self._epoch, self._group, self._place = loader, epoch, group, place
+    _shared: _SharedAugmentation
+    _index: int
 
-    def to(self, device: torch.device | str) -> AugmentedBatch:
-        group = self._group
-        if self._place not in group.augmented:
-            group.augmented = dict(enumerate(self._loader.augmented(group.batches, self._epoch, device)))
-        return group.augmented.pop(self._place)
+    @property
+    def indices(self) -> Tensor:
+        """int64 (b,), as in `TrainBatch`."""
+        return self._shared.batches[self._index].indices
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._group.batches[self._place], name)
+    def augmented(self, device: torch.device | str) -> AugmentedBatch:
+        """Copy to the device and augment, unless a neighbour's call has done so. The result is not kept."""
+        shared = self._shared
+        if self._index not in shared.augmented:
+            shared.augmented = dict(enumerate(shared.augment(shared.batches, device)))
+        return shared.augmented.pop(self._index)
 
 
 @contextmanager
-def _leaving_cores(workers: int) -> Iterator[None]:
-    """One thread less for each worker: threads wait for each other at every operation, and all for one whose core a
-    worker has. The result does not depend on them.
-    """
+def _fewer_threads(workers: int) -> Iterator[None]:
+    """Use one thread fewer for each worker; the result does not depend on it."""
+    # threads wait for each other at every operation, and so all of them for one whose core a worker uses
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads - workers))
     try:
@@ -125,25 +138,18 @@ def _leaving_cores(workers: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _images(step: Step) -> int:
-    return sum(len(batch.labels) for batch in step.batches)
-
-
-def _cut(batches: list[TrainBatch], most: int) -> Iterator[_Group]:
-    """Neighbouring batches with at most so many images together, or one. A batch that begins again with an image that
-    was there, as the stand-in of an empty one does, is not joined.
-    """
+def _group_neighbours(
+    batches: list[TrainBatch],
+    max_images: int,
+    augment: Callable[[list[TrainBatch], torch.device | str], list[AugmentedBatch]],
+) -> Iterator[_SharedAugmentation]:
+    """Group neighbouring batches of at most `max_images` in all, but at least one batch."""
     group: list[TrainBatch] = []
     for batch in batches:
-        fits = sum(len(each.labels) for each in (*group, batch)) <= most
+        fits = sum(len(each.labels) for each in (*group, batch)) <= max_images
+        # the placeholder of an empty micro-batch repeats an image: a group holds every image once
         if group and not (fits and batch.positions[0] > group[-1].positions[-1]):
-            yield _Group(group)
+            yield _SharedAugmentation(group, augment)
             group = []
         group.append(batch)
-    yield _Group(group)
-
-
-def _joined(batches: list[TrainBatch]) -> TrainBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return TrainBatch(*(torch.cat(parts) for parts in zip(*(vars(each).values() for each in batches), strict=True)))
+    yield _SharedAugmentation(group, augment)

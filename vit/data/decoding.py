@@ -1,7 +1,6 @@
-"""One image file or PIL image to RGB pixels; what cannot be decoded whole is a `BrokenImage`, never a guess.
+"""Decoding of an image file or PIL image to RGB; an image that cannot be fully decoded raises `BrokenImage`.
 
-Knows PIL. Knows nothing of data sets, canvases or models. Pixels are taken as stored: an EXIF orientation is
-not applied, as in torchvision and timm.
+Pixels are used as stored: an EXIF orientation is not applied, as in torchvision and timm.
 """
 
 from __future__ import annotations
@@ -25,8 +24,12 @@ DECODE_ERRORS = (
 )
 
 
+class MissingImages(ValueError):
+    """The requested part of a data set has no usable images; the message says which, and how to get them."""
+
+
 class BrokenImage(Exception):
-    """An image that cannot be decoded: which one, and what the decoder said."""
+    """An image that cannot be decoded, with its name and the decoder's reason."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -34,13 +37,13 @@ class BrokenImage(Exception):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[BrokenImage], tuple[str, str]]:
-        return BrokenImage, (self.name, self.reason)  # it travels from workers
+        return BrokenImage, (self.name, self.reason)  # pickled by workers; the default would pass the message alone
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Grey, palette, CMYK, 16-bit and transparent images as 8-bit RGB; transparency is dropped, not blended.
+    """Convert grey, palette, CMYK, 16-bit and transparent images to 8-bit RGB; transparency is dropped, not blended.
 
-    A float or 32-bit image raises ValueError: its range of brightness is unknown.
+    ValueError for a float or 32-bit image, whose range of values is unknown.
     """
     if image.mode == "RGB":
         image.load()
@@ -55,10 +58,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> Image.Image:
-    """Decode a file.
+    """Decode a file to RGB; BrokenImage with the given name if that fails.
 
-    `smallest` (width, height): a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, but not below this; much
-    faster. Raises BrokenImage under the given name.
+    `smallest` (width, height): a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much faster, but not
+    below this.
     """
     try:
         with Image.open(path) as image:

@@ -1,12 +1,12 @@
-"""`imagefolder`: a folder for training and one for testing, in each a folder a class, in those the images.
+"""The data set `imagefolder`: a training and a test folder, each with one folder of images per class.
 
-Owns the layout and what is said when it is wrong. Tiny-ImageNet's own `val/val_annotations.txt` is read as
-well.
+Tiny-ImageNet's own `val/val_annotations.txt` is read as well.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.config import DataConfig
-from vit.data.decoding import read_rgb
+from vit.config import DataConfig, check
+from vit.data.decoding import MissingImages, read_rgb
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"}
 _LAYOUT = "expected {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
@@ -23,12 +23,13 @@ _ANNOTATIONS = "val_annotations.txt"
 
 
 @dataclass(frozen=True)
-class FolderSource:
+class FileSource:
     """Image files below `root`; `files` are relative to it, with forward slashes."""
 
     root: Path
     files: list[str]
     labels: Tensor
+    """int64 (n,), or uint8 (n, k) where an image has any number of labels."""
     class_names: list[str]
 
     def __len__(self) -> int:
@@ -41,12 +42,12 @@ class FolderSource:
         return self.files[index]
 
 
-def open_training_folder(config: DataConfig) -> FolderSource:
-    """`<data.root>/train`. Of the test folder only its classes' names are read, where there is one."""
+def open_training_folder(config: DataConfig) -> FileSource:
+    """Open `<data.root>/train`. The test folder, if any, is only checked for the same class names."""
     root = Path(config.root)
     folder = root / "train"
     if not folder.is_dir():
-        raise ValueError(f"data.root: no training images: {_missing(folder)}; {_hint(root)}")
+        raise MissingImages(f"data.root: no training images: {_missing(folder)}; {_hint(root)}")
     classes = _class_folders(folder)
     test_classes = _classes_if_readable(_test_folder(config))
     if test_classes is not None:
@@ -55,53 +56,61 @@ def open_training_folder(config: DataConfig) -> FolderSource:
 
 
 def check_test_folder(config: DataConfig) -> None:
-    """ValueError where the test folder is missing, is that of training, or lacks a class or a class's images.
+    """ValueError unless the test folder exists, is not the training folder, and has images of every class.
 
-    Reads names alone, opens no file. A folder that may not be listed yet is left to be checked when it is opened.
+    Only names are read, no file is opened. A folder that cannot be listed yet is checked when it is opened.
     """
-    root = Path(config.root)
-    folder, training = _test_folder(config), root / "train"
-    _check_test_place(config, folder, training)
-    found = _classes_if_readable(folder)
-    if found is None:
+    folder, training = _test_folder(config), Path(config.root) / "train"
+    _check_test_folder_exists(config, folder, training)
+    if (classes := _classes_if_readable(folder)) is None:
         return
     _check_same_classes(training, _class_folders(training), folder, _class_folders(folder))
-    for name in found:
+    for name in classes:
         if not any(_is_image(file) for _, _, files in os.walk(folder / name, followlinks=True) for file in files):
             raise _no_images(folder / name)
 
 
-def _check_test_place(config: DataConfig, folder: Path, training: Path) -> None:
+def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) -> None:
     root = Path(config.root)
     if not folder.is_dir():
         field = "data.root" if config.test_folder is None else "data.test_folder"
-        raise ValueError(f"{field}: no test images: {_missing(folder)}; {_hint(root)}")
+        raise MissingImages(f"{field}: no test images: {_missing(folder)}; {_hint(root)}")
     if training.is_dir() and folder.samefile(training):
         raise ValueError(
             f"data.test_folder: {config.test_folder!r} is not valid: it holds the training images; "
-            "give a folder of images that are not trained on"
+            "give a folder of other images"
         )
 
 
-def open_test_folder(config: DataConfig) -> FolderSource:
-    """`data.test_folder`, else `val`, else `test` below `data.root`. Its classes must be those of `train`."""
+def open_test_folder(config: DataConfig) -> FileSource:
+    """Open `data.test_folder`, else `val`, else `test` below `data.root`. Its classes must be those of `train`."""
     root = Path(config.root)
     folder, training = _test_folder(config), root / "train"
-    _check_test_place(config, folder, training)
+    _check_test_folder_exists(config, folder, training)
     if (folder / _ANNOTATIONS).is_file():
         if not training.is_dir():
             raise ValueError(f"data.root: {_ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
-        return _collect_annotated(root, folder, _class_folders(training))
+        return _read_annotated(root, folder, _class_folders(training))
     classes = _class_folders(folder)
     if training.is_dir():
         _check_same_classes(training, _class_folders(training), folder, classes)
     return _collect(root, folder, classes)
 
 
-def open_unlabelled(folder: Path) -> FolderSource:
-    """The images that lie directly in a folder, by name; none where there is no such folder. Their one class is ''."""
-    names = sorted(path.name for path in folder.iterdir() if _is_image(path.name)) if folder.is_dir() else []
-    return FolderSource(folder, names, torch.zeros(len(names), dtype=torch.int64), [""])
+def open_unlabelled(paths: Sequence[str]) -> FileSource:
+    """Open image files, and all images below folders, with the single class ''. ValueError where there are none."""
+    files: list[str] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            images = sorted(str(file) for file in path.rglob("*") if _is_image(file.name))
+            check(bool(images), "--data", str(path), "the folder holds no images")
+            files += images
+        else:
+            check(path.is_file(), "--data", str(path), "it is not a file, a folder or the name of a data set")
+            files.append(str(path))
+    if not files:
+        raise ValueError("--data: required: no model is a training run; give a data set's name, a folder or images")
+    return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""])
 
 
 def _test_folder(config: DataConfig) -> Path:
@@ -117,9 +126,7 @@ def _missing(folder: Path) -> str:
 
 def _hint(root: Path) -> str:
     inside = sorted(path.parent for path in root.glob("*/train")) if root.is_dir() else []
-    if inside:
-        return f"did you mean --data.root {inside[0]}?"
-    return _LAYOUT.format(root=root)
+    return f"did you mean --data.root {inside[0]}?" if inside else _LAYOUT.format(root=root)
 
 
 def _is_image(name: str) -> bool:
@@ -127,23 +134,23 @@ def _is_image(name: str) -> bool:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    """Sorted names of the class folders; ValueError where images lie beside them or there are none."""
+    """List the class folders, sorted; ValueError if there are none, or images next to them."""
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry.is_dir()) for entry in entries)
     stray = [name for name, is_dir in found if not is_dir and _is_image(name)]
     classes = [name for name, is_dir in found if is_dir and not name.startswith(".")]
     if stray:
         raise ValueError(
-            f"data.root: {str(folder / stray[0])!r} lies directly in {folder.name}/ and so has no class; "
+            f"data.root: {str(folder / stray[0])!r} is directly in {folder.name}/ and so has no class; "
             f"move every image into a folder of its class, {folder.name}/<class>/{stray[0]}"
         )
     if not classes:
-        raise ValueError(f"data.root: {str(folder)!r} holds no class folders; {_LAYOUT.format(root=folder.parent)}")
+        raise MissingImages(f"data.root: {str(folder)!r} holds no class folders; {_LAYOUT.format(root=folder.parent)}")
     return classes
 
 
 def _classes_if_readable(folder: Path) -> list[str] | None:
-    """None where the names cannot be had: the test set is checked again when it is opened."""
+    """List the class folders; None if that is not possible yet, and the test set is checked when it is opened."""
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK) or (folder / _ANNOTATIONS).is_file():
         return None
     with os.scandir(folder) as entries:
@@ -165,24 +172,19 @@ def _check_same_classes(training: Path, expected: list[str], folder: Path, found
     )
 
 
-def _images_below(folder: Path) -> list[str]:
-    found = []
-    for place, _, names in os.walk(folder, followlinks=True):
-        found += [(Path(place) / name).relative_to(folder).as_posix() for name in names if _is_image(name)]
-    return sorted(found)
-
-
-def _collect(root: Path, folder: Path, classes: list[str]) -> FolderSource:
+def _collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     files: list[str] = []
     labels: list[int] = []
     prefix = Path(os.path.relpath(folder, root)).as_posix()
     for label, name in enumerate(classes):
-        images = _images_below(folder / name)
+        walked = os.walk(folder / name, followlinks=True)
+        paths = (Path(parent) / file for parent, _, names in walked for file in names if _is_image(file))
+        images = sorted(path.relative_to(folder / name).as_posix() for path in paths)
         if not images:
             raise _no_images(folder / name)
         files += [f"{prefix}/{name}/{image}" for image in images]
         labels += [label] * len(images)
-    return FolderSource(root, files, torch.tensor(labels, dtype=torch.int64), classes)
+    return FileSource(root, files, torch.tensor(labels, dtype=torch.int64), classes)
 
 
 def _no_images(folder: Path) -> ValueError:
@@ -192,13 +194,13 @@ def _no_images(folder: Path) -> ValueError:
     )
 
 
-def _collect_annotated(root: Path, folder: Path, classes: list[str]) -> FolderSource:
-    """Tiny-ImageNet as Stanford publishes it: `val/images/*` with a table of file name, class and box."""
+def _read_annotated(root: Path, folder: Path, classes: list[str]) -> FileSource:
+    """Read Tiny-ImageNet as Stanford publishes it: `val/images/*` with a table of file name, class and box."""
     rows = [line.split("\t")[:2] for line in (folder / _ANNOTATIONS).read_text().splitlines() if line]
     unknown = sorted({name for _, name in rows} - set(classes))
     if unknown:
-        raise ValueError(f"data.root: {folder / _ANNOTATIONS} names classes that train/ has not: {unknown[:3]}")
+        raise ValueError(f"data.root: {folder / _ANNOTATIONS} names classes that train/ does not have: {unknown[:3]}")
     number = {name: label for label, name in enumerate(classes)}
     files = [f"{folder.relative_to(root).as_posix()}/images/{file}" for file, _ in rows]
     labels = torch.tensor([number[name] for _, name in rows], dtype=torch.int64)
-    return FolderSource(root, files, labels, classes)
+    return FileSource(root, files, labels, classes)

@@ -1,7 +1,7 @@
-"""Which image stands at which position of an epoch, and which positions each process and micro-batch takes.
+"""The order of images in an epoch, and its division into steps, processes and micro-batches.
 
-Arithmetic only. The order is a pure function of (seed, epoch, number of images, length, repeats); the division of a
-step into chunks never changes what the step as a whole contains.
+The order is a pure function of (seed, epoch, number of images, length, repeats); the division of a step into chunks
+never changes the content of the step.
 """
 
 from __future__ import annotations
@@ -15,37 +15,56 @@ from torch import Tensor
 from vit.randomness import SampleRandom
 
 _SPACING = 32
-"""How far apart the copies of a repeated image stand: in one batch, but in different mixing groups."""
+"""Distance between the copies of a repeated image: small enough for one batch, too large for one mixing group."""
 
 
 def epoch_order(seed: int, epoch: int, num_images: int, repeats: int = 1, length: int | None = None) -> Tensor:
-    """Which image (0 … n-1) stands at each position of the epoch: int64 (length,); n long unless said otherwise.
+    """The image (0 … n-1) at each position of an epoch: int64 (length,); by default, length is n.
 
-    The images stand in passes, each of which has all of them in an order of its own; an epoch that is longer than n
-    holds several passes, and the next epoch goes on where it ended.
+    Images come in endless passes, each in a new order over all of them; an epoch continues where the last one ended.
 
-    With repeats r (repeated augmentation, Hoffer et al. 2020), the first ceil(length / r) images of that order
-    are chosen. They are laid out run by run: `_SPACING` images, the same images again in a new order, r
-    times in all, then the next run. So the copies of an image are near enough to share a batch, and yet stand
-    at positions of their own (their augmentation differs) and, as a rule, in mixing groups of their own.
+    With repeats r (repeated augmentation, Hoffer et al. 2020), the first ceil(length / r) images of that order are
+    used, in runs: `_SPACING` images, the same images again in a new order, r times in all, then the next run. The
+    copies of an image are thus near enough to share a batch, but have positions of their own (their augmentation
+    differs) and are usually in different mixing groups.
     """
     length = num_images if length is None else length
     shuffled = _passes(seed, epoch * length, (epoch + 1) * length, num_images)
     if repeats == 1:
         return shuffled
     chosen = shuffled[: -(-length // repeats)]
-    places = torch.arange(len(chosen) * repeats)
-    copy, rank = places // len(chosen), places % len(chosen)
-    keys = SampleRandom.at(seed, epoch, places).fork("copies").state
+    positions = torch.arange(len(chosen) * repeats)
+    copy, rank = positions // len(chosen), positions % len(chosen)
+    keys = SampleRandom.at(seed, epoch, positions).fork("copies").state
     laid_out = np.lexsort((keys.numpy(), copy.numpy(), rank.numpy() // _SPACING))
     return chosen[rank[torch.from_numpy(laid_out)]][:length]
 
 
-def _passes(seed: int, first: int, last: int, num_images: int) -> Tensor:
-    """Places `first` to `last` of endless passes over the images, each shuffled anew."""
+def balanced_order(seed: int, epoch: int, labels: Tensor, length: int) -> Tensor:
+    """The image (0 … n-1) at each position of an epoch, int64 (length,), with every class equally often.
+
+    labels int64 (n,). The positions of all epochs are divided into blocks of one image per class, each block in its own
+    order; the images of a class come in passes as in `epoch_order`, and an epoch continues where the last one ended.
+    """
+    classes = labels.unique()
+    first, last = epoch * length, (epoch + 1) * length
+    begin, end = first // len(classes), -(-last // len(classes))
+    keys = SampleRandom.at(seed, 0, torch.arange(begin * len(classes), end * len(classes))).fork("classes").state
+    slots = keys.reshape(end - begin, len(classes)).argsort(dim=1, stable=True).argsort(dim=1)  # blocks classes
+    chosen = torch.empty_like(slots)
+    for number, label in enumerate(classes.tolist()):
+        members = torch.nonzero(labels == label).flatten()
+        drawn = members[_passes(seed, begin, end, len(members), f"order {label}")]
+        chosen.scatter_(1, slots[:, number : number + 1], drawn[:, None])
+    start = begin * len(classes)
+    return chosen.flatten()[first - start : last - start]
+
+
+def _passes(seed: int, first: int, last: int, num_images: int, stream: str = "order") -> Tensor:
+    """Entries `first` to `last` of endless passes over the images, each in a new order."""
     begin = first // num_images
     shuffled = [
-        torch.argsort(SampleRandom.at(seed, number, torch.arange(num_images)).fork("order").state, stable=True)
+        torch.argsort(SampleRandom.at(seed, number, torch.arange(num_images)).fork(stream).state, stable=True)
         for number in range(begin, -(-last // num_images))
     ]
     return torch.cat(shuffled)[first - begin * num_images : last - begin * num_images]
@@ -55,8 +74,7 @@ def _passes(seed: int, first: int, last: int, num_images: int) -> Tensor:
 class StepPlan:
     """The positions of every optimizer step, cut into `num_chunks` (micro-batches × processes).
 
-    Chunks are contiguous and made of whole mixing groups (positions // `group`), so that no group is ever
-    divided.
+    Chunks are contiguous and consist of whole mixing groups (positions // `group`).
     """
 
     num_images: int
@@ -81,12 +99,12 @@ class StepPlan:
         return -(-self.num_images // self.batch_size)
 
     def positions(self, step: int) -> range:
-        """All positions of a step; the last step may be shorter."""
+        """Return all positions of a step; the last step may be shorter."""
         return range(step * self.batch_size, min((step + 1) * self.batch_size, self.num_images))
 
     def chunk(self, step: int, chunk: int) -> range:
-        """The positions of one chunk; a short step is spread evenly, and some chunks may be empty."""
-        whole = self.positions(step)
-        num_groups = -(-len(whole) // self.group)
-        first, last = (place * num_groups // self.num_chunks for place in (chunk, chunk + 1))
-        return whole[first * self.group : last * self.group]
+        """Return the positions of one chunk; a short step is divided evenly, and some chunks may be empty."""
+        positions = self.positions(step)
+        num_groups = -(-len(positions) // self.group)
+        first, last = (bound * num_groups // self.num_chunks for bound in (chunk, chunk + 1))
+        return positions[first * self.group : last * self.group]

@@ -1,7 +1,8 @@
-"""How an image becomes a model's input at evaluation: resize, cut out the centre, normalise.
+"""Preprocessing at evaluation: resize, crop the centre, normalise.
 
-The same pixels as torchvision's `Resize` + `CenterCrop` on a PIL image, with the sizes that timm computes.
-Owns the meaning of `Preprocessing`; knows nothing of data sets.
+The pixels are those of torchvision's `Resize` and `CenterCrop` on a PIL image, at the sizes that timm computes.
+torchvision's own classes are not used: `Resize` neither skips an image of the right size nor fits a non-square model as
+timm does.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ PIL_FILTERS = {
 
 
 def to_tensor(image: Image.Image) -> Tensor:
-    """An RGB image as uint8 (3, h, w)."""
-    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)  # numpy takes twice as long to ask PIL
-    return pixels.view(image.height, image.width, 3).permute(2, 0, 1)  # einops takes as long as a small image
+    """Convert an RGB image to uint8 (3, h, w)."""
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)  # twice as fast as numpy
+    # not einops, which takes as long as copying a small image
+    return pixels.view(image.height, image.width, 3).permute(2, 0, 1)  # 3 h w
 
 
 def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
-    """An RGB image as uint8 (3, H, W) of `preprocessing.image_size`.
+    """Resize an RGB image and crop its centre: uint8 (3, H, W) of `preprocessing.image_size`.
 
-    Its shorter side (for a non-square model: the side that allows less) becomes floor(image_size / crop_fraction), then
-    the centre is cut out; with `squash` both sides become that. An image that has the size already is returned
-    untouched.
+    The shorter side (for a non-square model, relative to the model's) becomes floor(image_size / crop_fraction), with
+    `squash` both sides; then the centre is cropped. An image of that size is not resampled.
     """
     height, width = _resized_size(image.height, image.width, preprocessing)
     if (height, width) == (image.height, image.width):
@@ -40,14 +41,18 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     elif preprocessing.antialias or preprocessing.interpolation == "nearest":
         pixels = to_tensor(image.resize((width, height), PIL_FILTERS[preprocessing.interpolation]))
     else:
-        pixels = _resize_aliased(to_tensor(image), (height, width), preprocessing)
+        # PIL always antialiases; models trained without it need plain interpolation of a tensor
+        from torchvision.transforms.v2 import InterpolationMode, functional
+
+        mode = InterpolationMode(preprocessing.interpolation)
+        pixels = functional.resize(to_tensor(image), [height, width], interpolation=mode, antialias=False)
     crop_height, crop_width = preprocessing.image_size
     top, left = round((height - crop_height) / 2), round((width - crop_width) / 2)
     return pixels[:, top : top + crop_height, left : left + crop_width].contiguous()
 
 
 def _resized_size(height: int, width: int, preprocessing: Preprocessing) -> tuple[int, int]:
-    """(height, width) before the crop: torchvision's rounding for a square model, timm's for any other."""
+    """The (height, width) before the crop: rounded as in torchvision for a square model, else as in timm."""
     target = [math.floor(side / preprocessing.crop_fraction) for side in preprocessing.image_size]
     if preprocessing.squash:
         return target[0], target[1]
@@ -58,17 +63,8 @@ def _resized_size(height: int, width: int, preprocessing: Preprocessing) -> tupl
     return round(height / shrink), round(width / shrink)
 
 
-def _resize_aliased(pixels: Tensor, size: tuple[int, int], preprocessing: Preprocessing) -> Tensor:
-    """PIL always antialiases; models that were trained without need the plain interpolation of a tensor."""
-    from torchvision.transforms.v2 import InterpolationMode, functional
-
-    mode = InterpolationMode(preprocessing.interpolation)
-    resized: Tensor = functional.resize(pixels, list(size), interpolation=mode, antialias=False)
-    return resized
-
-
 def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """uint8 (b, 3, h, w) to float32 on the same device: (images / 255 - mean) / std."""
+    """Normalise images uint8 (b, 3, h, w) to float32 on the same device: (images / 255 - mean) / std."""
     mean = torch.tensor(preprocessing.mean, device=images.device)[:, None, None]  # c 1 1
     std = torch.tensor(preprocessing.std, device=images.device)[:, None, None]
     return images.to(torch.float32).div_(255).sub_(mean).div_(std)

@@ -1,27 +1,26 @@
-"""The data sets as `ImageSource`s: numbered images with labels and names, decoded one at a time.
+"""The sources of images by `data.name`: numbered images with labels and names, decoded one at a time.
 
-Owns where the pixels of `digits`, `fake` and torchvision's sets come from (folders: `folders.py`). Knows
-nothing of splits, batches or models. Everything here can be pickled, so that a worker process can read it.
+To add a source, open it in `open_source` and name it in `vit.config.DATA_SETS`. Folders are in `folders.py`. Sources
+can be pickled, for worker processes.
 """
 
 from __future__ import annotations
 
-import gzip
 import inspect
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.config import DataConfig, nearest
-from vit.data.decoding import DECODE_ERRORS, BrokenImage, to_rgb
-from vit.data.splits import stratified
+from vit.config import DATA_SETS, DataConfig, check, nearest
+from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, to_rgb
+from vit.data.folders import open_test_folder, open_training_folder
+from vit.data.splits import ImageSource, stratified
 
 Part = Literal["train", "test"]
 
@@ -29,26 +28,22 @@ _DIGITS_TEST_SEED = 1797
 _FAKE_SIDE = 32
 
 
-class ImageSource(Protocol):
-    """Numbered images. `labels` is int64 of shape (n,), places in `class_names`."""
-
-    @property
-    def class_names(self) -> list[str]: ...
-
-    @property
-    def labels(self) -> Tensor: ...
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:
-        """The image in RGB; raises BrokenImage.
-
-        A source may give it at a reduced scale where that is faster, but not below `smallest` (width,
-        height).
-        """
-
-    def name(self, index: int) -> str:
-        """What a person finds the image by; the same on every machine."""
+def open_source(config: DataConfig, part: Part) -> ImageSource:
+    """Open a part of the data set `data.name`. ValueError for an unknown name."""
+    if config.name == "digits":
+        return open_digits(part)
+    if config.name == "fake":
+        return open_fake(config, part)
+    if config.name == "imagefolder":
+        return open_training_folder(config) if part == "train" else open_test_folder(config)
+    if config.name in ("cifar10", "cifar100"):
+        return open_torchvision(config, config.name.upper(), part)
+    if config.name == "imagenette":  # the published version with a shorter side of 320, enough for any crop at 224
+        return open_torchvision(config, "Imagenette", part, size="320px")
+    kind, _, class_name = config.name.partition(":")
+    if kind == "torchvision" and class_name:
+        return open_torchvision(config, class_name, part)
+    raise ValueError(f"data.name: {config.name!r} is not a known data set: {nearest(config.name, DATA_SETS)}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +66,14 @@ class ArraySource:
 
 
 def open_digits(part: Part) -> ArraySource:
-    """Scikit-learn's 1,797 handwritten digits, 8×8; a stratified fifth, fixed for ever, is the test set."""
-    rows = _read_digits()
-    labels = torch.from_numpy(rows[:, -1])
+    """Open scikit-learn's 1,797 handwritten digits, 8×8; a fixed stratified fifth is the test set."""
+    from sklearn.datasets import load_digits  # takes a second to import
+
+    digits = load_digits()
+    labels = torch.from_numpy(digits.target.astype(np.int64))
     is_test = stratified(labels, 0.2, seed=_DIGITS_TEST_SEED, stream="test")
     chosen = torch.nonzero(is_test if part == "test" else ~is_test).flatten()
-    levels = (rows[:, :-1].reshape(-1, 8, 8) * 255 + 8) // 16  # n h w; 17 grey levels stay 17 levels
+    levels = (digits.images.astype(np.int64) * 255 + 8) // 16  # n h w; 17 grey levels, stretched to 0..255
     return ArraySource(
         pixels=levels.astype(np.uint8)[chosen.numpy()],
         labels=labels[chosen],
@@ -85,19 +82,10 @@ def open_digits(part: Part) -> ArraySource:
     )
 
 
-def _read_digits() -> np.ndarray:
-    """int64 (n, 65): 64 grey levels and the digit. The file alone: importing scikit-learn would take seconds."""
-    package = find_spec("sklearn")
-    assert package is not None, "vit depends on scikit-learn"
-    assert package.origin is not None
-    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz") as file:
-        return np.loadtxt(file, delimiter=",", dtype=np.int64)
-
-
 class FakeSource:
-    """Synthetic images whose class shows in the colour, direction and width of their stripes, under noise.
+    """Synthetic images whose classes differ in the colour, direction and width of stripes, under noise.
 
-    Every pixel is a function of the part and the index: no files, the same on every machine.
+    Every pixel is a function of the part and the index, the same on every machine.
     """
 
     def __init__(self, part: Part, num_images: int, num_classes: int) -> None:
@@ -109,7 +97,7 @@ class FakeSource:
         return len(self.labels)
 
     def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:  # noqa: ARG002
-        # Counter-based, and the raw bits because numpy promises those alone never to change.
+        # raw bits of a counter-based generator: only those are guaranteed by numpy never to change
         stream = np.random.Philox(key=np.array([self.part == "test", index], dtype=np.uint64))
         bits = stream.random_raw(1 + _FAKE_SIDE * _FAKE_SIDE * 3 // 8)
         noise = bits[1:].view(np.uint8).reshape(_FAKE_SIDE, _FAKE_SIDE, 3) / 255 - 0.5
@@ -133,7 +121,7 @@ def open_fake(config: DataConfig, part: Part) -> FakeSource:
 
 @dataclass(frozen=True)
 class TorchvisionSource:
-    """Any torchvision set that gives (PIL image, class number)."""
+    """A torchvision data set whose samples are (PIL image, class number)."""
 
     dataset: Any
     labels: Tensor
@@ -154,27 +142,23 @@ class TorchvisionSource:
 
 
 def open_torchvision(config: DataConfig, class_name: str, part: Part, **fixed: str) -> TorchvisionSource:
-    """`torchvision.datasets.<class_name>` with `train=` or `split=`; downloaded if asked and missing."""
+    """Open `torchvision.datasets.<class_name>` with `train=` or `split=`; download it with `data.download`."""
     from torchvision import datasets
 
     known = [name for name in datasets.__all__ if name != "wrap_dataset_for_transforms_v2"]
     if not inspect.isclass(getattr(datasets, class_name, None)):  # some are modules
         raise ValueError(f"data.name: torchvision has no data set {class_name!r}: {nearest(class_name, known)}")
     constructor = getattr(datasets, class_name)
-    _check_arguments(constructor, config.name)
-    dataset = _construct_part(constructor, config, part, fixed)
-    labels = _labels_of(dataset, config.name)
-    return TorchvisionSource(dataset, labels, _class_names_of(dataset, labels), f"{class_name}/{part}")
-
-
-def _check_arguments(constructor: Any, name: str) -> None:
-    """A set that cannot be opened with its folder alone is refused."""
     parameters = list(inspect.signature(constructor).parameters.values())[1:]
     named = [item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
     needed = [item.name for item in named if item.default is item.empty and item.name not in ("train", "split")]
-    if needed:
-        rule = f"it needs {', '.join(needed)} besides its folder; arrange its images as data.name 'imagefolder'"
-        raise ValueError(f"data.name: {name!r} is not valid: {rule}")
+    rule = f"it needs {', '.join(needed)} besides its folder; arrange its images as data.name 'imagefolder'"
+    check(not needed, "data.name", config.name, rule)
+    dataset = _construct_part(constructor, config, part, fixed)
+    labels = _read_labels(dataset, config.name)
+    classes = getattr(dataset, "classes", None) or [str(number) for number in range(int(labels.max()) + 1)]
+    class_names = [name if isinstance(name, str) else str(name[0]) for name in classes]  # Imagenette's are tuples
+    return TorchvisionSource(dataset, labels, class_names, f"{class_name}/{part}")
 
 
 def _construct_part(constructor: Any, config: DataConfig, part: Part, fixed: dict[str, str]) -> Any:
@@ -183,14 +167,14 @@ def _construct_part(constructor: Any, config: DataConfig, part: Part, fixed: dic
         return _construct(constructor, config, {"train": part == "train", **fixed})
     if "split" not in parameters:
         rule = "this torchvision set is not divided into train and test; arrange it as data.name 'imagefolder'"
-        raise ValueError(f"data.name: {config.name!r} is not valid: {rule}")
+        raise MissingImages(f"data.name: {config.name!r} is not valid: {rule}")
     for split in ("train", "trainval") if part == "train" else ("test", "val", "valid"):
         try:
             return _construct(constructor, config, {"split": split, **fixed})
         except ValueError as error:
             if "Unknown value" not in str(error):
                 raise
-    raise ValueError(f"data.name: {config.name!r} is not valid: this torchvision set has no {part} split")
+    raise MissingImages(f"data.name: {config.name!r} is not valid: this torchvision set has no {part} split")
 
 
 def _construct(constructor: Any, config: DataConfig, arguments: dict[str, Any]) -> Any:
@@ -201,7 +185,7 @@ def _construct(constructor: Any, config: DataConfig, arguments: dict[str, Any]) 
     can_download = "download" in inspect.signature(constructor).parameters
     if not config.download or not can_download:
         how = "pass --data.download true to fetch it" if can_download else "torchvision cannot download this set"
-        raise ValueError(
+        raise MissingImages(
             f"data.root: {config.name} is not in {str(Path(config.root).absolute())!r} ({reason}): {how}, "
             "or point data.root at the folder that holds it"
         )
@@ -211,8 +195,8 @@ def _construct(constructor: Any, config: DataConfig, arguments: dict[str, Any]) 
         raise OSError(f"data.download: {config.name} could not be fetched: {error}") from error
 
 
-def _labels_of(dataset: Any, name: str) -> Tensor:
-    """The class numbers, from where torchvision's sets keep them; else from the samples, one by one."""
+def _read_labels(dataset: Any, name: str) -> Tensor:
+    """Class numbers from the attributes of torchvision's sets, else from the samples one by one."""
     values: Any = None
     for attribute in ("targets", "labels", "_labels"):
         if values is None:
@@ -222,22 +206,10 @@ def _labels_of(dataset: Any, name: str) -> Tensor:
             values = [sample[1] for sample in getattr(dataset, attribute)]
     if values is None:
         values = [dataset[index][1] for index in range(len(dataset))]
-    labels = _as_integers(values)
-    if labels is None or labels.shape != (len(dataset),) or not len(labels) or int(labels.min()) < 0:
-        raise ValueError(f"data.name: {name!r} is not valid: its samples are not (image, class number) pairs")
-    return labels
-
-
-def _as_integers(values: Any) -> Tensor | None:
     try:
         labels = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        return None
-    return None if labels.is_floating_point() else labels.to(torch.int64)
-
-
-def _class_names_of(dataset: Any, labels: Tensor) -> list[str]:
-    classes = getattr(dataset, "classes", None)
-    if not classes:
-        return [str(number) for number in range(int(labels.max()) + 1)]
-    return [name if isinstance(name, str) else str(name[0]) for name in classes]
+        labels = torch.zeros(0)
+    valid = not labels.is_floating_point() and labels.shape == (len(dataset),) and len(labels) and labels.min() >= 0
+    check(bool(valid), "data.name", name, "its samples are not (image, class number) pairs")
+    return labels.to(torch.int64)

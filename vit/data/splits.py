@@ -1,34 +1,54 @@
-"""Which images of a source are used for what: class-balanced validation cut and nested subsets.
+"""The interface of a source of images, and its splits: a class-balanced validation set, nested subsets for training.
 
 Every choice is a hash of (`data.split_seed` or `data.subset_seed`, index in the source), so neither the training seed,
-the number of workers nor a library's shuffling can move an image from one side to the other. Knows no pixels.
+the number of workers nor a library's shuffling can move an image from one split to another.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vit.config import DataConfig
+from vit.data.decoding import MissingImages
 from vit.randomness import SampleRandom
 
-if TYPE_CHECKING:
-    from vit.data.sources import ImageSource
+
+class ImageSource(Protocol):
+    """Numbered images. `labels` is int64 (n,), indices into `class_names`."""
+
+    @property
+    def class_names(self) -> list[str]: ...
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:
+        """Decode an image to RGB; BrokenImage if that fails.
+
+        A source may decode at a reduced scale where that is faster, but not below `smallest` (width, height).
+        """
+
+    def name(self, index: int) -> str:
+        """A name by which a person finds the image, the same on every machine."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some images of a source: `indices`, int64 (n,), ascending."""
+    """A subset of a source's images: `indices` int64 (n,), ascending."""
 
     source: ImageSource
     indices: Tensor
     epoch_length: int | None = None
-    """How many images an epoch of training shows; None: each once."""
+    """Number of images in a training epoch; None: each image once."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -39,9 +59,9 @@ class Split:
 
 
 def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Tensor:
-    """Mask (n,) of a class-balanced part: of every class the first `fraction` in hashed order, at least one.
+    """A mask (n,) of a class-balanced part: the first `fraction` of every class in hashed order, at least one image.
 
-    The hash is of the place, 0 … n-1. A smaller fraction's part lies inside a larger one's.
+    The index 0 … n-1 is hashed. The part for a smaller fraction is a subset of that for a larger one.
     """
     keys = SampleRandom.at(seed, 0, torch.arange(len(labels))).fork(stream).state
     order = torch.from_numpy(np.lexsort((keys.numpy(), labels.numpy())))
@@ -53,39 +73,39 @@ def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Te
     return ranks < quotas[labels]
 
 
-def cut(source: ImageSource, config: DataConfig) -> tuple[Split, Split]:
-    """(train, validation) of a training source by `data.val_fraction`, `split_seed`, `fraction`, `subset_seed`.
+def balanced_subset(split: Split, num_images: int | None, *, stream: str) -> Split:
+    """About `num_images` images, classes balanced, always the same ones for a `stream`; None: all images."""
+    if num_images is None or num_images >= len(split):
+        return split
+    chosen = stratified(split.labels, num_images / len(split), seed=0, stream=stream)
+    return Split(split.source, split.indices[chosen])
 
-    Validation has at least one image of every class; so has training, or ValueError names the class.
+
+def split_validation(source: ImageSource, config: DataConfig) -> tuple[Split, Split]:
+    """Divide a source into (train, validation) by `data.val_fraction`, `split_seed`, `fraction`, `subset_seed`.
+
+    Both have at least one image of every class. MissingImages names a class with fewer than two.
     """
     labels = source.labels
     counts = torch.bincount(labels, minlength=len(source.class_names))
     rarest = int(counts.argmin())
     if counts[rarest] < 2:
-        raise ValueError(
+        raise MissingImages(
             f"data.root: class {source.class_names[rarest]!r} has {int(counts[rarest])} training images; "
             "every class needs at least 2, one to train on and one for validation"
         )
     is_val = stratified(labels, config.val_fraction, seed=config.split_seed, stream="validation")
-    left = _keep_one(labels, is_val)
+    # a class without training images gets its last validation image back
+    for label in torch.nonzero(torch.bincount(labels[~is_val], minlength=len(counts)) == 0).flatten().tolist():
+        is_val[torch.nonzero(labels == label)[-1]] = False
+    left = torch.nonzero(~is_val).flatten()
     is_chosen = stratified(labels[left], config.fraction, seed=config.subset_seed, stream="subset")
-    val = torch.ones(len(labels), dtype=torch.bool)
-    val[left] = False
     epoch_length = len(left) if config.epoch_length == "whole_set" else None
-    return Split(source, left[is_chosen], epoch_length), Split(source, torch.nonzero(val).flatten())
-
-
-def _keep_one(labels: Tensor, is_val: Tensor) -> Tensor:
-    """Indices that validation leaves to training; a class that it took whole gives its last image back."""
-    is_left = ~is_val
-    missing = torch.bincount(labels[is_left], minlength=int(labels.max()) + 1) == 0
-    for label in torch.nonzero(missing).flatten().tolist():
-        is_left[torch.nonzero(labels == label)[-1]] = True
-    return torch.nonzero(is_left).flatten()
+    return Split(source, left[is_chosen], epoch_length), Split(source, torch.nonzero(is_val).flatten())
 
 
 def fingerprint(split: Split) -> str:
-    """12 hexadecimal digits that change with the images chosen, their names, labels or class names."""
+    """A hash of 12 hexadecimal digits of a split's images, their names, labels and class names."""
     digest = hashlib.sha256("\n".join(split.source.class_names).encode())
     for index, label in zip(split.indices.tolist(), split.labels.tolist(), strict=True):
         digest.update(f"\n{index}\t{label}\t{split.source.name(index)}".encode())

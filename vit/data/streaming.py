@@ -1,7 +1,6 @@
-"""Decoded chunks of images, in the order asked for: in this process or from workers, one and the same bits.
+"""Decoding chunks of images in a given order, in this process or in workers, with the same result.
 
-Owns the canvas (the common size that training images are decoded to) and the worker processes. Knows nothing
-of epochs, steps or weights.
+This module also chooses the canvas, the common size that training images are decoded to.
 """
 
 from __future__ import annotations
@@ -27,33 +26,32 @@ from tqdm import tqdm
 from vit.config import DataConfig, Interpolation, Preprocessing
 from vit.data.decoding import BrokenImage
 from vit.data.preprocessing import PIL_FILTERS, resize_and_crop, to_tensor
-from vit.data.sources import ImageSource
-from vit.data.splits import Split
+from vit.data.splits import ImageSource, Split
 
 _PROBED = 256
-"""Images looked at to find out whether all have one size."""
+"""Number of images read to find a common size."""
 _CHUNK = 256
-WORTH_WORKERS = 2048
-"""Below this many images a single pass is over before workers have started."""
+MIN_IMAGES_FOR_WORKERS = 2048
+"""A single pass over fewer images ends before workers have started."""
 PREFETCHED = 2
-"""Chunks that each worker decodes before they are asked for."""
+"""Number of chunks that each worker decodes in advance."""
 _SECONDS_BEFORE_PROGRESS = 2.0
-_SECONDS_UNTIL_TOLD = 5.0
+_SECONDS_UNTIL_SIGNAL = 5.0
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Images uint8 (b, 3, h, w), aspects float32 (b,), and why any of them is broken (its pixels are 0)."""
+    """Images uint8 (b, 3, h, w), aspects float32 (b,), and the errors of broken images by row (their pixels are 0)."""
 
     images: Tensor
     aspects: Tensor
     broken: dict[int, BrokenImage] = field(default_factory=dict)
 
     def select(self, rows: Tensor) -> Decoded:
-        """Those of the images, `rows` int64 (b,)."""
+        """Select images by `rows` int64 (b,)."""
         broken = {}
         if self.broken:
-            broken = {place: self.broken[row] for place, row in enumerate(rows.tolist()) if row in self.broken}
+            broken = {new: self.broken[row] for new, row in enumerate(rows.tolist()) if row in self.broken}
         rows = rows.to(self.images.device)
         return Decoded(self.images.index_select(0, rows), self.aspects.index_select(0, rows), broken)
 
@@ -62,7 +60,7 @@ class Decoded:
 
 
 class Decoder(ABC, Dataset[Decoded]):
-    """`decoder[indices]` is those images of the source, decoded to (height, width)."""
+    """A data set of chunks: `decoder[indices]` decodes these images of the source to (height, width)."""
 
     def __init__(self, source: ImageSource, size: tuple[int, int]) -> None:
         self.source = source
@@ -70,27 +68,26 @@ class Decoder(ABC, Dataset[Decoded]):
 
     @abstractmethod
     def decode(self, index: int) -> tuple[Tensor, float]:
-        """One image, uint8 (3, h, w), and its aspect."""
+        """Decode one image to uint8 (3, h, w), and its aspect."""
 
     def __getitem__(self, indices: list[int]) -> Decoded:
         images = torch.zeros(len(indices), 3, *self.size, dtype=torch.uint8)
         aspects = [1.0] * len(indices)
         broken = {}
-        for place, (index, image) in enumerate(zip(indices, images, strict=True)):
+        for row, (index, image) in enumerate(zip(indices, images, strict=True)):
             try:
-                pixels, aspects[place] = self.decode(index)
+                pixels, aspects[row] = self.decode(index)
             except BrokenImage as error:
-                broken[place] = error
+                broken[row] = error
             else:
                 image.copy_(pixels)
         return Decoded(images, torch.tensor(aspects), broken)
 
 
 class CanvasDecoder(Decoder):
-    """The whole image, squashed to the canvas unless it has that size. Training cuts its crops out of it.
+    """Decodes the whole image, squashed to the canvas; training crops are taken from it.
 
-    The aspect says how much wider the image was than the canvas shows it: width / height where the canvas is
-    square.
+    The aspect is the image's width / height relative to the canvas's.
     """
 
     def __init__(self, source: ImageSource, size: tuple[int, int], interpolation: Interpolation) -> None:
@@ -107,7 +104,7 @@ class CanvasDecoder(Decoder):
 
 
 class EvaluationDecoder(Decoder):
-    """The image as `preprocessing` says."""
+    """Decodes an image and applies the resize and crop of `preprocessing`."""
 
     def __init__(self, source: ImageSource, preprocessing: Preprocessing) -> None:
         super().__init__(source, preprocessing.image_size)
@@ -118,10 +115,10 @@ class EvaluationDecoder(Decoder):
 
 
 def canvas_size(split: Split, config: DataConfig, image_size: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) that training images are decoded to.
+    """Choose the (height, width) that training images are decoded to.
 
-    `data.canvas_size` squared, where it is set. Else a square of 256/224 of the model's longer side, or the
-    images' own size where all that are looked at share one that fits into this square: they stay untouched.
+    A square of `data.canvas_size`, if set. Else a square of 256/224 of the model's longer side, or the images' own
+    size, without resampling, if all probed images share one that fits into this square.
     """
     if config.canvas_size is not None:
         return config.canvas_size, config.canvas_size
@@ -133,7 +130,7 @@ def canvas_size(split: Split, config: DataConfig, image_size: tuple[int, int]) -
 
 
 def _shared_size(split: Split) -> tuple[int, int] | None:
-    """(height, width) if a spread of images all have it; one that differs after all is squashed to it."""
+    """The (height, width) shared by a sample of evenly spaced images; others that differ are squashed to it."""
     sizes = set()
     for row in range(0, len(split), max(1, len(split) // _PROBED)):
         try:
@@ -155,13 +152,13 @@ _streams: WeakSet[ImageStream] = WeakSet()
 
 @atexit.register
 def _close_streams() -> None:
-    """Before Python's own exit, which would wait for ever for workers that ignore its SIGTERM."""
+    """Close streams before Python exits, which would wait forever for workers that ignore SIGTERM."""
     for stream in list(_streams):
         stream.close()
 
 
 class ImageStream:
-    """Decodes chunk after chunk, some ahead of need. Workers are started once and kept for the next pass."""
+    """Decodes chunks in order, some in advance. Workers are started once and kept for the next pass."""
 
     def __init__(self, decoder: Decoder, workers: int) -> None:
         self._decoder = decoder
@@ -176,33 +173,33 @@ class ImageStream:
                 batch_size=None,
                 sampler=self._chunks,
                 num_workers=workers,
-                collate_fn=_unchanged,
-                worker_init_fn=partial(_obey_only_the_parent, self._closing),
+                collate_fn=_identity,  # not a lambda, which spawned workers could not unpickle
+                worker_init_fn=partial(_ignore_group_signals, self._closing),
                 persistent_workers=True,
                 prefetch_factor=PREFETCHED,
-                generator=torch.Generator(),  # else every pass draws from torch's global generator
+                generator=torch.Generator(),  # otherwise every pass draws from torch's global generator
             )
 
     def decode(self, chunks: Iterable[list[int]]) -> Iterator[Decoded]:
-        """One `Decoded` a chunk of indices, in order. A new pass ends the one before it."""
+        """Yield one `Decoded` for each chunk of indices, in order. A new pass ends the one before it."""
         if self._loader is None:
             yield from map(self._decoder.__getitem__, chunks)
             return
         self._pass = None
         self._chunks.chunks = chunks
-        with warnings.catch_warnings(), _dead_workers_named():
-            # Python's general advice against fork; torch's workers call nothing that other threads may hold.
+        with warnings.catch_warnings(), _report_dead_workers():
+            # Python advises against fork in general; torch's workers take no lock that other threads may hold.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._pass = iter(self._loader)
-        while (decoded := self._next()) is not None:
+        while self._pass is not None:  # until the next pass or `close`
+            with _report_dead_workers():
+                decoded = next(self._pass, None)
+            if decoded is None:
+                return
             yield decoded
 
-    def _next(self) -> Decoded | None:
-        with _dead_workers_named():
-            return None if self._pass is None else next(self._pass, None)
-
     def close(self) -> None:
-        """Stop the workers: torch does so when nothing refers to their loader any more, or by SIGTERM."""
+        """Stop the workers, which torch does when their loader is deleted."""
         self._closing.fill_(1)
         self._pass = self._loader = None
 
@@ -211,19 +208,19 @@ class ImageStream:
 
 
 @contextmanager
-def _dead_workers_named() -> Iterator[None]:
-    """A worker may be killed while it hands a chunk over. The system tells torch a moment later, whose handler raises
-    wherever this process is: better here, with the worker's name, than while the broken connection is printed.
-    """
+def _report_dead_workers() -> Iterator[None]:
+    """Wait for torch's own error if a connection to a worker breaks."""
+    # A worker may be killed while it sends a chunk. A moment later torch receives SIGCHLD, and its handler raises an
+    # error that names the worker, wherever this process is: better here than while the connection error is handled.
     try:
         yield
     except (ConnectionError, EOFError):
-        time.sleep(_SECONDS_UNTIL_TOLD)
+        time.sleep(_SECONDS_UNTIL_SIGNAL)
         raise
 
 
 class _Chunks:
-    """What a pass decodes, said anew before each: the loader and its workers outlive a pass."""
+    """A sampler whose chunks are set before each pass, because the loader and its workers outlive a pass."""
 
     chunks: Iterable[list[int]] = ()
 
@@ -231,14 +228,14 @@ class _Chunks:
         return iter(self.chunks)
 
 
-def _unchanged(decoded: Any) -> Any:
+def _identity(decoded: Any) -> Any:
     return decoded
 
 
-def _obey_only_the_parent(closing: Tensor, worker: int) -> None:  # noqa: ARG001
-    """A signal to the whole process group must not tear a worker from a parent that is about to save.
+def _ignore_group_signals(closing: Tensor, worker: int) -> None:  # noqa: ARG001
+    """Ignore signals to the process group, so that workers do not die while the parent saves its state.
 
-    SIGTERM is obeyed once the parent has said, through the shared `closing`, that it is over.
+    SIGTERM is obeyed once the parent has set the shared `closing`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if closing.item() else None)
@@ -252,14 +249,14 @@ def decode_all(
     report: Callable[[Iterable[BrokenImage]], None],
     quiet: bool,
 ) -> Decoded:
-    """All the images as one tensor, with a progress bar on standard error where it takes long.
+    """Decode all images into one tensor, with a progress bar on standard error if it takes long.
 
-    `report` is told of broken images as they are met, and may stop the work by raising.
+    `report` receives broken images as they occur, and may raise to stop.
     """
     images = torch.empty(len(indices), 3, *decoder.size, dtype=torch.uint8)
     aspects = torch.empty(len(indices))
     broken: dict[int, BrokenImage] = {}
-    stream = ImageStream(decoder, workers if len(indices) >= WORTH_WORKERS else 0)
+    stream = ImageStream(decoder, workers if len(indices) >= MIN_IMAGES_FOR_WORKERS else 0)
     bar = tqdm(total=len(indices), desc="decoding", unit="img", delay=_SECONDS_BEFORE_PROGRESS, disable=quiet)
     first = 0
     with bar:
@@ -267,7 +264,7 @@ def decode_all(
             last = first + len(decoded.images)
             images[first:last], aspects[first:last] = decoded.images, decoded.aspects
             report(decoded.broken.values())
-            broken |= {first + place: error for place, error in decoded.broken.items()}
+            broken |= {first + row: error for row, error in decoded.broken.items()}
             bar.update(last - first)
             first = last
     return Decoded(images, aspects, broken)

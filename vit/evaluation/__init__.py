@@ -1,0 +1,34 @@
+"""A classifier's predictions and what follows from them: metrics, transfer, cost, robustness, export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vit.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from vit.evaluation.classify import classify_images as classify_images
+    from vit.evaluation.cost import count_parameters as count_parameters
+    from vit.evaluation.cost import multiply_adds as multiply_adds
+    from vit.evaluation.cost import training_memory as training_memory
+    from vit.evaluation.doctor import Diagnosis as Diagnosis
+    from vit.evaluation.doctor import diagnose_preprocessing as diagnose_preprocessing
+    from vit.evaluation.doctor import open_images as open_images
+    from vit.evaluation.evaluate import predict_all as predict_all
+    from vit.evaluation.export import Exported as Exported
+    from vit.evaluation.export import export_classifier as export_classifier
+    from vit.evaluation.memory import PeakMemory as PeakMemory
+    from vit.evaluation.memory import inference_memory as inference_memory
+    from vit.evaluation.metrics import calibration_curve as calibration_curve
+    from vit.evaluation.metrics import calibration_error as calibration_error
+    from vit.evaluation.metrics import classification_metrics as classification_metrics
+    from vit.evaluation.metrics import confusion_matrix as confusion_matrix
+    from vit.evaluation.metrics import per_class_accuracy as per_class_accuracy
+    from vit.evaluation.model_evaluation import evaluate_model as evaluate_model
+    from vit.evaluation.predictions import Predictions as Predictions
+    from vit.evaluation.transfer import few_shot_linear as few_shot_linear
+    from vit.evaluation.transfer import knn_accuracy as knn_accuracy
+    from vit.evaluation.transfer import linear_probe as linear_probe
+    from vit.evaluation.transfer import transfer_metrics as transfer_metrics
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -1,44 +1,55 @@
-"""Single images through a trained checkpoint: the classes it finds likeliest."""
+"""Classification of single images: the most likely classes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image
+from torch import Tensor
 
+from vit.config import check
 from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
-from vit.hub import load_run
+from vit.hub import OpenedModel
 
 
-def classify(
-    checkpoint: Path, images: Sequence[Path], device: str = "auto", most: int = 5
+def classify_images(
+    opened: OpenedModel, images: Sequence[Path], device: str = "auto", most: int = 5
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
-    """For every image the `most` likeliest classes with their probabilities, likeliest first.
+    """Return for every image the `most` likely classes with their probabilities, in descending order.
 
-    Images are decoded as those of a data set and go through the checkpoint's own preprocessing. ValueError naming a
-    file that is not a readable image.
+    Images are decoded as those of a data set and go through the model's own preprocessing; classes without names are
+    numbered. ValueError for a model without a head or with any number of labels an image, and naming a file that is
+    not a readable image.
     """
-    loaded, _ = load_run(checkpoint)
-    assert loaded.preprocessing is not None
-    assert loaded.class_names is not None
-    accelerator = make_accelerator(device, "fp32")
-    model = loaded.model.to(accelerator.device).eval()
+    check(
+        opened.num_classes > 0, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features"
+    )
+    opened.check_single_label()
+    class_names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
     results = []
-    for path in images:
-        pixels = resize_and_crop(_open(path), loaded.preprocessing)[None].to(accelerator.device)
-        with torch.inference_mode():
-            probabilities = model(normalize(pixels, loaded.preprocessing)).softmax(dim=1)[0]
-        values, indices = probabilities.topk(min(most, len(loaded.class_names)))
-        names = [loaded.class_names[index] for index in indices.tolist()]
+    for path, logits in image_logits(opened, images, device):
+        values, indices = logits.softmax(dim=0).topk(min(most, len(class_names)))
+        names = [class_names[index] for index in indices.tolist()]
         results.append((path, list(zip(names, values.tolist(), strict=True))))
     return results
 
 
-def _open(path: Path) -> Image.Image:
+def image_logits(opened: OpenedModel, images: Sequence[Path], device: str) -> Iterator[tuple[Path, Tensor]]:
+    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image."""
+    accelerator = make_accelerator(device, "fp32")
+    model = opened.model.to(accelerator.device).eval()
+    for path in images:
+        pixels = resize_and_crop(_read_image(path), opened.preprocessing)[None].to(accelerator.device)
+        with torch.inference_mode():
+            logits = model(normalize(pixels, opened.preprocessing))[0]
+        yield path, logits
+
+
+def _read_image(path: Path) -> Image.Image:
     if not path.exists():
         raise ValueError(f"image: there is no file {str(path)!r}")
     try:

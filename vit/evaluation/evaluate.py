@@ -1,7 +1,6 @@
-"""Runs any model over an evaluation set, every sample exactly once, in any number of processes.
+"""Predictions of any model for an evaluation set, each sample exactly once, in any number of processes.
 
-One path for every model and every split, during training and after it. This room does not know how the model
-was trained, and computes no number from the answers (`metrics` does).
+Every evaluation during and after training goes through here; `metrics` computes numbers from the result.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ Gather = Callable[[Tensor], Tensor]
 
 
 def one_process(tensor: Tensor) -> Tensor:
-    """The `gather` of a single process: what it has is all there is."""
+    """Gather for a single process: return the tensor itself."""
     return tensor
 
 
-def predict(
+def predict_all(
     model: nn.Module,
     loader: EvalLoader,
     class_names: list[str],
@@ -40,17 +39,17 @@ def predict(
     gather: Gather = one_process,
     progress: Callable[[int], None] | None = None,
 ) -> Predictions:
-    """The model's logits for the whole split, the same on every process.
+    """Compute the model's logits for the whole split, the same on every process.
 
-    `gather` joins tensors of different lengths over processes. They may hold different numbers of batches, so
-    a `DistributedDataParallel` wrapper, which broadcasts buffers at every forward pass, is stepped around, and a
-    sharded model, whose parts are exchanged at every forward pass, sees blank images where others have batches left.
-    `progress` is told the size of each batch. ValueError: the model has another number of classes than
-    `class_names`. AssertionError: samples were missed or seen twice; it names them.
+    `gather` joins tensors of different lengths over processes. Processes may have different numbers of batches, so a
+    `DistributedDataParallel` wrapper, which broadcasts buffers at every forward pass, is bypassed, and a sharded model,
+    which gathers its weights at every forward pass, gets blank images while others have batches left. `progress`
+    receives the size of each batch. ValueError if the model's number of classes is not that of `class_names`.
+    AssertionError naming samples that were missed or seen twice.
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
-    indices, labels, logits = collect(
+    indices, labels, logits = collect_outputs(
         model,
         model,
         loader,
@@ -71,7 +70,7 @@ def predict(
     )
 
 
-def collect(
+def collect_outputs(
     model: nn.Module,
     compute: Callable[[Tensor], Tensor],
     loader: EvalLoader,
@@ -82,25 +81,27 @@ def collect(
     progress: Callable[[int], None] | None = None,
     width: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices (n,), labels (n,) and `compute(normalised images)` float32 (n, c), on the CPU, sorted by index.
+    """Collect indices (n,), labels (n,) and `compute(normalised images)` float32 (n, c), on the CPU, sorted by index.
 
-    The model is in evaluation mode meanwhile, and every submodule in its own mode afterwards. `width`: the c
-    that is expected; a process without a single sample needs it to take part.
+    The model is in evaluation mode meanwhile; afterwards every submodule is in its previous mode. `width`: the expected
+    c, which a process without any sample needs to take part. ValueError if c is another.
     """
-    indices, labels = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, dtype=torch.int64)]
+    indices, labels = [torch.zeros(0, dtype=torch.int64)], [loader.split.source.labels[:0]]
     outputs = [] if width is None else [torch.zeros(0, width, device=device)]
     sharded = is_sharded(model)
-    # FSDP keeps the buffers of its first pass, and could not train with those of the inference mode
+    # FSDP keeps the buffers of its first pass; it could not train with inference tensors.
     no_gradient = torch.no_grad if sharded else torch.inference_mode
     with evaluating(model):
-        for batch in _in_step(loader, device, gather) if sharded else loader:
-            if len(batch.images) == 0:  # every image of it is broken
+        for batch in _lockstep_batches(loader, device, gather) if sharded else loader:
+            if len(batch.images) == 0:  # every image of the batch is broken
                 continue
             images = normalize(batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing)
             with no_gradient(), autocast():
                 output = compute(images)
-            _check_width(output, width)
-            # a copy: a compiled model may write its next answers where these are
+            if width is not None and output.shape[1:] != (width,):
+                shape = "x".join(str(size) for size in output.shape[1:])
+                raise ValueError(f"model.num_classes: {shape} is not valid: the data has {width} classes")
+            # A copy, because a compiled model may reuse the memory of its output.
             outputs.append(output[: len(batch.labels)].to(torch.float32, copy=True))
             del output
             indices.append(batch.indices)
@@ -108,36 +109,36 @@ def collect(
             if progress is not None:
                 progress(len(batch.labels))
     columns = (torch.cat(indices).to(device), torch.cat(labels).to(device), torch.cat(outputs))
-    found, true, answers = (gather(column).cpu() for column in columns)
-    order = found.argsort(stable=True)
-    return found[order], true[order], answers[order]
+    all_indices, all_labels, all_outputs = (gather(column).cpu() for column in columns)
+    order = all_indices.argsort(stable=True)
+    return all_indices[order], all_labels[order], all_outputs[order]
 
 
 def check_seen_once(indices: Tensor, loader: EvalLoader, *, device: torch.device, gather: Gather = one_process) -> int:
-    """Number of broken samples over all processes. AssertionError: some sample is missing or doubled."""
+    """Count broken samples over all processes. AssertionError if a sample is missing or seen twice."""
     num_broken = int(gather(torch.tensor([loader.num_broken], device=device)).sum())
     check_each_once(indices, loader.split.indices, num_broken)
     return num_broken
 
 
 def check_each_once(indices: Tensor, expected: Tensor, num_broken: int = 0) -> None:
-    """AssertionError: not every one of the `expected` indices was seen, once; or some other was."""
+    """Check that exactly the `expected` indices were seen, once each; else AssertionError."""
     values, times = indices.unique(return_counts=True)
     if (times > 1).any():
-        raise AssertionError(f"samples seen more than once: indices {_some(values[times > 1])}")
-    if (strangers := values[~torch.isin(values, expected)]).numel():
-        raise AssertionError(f"samples that are not in the split: indices {_some(strangers)}")
+        raise AssertionError(f"samples seen more than once: indices {_first_few(values[times > 1])}")
+    if (unexpected := values[~torch.isin(values, expected)]).numel():
+        raise AssertionError(f"samples that are not in the split: indices {_first_few(unexpected)}")
     if len(indices) + num_broken != len(expected):
         missing = expected[~torch.isin(expected, values)]
         raise AssertionError(
             f"{len(indices)} samples seen and {num_broken} broken of {len(expected)}: "
-            f"no answer for indices {_some(missing)}"
+            f"missing indices {_first_few(missing)}"
         )
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every submodule is back in the mode it had, also one that was frozen."""
+    """Switch to evaluation mode, then restore the mode of every submodule, frozen ones included."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -147,8 +148,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _in_step(loader: EvalLoader, device: torch.device, gather: Gather) -> Iterator[EvalBatch]:
-    """As many batches on every process: after its last one a process gets a blank image without a label."""
+def _lockstep_batches(loader: EvalLoader, device: torch.device, gather: Gather) -> Iterator[EvalBatch]:
+    """Yield equally many batches on every process: after its last one, a process gets blank images without labels."""
     from vit.data.loading import EvalBatch
 
     height, width = loader.preprocessing.image_size
@@ -162,12 +163,6 @@ def _in_step(loader: EvalLoader, device: torch.device, gather: Gather) -> Iterat
         yield blank if batch is None else batch
 
 
-def _check_width(output: Tensor, width: int | None) -> None:
-    if width is not None and output.shape[1:] != (width,):
-        found = "x".join(str(size) for size in output.shape[1:])
-        raise ValueError(f"model.num_classes: {found} is not valid: the data has {width} classes")
-
-
-def _some(indices: Tensor, limit: int = 10) -> str:
+def _first_few(indices: Tensor, limit: int = 10) -> str:
     shown = ", ".join(str(index) for index in indices[:limit].tolist())
     return shown if len(indices) <= limit else f"{shown} and {len(indices) - limit} more"

@@ -1,13 +1,12 @@
-"""A classifier as one file that runs without this package: ONNX, or torch's own (`torch.export`), for any batch size.
+"""Export of a classifier to a file that runs without this package: ONNX or `torch.export`, for any batch size.
 
-The file is run before it gets its name, and what it says is compared with the model's own logits. How images become its
-input stands in a JSON file beside it. This room does not know how the model was trained.
+The file is run before it gets its name, and its logits are compared with the model's. A JSON file beside it describes
+the preprocessing of its input.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,19 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.evaluation.comparison.contestants import Contestant
-from vit.runs import write_json
+from vit.hub import OpenedModel
+from vit.runs import replace_atomically, write_json
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 BATCH_SIZES = (1, 3)
-"""The file is run at these; it is made at another, so that a size that was taken for a constant shows."""
+"""The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
 _TRACED_AT = 2
 _ONNX_LIMIT = 2**31
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 CONVENTIONS = {
-    "input": "images float32 (batch, 3, height, width): resized, cut, then (pixel / 255 - mean) / std, as said here",
-    "output": "logits float32 (batch, classes), before the softmax",
+    "input": "images float32 (batch, 3, height, width), resized and cropped, (pixel / 255 - mean) / std",
     "differences": "largest |file - model| over standard normal inputs, by batch size, on the CPU in float32",
 }
 
@@ -45,10 +43,10 @@ class Exported:
     differences: dict[int, float]
     """Batch size → largest |difference| of a logit."""
     largest_logit: float
-    """What the differences are to be seen against."""
+    """The scale of the differences."""
 
     def text(self) -> str:
-        """One line for each batch size."""
+        """Format one line for each batch size."""
         lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB"]
         for batch_size, difference in self.differences.items():
             share = difference / self.largest_logit if self.largest_logit else 0.0
@@ -60,7 +58,7 @@ class Exported:
 
 
 class _Classifier(nn.Module):
-    """Images in, logits out, whatever else the model's `forward` takes."""
+    """Hides other arguments of the model's `forward` from the exporter."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -72,35 +70,31 @@ class _Classifier(nn.Module):
 
 
 def check_export(format: Format, output: Path) -> None:
-    """ValueError for a file name of another kind and for packages that are missing."""
+    """Raise ValueError for a wrong suffix and for missing packages."""
     check(output.suffix == SUFFIXES[format], "--output", str(output), f"its name must end in {SUFFIXES[format]}")
     check(not output.is_dir(), "--output", str(output), "it is a folder")
     missing = [name for name in _ONNX_PACKAGES if format == "onnx" and importlib.util.find_spec(name) is None]
     check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
 
 
-def export_classifier(contestant: Contestant, format: Format, output: Path) -> Exported:
-    """Write `output`, and beside it `output`.json; both replace older ones only once the file has been run.
+def export_classifier(opened: OpenedModel, format: Format, output: Path) -> Exported:
+    """Write `output` and `output`.json; existing ones are replaced only once the new file has been run.
 
     ValueError for a model that cannot be exported, and for weights too large for one ONNX file.
     """
     check_export(format, output)
-    model = _Classifier(contestant.model.cpu().float().eval())
-    size = contestant.preprocessing.image_size
+    model = _Classifier(opened.model.cpu().float().eval())
+    size = opened.preprocessing.image_size
     if format == "onnx":
         total = sum(tensor.nbytes for tensor in model.state_dict().values())
         rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
         check(total < _ONNX_LIMIT, "--format", format, rule)
     output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_name(f".{os.getpid()}-{output.name}")
-    try:
-        _write(_program(model, size, contestant.source), format, unfinished)
+    with replace_atomically(output) as unfinished:
+        _write(_program(model, size, opened.source), format, unfinished)
         differences, largest = _compare(model, _runner(unfinished, format), size)
         written = Exported(output, unfinished.stat().st_size, differences, largest)
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    write_json(output.with_name(f"{output.name}.json"), _description(contestant, written))
+    write_json(output.with_name(f"{output.name}.json"), _description(opened, written))
     return written
 
 
@@ -117,7 +111,7 @@ def _program(model: nn.Module, size: tuple[int, int], source: str) -> torch.expo
 
 def _write(program: torch.export.ExportedProgram, format: Format, path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporters' own, about themselves
+        warnings.simplefilter("ignore")  # deprecations inside the exporters
         if format == "torch":
             torch.export.save(program, path)
             return
@@ -132,7 +126,7 @@ def _write(program: torch.export.ExportedProgram, format: Format, path: Path) ->
 
 
 def _runner(path: Path, format: Format) -> Callable[[Tensor], Tensor]:
-    """What the file alone answers."""
+    """Load the file as a function from images to logits."""
     if format == "torch":
         return torch.export.load(path).module()
     import onnxruntime
@@ -156,18 +150,20 @@ def _compare(
     return differences, largest
 
 
-def _description(contestant: Contestant, written: Exported) -> dict[str, Any]:
-    height, width = contestant.preprocessing.image_size
+def _description(opened: OpenedModel, written: Exported) -> dict[str, Any]:
+    height, width = opened.preprocessing.image_size
+    activation = "sigmoid" if opened.multilabel else "softmax"
     packages = ("torch", *(("onnx", "onnxruntime") if written.path.suffix == SUFFIXES["onnx"] else ()))
     return {
-        "model": contestant.source,
-        "weights": contestant.identity,
+        "model": opened.source,
+        "weights": opened.identity,
         "input": {"name": "images", "type": "float32", "shape": ["batch", 3, height, width]},
-        "output": {"name": "logits", "type": "float32", "shape": ["batch", contestant.num_classes]},
-        "preprocessing": asdict(contestant.preprocessing),
-        "class_names": contestant.class_names,
+        "output": {"name": "logits", "type": "float32", "shape": ["batch", opened.num_classes]},
+        "preprocessing": asdict(opened.preprocessing),
+        "class_names": opened.class_names,
+        "computed_by": opened.implementation,
         "differences": {str(size): value for size, value in written.differences.items()},
         "largest_logit": written.largest_logit,
         "versions": {name: version(name) for name in packages},
-        "conventions": CONVENTIONS,
+        "conventions": CONVENTIONS | {"output": f"logits float32 (batch, classes), before the {activation}"},
     }

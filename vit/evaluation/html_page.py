@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing beside it: no scripts, pictures inside. Knows nothing of what a page is about."""
+"""A self-contained HTML page: no scripts, images embedded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ dl { font-size: .86rem; } dt { font-weight: 600; margin-top: .4rem; } dd { margi
 """
 
 
-def document(title: str, body: Sequence[str]) -> str:
-    """The whole page; `body` is HTML already."""
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{text(title)}</title>'
+def html_document(title: str, body: Sequence[str]) -> str:
+    """Build the page; `body` is HTML."""
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html_text(title)}</title>'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>\n'
         + "\n".join(body)
@@ -42,23 +42,24 @@ def document(title: str, body: Sequence[str]) -> str:
     )
 
 
-def text(words: str) -> str:
-    """Words as HTML shows them."""
+def html_text(words: str) -> str:
+    """Escape text for HTML."""
     return html.escape(words)
 
 
-def cell(words: str) -> str:
-    """Words of a table: a long name may be broken at its joints."""
-    return re.sub(r"(?<=\w)([_./:])(?=[A-Za-z])", r"\1<wbr>", text(words))
+def html_cell(words: str) -> str:
+    """Escape text of a table cell and let long names break at punctuation."""
+    return re.sub(r"(?<=\w)([_./:])(?=[A-Za-z])", r"\1<wbr>", html_text(words))
 
 
-def figure(path: Path, words: str) -> str:
-    """A PNG file, its bytes inside, with words under it."""
+def html_figure(path: Path, words: str) -> str:
+    """Embed a PNG file, with a caption under it."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    image = f'<img alt="{text(words)}" src="data:image/png;base64,{data}">'
-    return f"<figure>{image}<figcaption>{text(words)}</figcaption></figure>"
+    image = f'<img alt="{html_text(words)}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{html_text(words)}</figcaption></figure>"
 
 
-def definitions(entries: Mapping[str, str]) -> str:
-    """Names and what they mean."""
-    return f"<dl>{''.join(f'<dt>{text(name)}</dt><dd>{text(words)}</dd>' for name, words in entries.items())}</dl>"
+def html_definitions(entries: Mapping[str, str]) -> str:
+    """Build a list of terms and their definitions."""
+    items = (f"<dt>{html_text(name)}</dt><dd>{html_text(words)}</dd>" for name, words in entries.items())
+    return f"<dl>{''.join(items)}</dl>"

@@ -1,7 +1,7 @@
-"""The most memory that classifying a batch takes at once, and by which meter it was read.
+"""Peak memory of inference on a batch.
 
-On CUDA the allocator keeps count itself. Elsewhere the tensors that live during a pass are counted; what a kernel takes
-and gives back within one operation is not seen.
+On CUDA the allocator measures it. Elsewhere the tensors alive during a pass are counted, which misses scratch memory
+that a kernel takes and frees within one operation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TENSOR_METER = "tensors alive during the pass; scratch memory inside a kernel is
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Bytes."""
+    """Peak memory in bytes."""
 
     weights: int
     """Parameters and buffers."""
     activations: int
-    """The most at once beside them, the batch of images included."""
+    """Peak besides the weights, including the batch of images."""
     meter: str
 
     @property
@@ -46,37 +46,40 @@ def inference_memory(
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> PeakMemory:
-    """One forward pass of a model that is on `device`, without gradients.
+    """Measure one forward pass of a model that is on `device`, without gradients.
 
-    On CUDA the first pass, which may keep work space for good, is not the one that is measured.
+    On CUDA the second pass is measured, because the first may allocate workspace for good.
     """
-    weights = storages(model)
-    of_weights = sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
+    weights = weight_storages(model)
+    weight_bytes = sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
     with evaluating(model), torch.no_grad(), autocast():
         if device.type == "cuda":
-            return PeakMemory(of_weights, _cuda_peak(model, (batch_size, 3, *image_size), device), CUDA_METER)
-        with LiveTensors(set(weights)) as meter:
             model(torch.rand(batch_size, 3, *image_size, device=device))
-    return PeakMemory(of_weights, meter.peak, TENSOR_METER)
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            model(torch.rand(batch_size, 3, *image_size, device=device))
+            return PeakMemory(weight_bytes, torch.cuda.max_memory_allocated(device) - before, CUDA_METER)
+        images = (batch_size, 3, *image_size)
+        peak = peak_memory_of(lambda: model(torch.rand(images, device=device)), set(weights))
+    return PeakMemory(weight_bytes, peak, TENSOR_METER)
 
 
-def storages(model: nn.Module) -> dict[int, Tensor]:
-    """The model's weights and buffers, by what identifies their memory."""
+def weight_storages(model: nn.Module) -> dict[int, Tensor]:
+    """Map the identity of each storage to a weight or buffer in it."""
     return {tensor.untyped_storage()._cdata: tensor for tensor in (*model.parameters(), *model.buffers())}
 
 
-def _cuda_peak(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> int:
-    model(torch.rand(shape, device=device))
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    model(torch.rand(shape, device=device))
-    return torch.cuda.max_memory_allocated(device) - before
+def peak_memory_of(work: Callable[[], object], known: set[int]) -> int:
+    """Measure the peak in bytes of the tensors that `work` creates; storages in `known` are not counted."""
+    with LiveTensors(set(known)) as meter:
+        work()
+    return meter.peak
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the storages that operations make, each once, until it is freed; `peak` is the most bytes at a time.
+    """Counts the bytes of storages that operations create, until they are freed; `peak` is their maximum.
 
-    `known`: those that are not counted, as `storages` gives them.
+    `known`: identities of storages that are not counted, as `storages` gives them.
     """
 
     def __init__(self, known: set[int]) -> None:
@@ -87,10 +90,10 @@ class LiveTensors(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        tree_map_only(Tensor, self._note, result)
+        tree_map_only(Tensor, self._add, result)
         return result
 
-    def _note(self, tensor: Tensor) -> None:
+    def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self._known:

@@ -1,14 +1,15 @@
-"""Numbers computed from stored predictions, all in float64, all independent of the order the samples came in.
+"""Metrics of stored predictions, computed in float64 and independent of the order of the samples.
 
 Conventions. Ties: of equal logits the lower class number ranks first, for top-1 as for top-5. NLL is in nats.
 Brier is the sum over classes of squared differences to the one-hot label, averaged over samples, so it lies
-in [0, 2] (Brier 1950). ECE is of the top-1 probability (Guo et al. 2017), by default in bins of equal mass
-(Nguyen and O'Connor 2015). This room does not know the model or the data the predictions came from.
+in [0, 2] (Brier 1950). The expected calibration error is of the top-1 probability (Guo et al. 2017), in 15 bins of
+equal mass (Nguyen and O'Connor 2015): they are less biased than bins of equal width (Roelofs et al. 2022), which most
+papers report, so that numbers of papers may differ.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +24,16 @@ CONVENTIONS = {
     "top5": "the label is among the min(5, classes) largest logits",
     "nll": "mean of -log p(label), nats",
     "brier": "sum over classes of (p - one-hot)^2, mean over samples, in [0, 2]",
-    "ece": f"top-1 probability, {NUM_BINS} equal-mass bins, sample-weighted |accuracy - confidence|",
+    "ece_equal_mass": f"expected calibration error of the top-1 probability: {NUM_BINS} bins of equal mass (samples of "
+    "equal confidence share their accuracy), mean over samples of their bin's |accuracy - confidence|",
 }
 
 
 class SampleScores(NamedTuple):
-    """What each of n samples contributes to a mean; paired comparisons of two models start here. All (n,)."""
+    """Scores of each of n samples, whose means are the metrics; paired comparisons of models start here. All (n,)."""
 
     ranks: NDArray[np.int64]
-    """Classes that rank before the label: 0 where the model is right."""
+    """Number of classes that rank before the label: 0 for a correct prediction."""
     confidences: Array
     """Probability of the top-1 class."""
     nll: Array
@@ -39,9 +41,9 @@ class SampleScores(NamedTuple):
 
 
 def classification_metrics(predictions: Predictions) -> dict[str, float]:
-    """`top1`, `top5`, `nll`, `brier`, `ece` (fractions, not percent), `n_seen`, `n_total`, `n_broken`.
+    """Compute `top1`, `top5`, `nll`, `brier`, `ece_equal_mass` (fractions), `n_seen`, `n_total`, `n_broken`.
 
-    ValueError: nothing was seen, or a logit is not finite.
+    ValueError if there are no samples or a logit is not finite.
     """
     scores = sample_scores(predictions)
     return {
@@ -49,7 +51,7 @@ def classification_metrics(predictions: Predictions) -> dict[str, float]:
         "top5": float((scores.ranks < 5).mean()),
         "nll": float(scores.nll.mean()),
         "brier": float(scores.brier.mean()),
-        "ece": calibration_error(scores.confidences, scores.ranks == 0),
+        "ece_equal_mass": calibration_error(scores.confidences, scores.ranks == 0),
         "n_seen": len(predictions.labels),
         "n_total": predictions.num_total,
         "n_broken": predictions.num_broken,
@@ -57,7 +59,7 @@ def classification_metrics(predictions: Predictions) -> dict[str, float]:
 
 
 def sample_scores(predictions: Predictions) -> SampleScores:
-    """Every sample's rank, confidence, NLL and Brier score, in the order of the predictions."""
+    """Compute each sample's rank, confidence, NLL and Brier score, in the order of the predictions."""
     _check_logits(predictions)
     starts = range(0, len(predictions.labels), _ROWS_AT_ONCE)
     blocks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
@@ -65,37 +67,42 @@ def sample_scores(predictions: Predictions) -> SampleScores:
     return SampleScores(*(np.concatenate(column) for column in zip(*scores, strict=True)))
 
 
-def calibration_error(
-    confidences: Array,
-    correct: NDArray[np.bool_],
-    *,
-    num_bins: int = NUM_BINS,
-    bins: Literal["equal_mass", "equal_width"] = "equal_mass",
-) -> float:
-    """Expected calibration error: the mean over samples of their bin's |accuracy − mean confidence|.
+def calibration_error(confidences: Array, correct: NDArray[np.bool_], *, num_bins: int = NUM_BINS) -> float:
+    """Compute the expected calibration error: the mean over samples of their bin's |accuracy − mean confidence|.
 
-    confidences and correct are (n,). Bins of equal mass differ by at most one sample; equal confidences keep
-    the order of the samples. Bins of equal width are (i/m, (i+1)/m].
+    confidences and correct are (n,); for the bins see `equal_mass_bins`.
     """
-    order = np.argsort(confidences, kind="stable")
-    gaps = (correct - confidences)[order]
-    if bins == "equal_mass":
-        parts = np.array_split(gaps, num_bins)
-    else:
-        edges = np.linspace(0, 1, num_bins + 1)[1:-1]
-        parts = np.split(gaps, np.searchsorted(confidences[order], edges, side="right"))
-    return float(sum(abs(part.sum()) for part in parts) / len(gaps))
+    gaps = _tied_accuracy(confidences, correct) - confidences
+    return float(sum(abs(gaps[rows].sum()) for rows in equal_mass_bins(confidences, num_bins)) / len(gaps))
+
+
+def calibration_curve(confidences: Array, correct: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Compute mean confidence and accuracy (m,) of each bin of `calibration_error`, in ascending order."""
+    accuracies, bins = _tied_accuracy(confidences, correct), equal_mass_bins(confidences)
+    return np.array([confidences[rows].mean() for rows in bins]), np.array([accuracies[rows].mean() for rows in bins])
+
+
+def equal_mass_bins(confidences: Array, num_bins: int = NUM_BINS) -> list[NDArray[np.int64]]:
+    """Divide samples by confidence into bins whose sizes differ by at most one, as rows of each; no bin is empty."""
+    rows = np.array_split(np.argsort(confidences, kind="stable"), num_bins)
+    return [part for part in rows if len(part)]
+
+
+def _tied_accuracy(confidences: Array, correct: NDArray[np.bool_]) -> Array:
+    """Compute (n,) the mean accuracy of samples with the same confidence, so that ties may fall into any bin."""
+    _, group, counts = np.unique(confidences, return_inverse=True, return_counts=True)
+    return (np.bincount(group, weights=correct) / counts)[group]
 
 
 def per_class_accuracy(predictions: Predictions) -> Array:
-    """(k,) part of each class's samples that are recognised (top-1); NaN for a class without samples."""
+    """Compute top-1 accuracy (k,) of each class; NaN for a class without samples."""
     counts = confusion_matrix(predictions)
     totals = counts.sum(axis=1)
     return np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.nan)
 
 
 def confusion_matrix(predictions: Predictions) -> NDArray[np.int64]:
-    """(k, k) counts: rows are the true class, columns the top-1 answer."""
+    """Count (k, k) predictions: rows are the true class, columns the top-1 class."""
     _check_logits(predictions)
     num_classes = predictions.logits.shape[1]
     cells = predictions.labels * num_classes + predictions.logits.argmax(axis=1)

@@ -1,7 +1,6 @@
-"""What a model answered, sample by sample: the record that every metric and later comparison starts from.
+"""A model's logits for every sample, from which metrics and comparisons are computed.
 
-Stored as one `.npz` without pickle, so that comparing two models needs neither of them. This room does not
-know how the answers were obtained (`evaluate`) nor what is computed from them (`metrics`).
+They are stored as one `.npz` without pickle, so that comparing two models needs neither of them.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vit.runs import replace_atomically
 
 _ARRAYS = ("indices", "labels", "logits", "class_names", "num_total", "num_broken")
 
@@ -31,7 +32,7 @@ class Predictions:
     num_total: int
     num_broken: int
     fingerprint: str = ""
-    """Of the images, names and labels asked about (`vit.data.splits`); empty: not known, so never the same."""
+    """Fingerprint of the evaluated images, names and labels (`vit.data.splits`); empty: unknown, equal to none."""
 
     def __post_init__(self) -> None:
         num_seen, num_classes = self.logits.shape
@@ -43,29 +44,24 @@ class Predictions:
         assert num_seen == 0 or 0 <= self.labels.min() <= self.labels.max() < num_classes, "a label has no logit"
 
     def save(self, path: str | Path) -> None:
-        """Write the `.npz` file; a file of that name is replaced only once the new one is complete."""
+        """Write the `.npz` file; an existing one is replaced only once the new one is complete."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".tmp")
-        try:
-            with unfinished.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    indices=self.indices,
-                    labels=self.labels,
-                    logits=self.logits,
-                    class_names=np.array(self.class_names, dtype=np.str_),
-                    num_total=np.int64(self.num_total),
-                    num_broken=np.int64(self.num_broken),
-                    fingerprint=np.str_(self.fingerprint),
-                )
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replace_atomically(path) as unfinished, unfinished.open("wb") as file:
+            np.savez_compressed(
+                file,
+                indices=self.indices,
+                labels=self.labels,
+                logits=self.logits,
+                class_names=np.array(self.class_names, dtype=np.str_),
+                num_total=np.int64(self.num_total),
+                num_broken=np.int64(self.num_broken),
+                fingerprint=np.str_(self.fingerprint),
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Predictions:
-        """Read a file that `save` wrote. ValueError: it is missing, damaged, or something else."""
+        """Read a file that `save` wrote. ValueError if it is missing, damaged or another kind of file."""
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"predictions: {str(path)!r} is not a file")

@@ -1,6 +1,6 @@
-"""Images a second of several models, measured in turns, so that what the machine does meanwhile hits all alike.
+"""Inference speed of several models, timed alternately, so that other load on the machine affects all alike.
 
-Inference alone: images are on the device already. Knows how long a call takes, and nothing of what it computes.
+Images are on the device before the timing starts.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ CONVENTIONS = {
 
 @dataclass(frozen=True)
 class Speed:
-    """Images a second."""
+    """Images per second."""
 
     median: float
     slowest: float
     fastest: float
     turns: tuple[float, ...]
-    """In the order in which they were measured."""
+    """In the order of measurement."""
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A model that is on its device, and the (height, width) of the images that it is given."""
+class TimedModel:
+    """A model on its device, and the (height, width) of its images."""
 
     model: nn.Module
     image_size: tuple[int, int]
 
 
-def speeds_in_turns(
-    models: Mapping[str, Timed],
+def interleaved_speeds(
+    models: Mapping[str, TimedModel],
     *,
     batch_size: int,
     device: torch.device,
@@ -52,16 +52,19 @@ def speeds_in_turns(
     turns: int = 5,
     seconds: float = 0.2,
 ) -> dict[str, Speed]:
-    """The speed of each model at `batch_size`. A turn repeats the batch until it lasts about `seconds`.
+    """Measure the speed of each model at `batch_size`. A turn repeats the batch for about `seconds`.
 
-    How often is settled by the second of two calls before the first turn. Models come back in their own modes.
+    The second of two calls before the first turn sets the number of repetitions. Models keep their modes.
     """
     images = {name: torch.rand(batch_size, 3, *timed.image_size, device=device) for name, timed in models.items()}
     rates: dict[str, list[float]] = {name: [] for name in models}
     with ExitStack() as modes, torch.inference_mode(), autocast():
         for timed in models.values():
             modes.enter_context(evaluating(timed.model))
-        calls = {name: _calls_for(seconds, models[name].model, images[name], device) for name in models}
+        calls = {}
+        for name, timed in models.items():
+            _seconds(timed.model, images[name], 1, device)  # warm-up
+            calls[name] = max(1, math.ceil(seconds / _seconds(timed.model, images[name], 1, device)))
         for turn in range(turns):
             names = list(models)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -70,11 +73,6 @@ def speeds_in_turns(
     return {
         name: Speed(statistics.median(found), min(found), max(found), tuple(found)) for name, found in rates.items()
     }
-
-
-def _calls_for(seconds: float, model: nn.Module, images: Tensor, device: torch.device) -> int:
-    _seconds(model, images, 1, device)
-    return max(1, math.ceil(seconds / _seconds(model, images, 1, device)))
 
 
 def _seconds(model: nn.Module, images: Tensor, calls: int, device: torch.device) -> float:

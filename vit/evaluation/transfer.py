@@ -1,22 +1,22 @@
-"""How good a model's frozen features are: k-NN, few-shot linear, linear probe.
+"""Evaluation of a model's frozen features: k-NN, few-shot linear, linear probe.
 
-Features are what the head reads. Every method standardises or normalises with the training features alone; the test
-features choose nothing. This room does not know where the model's weights come from.
+Features are the input of the head. Every method standardises or normalises with the training features alone; nothing is
+chosen by the test features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from vit.evaluation.evaluate import Autocast, check_seen_once, collect
-from vit.models import Classifier
+from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
 
 if TYPE_CHECKING:
     from vit.data.loading import EvalLoader
@@ -27,7 +27,7 @@ SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
 STRENGTHS = tuple(float(10.0**power) for power in range(-4, 3))
 _BIAS, _EPSILON, _L2 = 100.0, 1e-5, 2.0**10
 CONVENTIONS = {
-    "features": "the pooled vector that the head reads",
+    "features": "the pooled vector that is the head's input",
     "knn": f"cosine similarity s, {NUM_NEIGHBOURS} neighbours, each votes exp(s / {KNN_TEMPERATURE}) (DINO)",
     "few_shot": f"ridge regression on ±1 targets, l2 = {_L2:g}, bias column {_BIAS:g} (ViT, big_vision); mean of seeds",
     "linear_probe": "logistic regression on standardised features; strength chosen on a held-out fifth of training",
@@ -44,14 +44,14 @@ class LinearProbe(NamedTuple):
 
 
 def transfer_metrics(
-    model: Classifier,
+    model: nn.Module,
     train: EvalLoader,
     test: EvalLoader,
     *,
     device: torch.device,
     autocast: Autocast = nullcontext,
 ) -> dict[str, float]:
-    """`knn`, `few_shot_{n}` for every n that all classes have images for, and `linear_probe`: accuracies on `test`."""
+    """Compute the accuracies `knn`, `few_shot_{n}` (if every class has n images) and `linear_probe` on `test`."""
     train_features, train_labels = extract_features(model, train, device=device, autocast=autocast)
     test_features, test_labels = extract_features(model, test, device=device, autocast=autocast)
     sets = train_features, train_labels, test_features, test_labels
@@ -65,14 +65,37 @@ def transfer_metrics(
 
 
 def extract_features(
-    model: Classifier, loader: EvalLoader, *, device: torch.device, autocast: Autocast = nullcontext
+    model: nn.Module, loader: EvalLoader, *, device: torch.device, autocast: Autocast = nullcontext
 ) -> tuple[Tensor, Tensor]:
-    """Features float32 (n, c) and labels int64 (n,) of a whole split, on the CPU, in the order of the source."""
-    indices, labels, features = collect(
-        model, lambda images: model.pool(model.forward_features(images)), loader, device=device, autocast=autocast
-    )
+    """Compute features float32 (n, c) and labels int64 (n,) of a split, on the CPU, in the order of the source."""
+    indices, labels, features = collect_outputs(model, frozen_features(model), loader, device=device, autocast=autocast)
     check_seen_once(indices, loader, device=device)
     return features, labels
+
+
+def frozen_features(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a function from images `b 3 H W` to the head's input `b c`, or to the output if there is no head.
+
+    Our models and timm's have methods for it; in others, the head is the last linear layer whose output is the model's.
+    """
+    split_model: Any = model
+    if hasattr(model, "forward_head"):
+        return lambda images: split_model.forward_head(split_model.forward_features(images), pre_logits=True)
+    if hasattr(model, "pool"):
+        return lambda images: split_model.pool(split_model.forward_features(images))
+
+    def head_input(images: Tensor) -> Tensor:
+        calls: list[tuple[Tensor, Tensor]] = []
+        heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        hooks = [head.register_forward_hook(lambda _, args, out: calls.append((args[0], out))) for head in heads]
+        try:
+            output: Tensor = model(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return next((given for given, out in reversed(calls) if out is output and given.dim() == 2), output)
+
+    return head_input
 
 
 def knn_accuracy(
@@ -84,10 +107,10 @@ def knn_accuracy(
     num_neighbours: int = NUM_NEIGHBOURS,
     temperature: float = KNN_TEMPERATURE,
 ) -> float:
-    """Accuracy of the vote of the nearest training features (Wu et al. 2018; DINO, Caron et al. 2021).
+    """Compute the accuracy of weighted k-nearest neighbours (Wu et al. 2018; DINO, Caron et al. 2021).
 
-    Cosine similarity s; a neighbour votes for its class with weight exp(s / temperature). Of equal votes the lower
-    class wins. Features (n, c), labels (n,). ValueError: fewer training features than neighbours.
+    A neighbour of cosine similarity s votes for its class with weight exp(s / temperature). Of equal votes the lower
+    class wins. Features (n, c), labels (n,). ValueError if there are fewer training features than neighbours.
     """
     if num_neighbours > len(train_features):
         raise ValueError(
@@ -114,13 +137,13 @@ def few_shot_linear(
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
 ) -> dict[int, list[float]]:
-    """Accuracy of a linear map fitted in closed form to a few images a class: for every number of shots, one a seed.
+    """Compute the accuracies, one per seed, of ridge regression on each number of `shots` per class.
 
-    The ViT paper's few-shot evaluation as big_vision does it: a random permutation of each class's images, of which
-    the first `shots` are the support set. ValueError: a class has fewer images than shots.
+    This is the ViT paper's few-shot evaluation as in big_vision: the support set is the first `shots` of a random
+    permutation of each class's images. ValueError if a class has fewer images than shots.
     """
-    train, labels = _double(train_features), train_labels.numpy()
-    test, truth = _double(test_features), test_labels.numpy()
+    train, labels = train_features.numpy().astype(np.float64), train_labels.numpy()
+    test, truth = test_features.numpy().astype(np.float64), test_labels.numpy()
     counts = np.bincount(labels)
     if shots and counts.min() < max(shots):
         rule = f"class {counts.argmin()} has {counts.min()} training images"
@@ -131,16 +154,16 @@ def few_shot_linear(
         permuted = [rng.permutation(np.flatnonzero(labels == label)) for label in range(len(counts))]
         for number in shots:
             support = np.concatenate([places[:number] for places in permuted])
-            answers = ridge_scores(train[support], labels[support], test).argmax(axis=1)
-            accuracies[number].append(float((answers == truth).mean()))
+            predicted = ridge_scores(train[support], labels[support], test).argmax(axis=1)
+            accuracies[number].append(float((predicted == truth).mean()))
     return accuracies
 
 
 def ridge_scores(support: Array, labels: NDArray[np.int64], queries: Array) -> Array:
-    """(m, k) scores of `queries` (m, c) under ridge regression from `support` (n, c) to ±1 one-hot targets.
+    """Score `queries` (m, c) by ridge regression from `support` (n, c) to ±1 one-hot targets: (m, k).
 
     Both are standardised with the support's mean and std, and get a constant column, large so that the penalty hardly
-    touches it. With fewer features than support images the primal equations are solved, else the dual ones.
+    affects it. With fewer features than support images the primal equations are solved, else the dual ones.
     """
     mean, std = support.mean(axis=0), support.std(axis=0) + _EPSILON
     x, q = (np.pad((features - mean) / std, ((0, 0), (0, 1)), constant_values=_BIAS) for features in (support, queries))
@@ -149,6 +172,18 @@ def ridge_scores(support: Array, labels: NDArray[np.int64], queries: Array) -> A
     if num >= width:
         return q @ np.linalg.solve(x.T @ x + _L2 * np.eye(width), x.T @ targets)
     return (q @ x.T) @ np.linalg.solve(x @ x.T + _L2 * np.eye(num), targets)
+
+
+def probe_fault(labels: Tensor, held_out: float = 0.2) -> str | None:
+    """Why no linear probe can be fitted on images of these labels (n,); None: it can."""
+    counts = labels.unique(return_counts=True)[1]
+    num_held_out = math.ceil(held_out * len(labels))
+    if int(counts.min()) >= 2 and min(num_held_out, len(labels) - num_held_out) >= len(counts):
+        return None
+    return (
+        "a linear probe needs at least two images of every class, and as many as there are classes in the "
+        f"{held_out:.0%} that choose its strength; there are {len(labels)} images of {len(counts)} classes"
+    )
 
 
 def linear_probe(
@@ -161,18 +196,22 @@ def linear_probe(
     held_out: float = 0.2,
     seed: int = 0,
 ) -> LinearProbe:
-    """Logistic regression on standardised features (multinomial, L2).
+    """Fit a linear probe: multinomial logistic regression with L2 on standardised features.
 
-    The strength is the one that does best on a held-out part of the training features, class-balanced and fixed by
-    `seed`; of equally good ones the most regularised. The final fit is on all of them.
+    The strength is the best one on a held-out part of the training features, class-balanced and fixed by `seed`; of
+    equally good ones the most regularised. The final fit is on all training features. ValueError for too few images of
+    a class (`probe_fault`).
     """
     from sklearn.model_selection import train_test_split
 
-    x, y = _double(train_features), train_labels.numpy()
+    fault = probe_fault(train_labels, held_out)
+    if fault is not None:
+        raise ValueError(f"--transfer: {fault}")
+    x, y = train_features.numpy().astype(np.float64), train_labels.numpy()
     fit_x, held_x, fit_y, held_y = train_test_split(x, y, test_size=held_out, random_state=seed, stratify=y)
     scores = {strength: _logistic(fit_x, fit_y, held_x, held_y, strength) for strength in sorted(strengths)}
     best = max(scores, key=lambda strength: scores[strength])
-    accuracy = _logistic(x, y, _double(test_features), test_labels.numpy(), best)
+    accuracy = _logistic(x, y, test_features.numpy().astype(np.float64), test_labels.numpy(), best)
     return LinearProbe(accuracy=accuracy, strength=best, held_out=scores)
 
 
@@ -183,7 +222,3 @@ def _logistic(x: Array, y: NDArray[np.int64], test_x: Array, test_y: NDArray[np.
 
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=2000))
     return float(classifier.fit(x, y).score(test_x, test_y))
-
-
-def _double(features: Tensor) -> Array:
-    return features.numpy().astype(np.float64)

@@ -1,18 +1,17 @@
-"""How alike models answer: a matrix of models by models with the numbers in it."""
+"""Agreement of models' predictions: a matrix of models by models with the numbers in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit.figures.style import PALE, empty_figure, style
+from vit.figures.style import PALE, as_floats, empty_figure, hide_frame, style, write_in_cell
 
 
-def agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figure:
-    """One panel a matrix (k, k) of values up to 1, titled by its key; NaN is grey and empty."""
+def plot_agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figure:
+    """Draw a panel for each matrix (k, k) of values up to 1, titled by its key; NaN is grey and empty."""
     side = max(1.9, 0.62 * len(names) + 0.7)
     longest = max(map(len, names))
     with style():
@@ -20,21 +19,15 @@ def agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figur
         panels = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
         for axes, (title, values) in zip(panels, matrices.items(), strict=True):
             assert values.shape == (len(names),) * 2, f"{values.shape} values for {len(names)} models"
-            _draw(axes, np.asarray(values, dtype=np.float64))
+            axes.set_facecolor(PALE)
+            axes.imshow(as_floats(values), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+            hide_frame(axes)
+            for cell, value in np.ndenumerate(values):
+                if np.isfinite(value):
+                    text = f"{value:.2f}".replace("-", "−")
+                    write_in_cell(axes, cell, text, on_dark=value > 0.6, fontsize=8)
             axes.set_title(title)
             turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if longest > 2 else {}
             axes.set_xticks(range(len(names)), names, **turned)
             axes.set_yticks(range(len(names)), names)
     return figure
-
-
-def _draw(axes: Axes, values: np.ndarray) -> None:
-    axes.set_facecolor(PALE)
-    axes.imshow(values, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            color = "white" if value > 0.6 else "#262626"
-            axes.text(column, row, f"{value:.2f}".replace("-", "−"), ha="center", va="center", color=color, fontsize=8)

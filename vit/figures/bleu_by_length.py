@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, empty_figure, style
+from vit.figures.style import BLUE, GREEN, MARKERS, ORANGE, PURPLE, RED, SKY, empty_figure, style
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
-_MARKERS = "osD^vX"
 MOST_MODELS = len(_COLORS)
 _STEP_ASIDE = 0.08
 
 
-def bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+def plot_bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """BLEU against the length of the source, one line with bootstrap intervals a model.
 
-    `rows`: a model's name → its buckets, as `vit.evaluation.translation.bleu_by_length` gives them, the same buckets
+    `rows`: a model's name → its buckets, as `vit.tasks.translation.metrics.bleu_by_length` gives them, the same buckets
     for every model. A bucket without sentences is a gap.
     """
     assert 0 < len(rows) <= MOST_MODELS, f"between 1 and {MOST_MODELS} models, not {len(rows)}"
@@ -36,7 +35,7 @@ def bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
                 yerr=np.maximum([middle - lower, upper - middle], 0),
                 label=name,
                 color=_COLORS[place],
-                marker=_MARKERS[place],
+                marker=MARKERS[place],
                 markersize=4,
                 capsize=2,
                 elinewidth=0.9,

@@ -1,4 +1,4 @@
-"""Which classes are taken for which."""
+"""Confusion matrix: how often each class is predicted for each true class."""
 
 from __future__ import annotations
 
@@ -11,74 +11,61 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from vit.figures.style import BLUE, GREY, PALE, empty_figure, style
+from vit.figures.style import BLUE, GREY, PALE, add_colorbar, empty_figure, shorten, style, write_in_cell
 
-_MOST_WRITTEN = 20
-_MOST_NAMED = 50
-_LONGEST_NAME = 18
+_MAX_WITH_COUNTS, _MAX_WITH_NAMES = 20, 50  # classes
+_MAX_NAME = 18
 _PAIRS = 15
 
 
-def confusion_matrix(counts: NDArray[np.int64], class_names: Sequence[str]) -> Figure:
-    """(k, k) counts, rows the true class, columns the answer; colour is the part of the row.
+def plot_confusion_matrix(counts: NDArray[np.int64], class_names: Sequence[str]) -> Figure:
+    """Draw counts (k, k): rows are the true class, columns the prediction; colour is the fraction of the row.
 
-    Few classes: every cell is written and every class named. Many: a map, with the most frequent confusions listed
-    beside it. A class without samples is a grey row.
+    With few classes, every cell has its count and every class its name. With many, the most frequent confusions are
+    listed beside the map. A class without samples is a grey row.
     """
     counts = np.asarray(counts)
     assert counts.shape == (len(class_names),) * 2, f"{counts.shape} counts for {len(class_names)} names"
-    many = len(class_names) > _MOST_WRITTEN
+    many = len(class_names) > _MAX_WITH_COUNTS
     side = float(np.clip(0.42 * len(class_names) + 1.6, 3.4, 7.0 if many else 8.5))
     with style():
         figure = empty_figure(side + 4.2 if many else side + 0.6, side)
         axes, beside = figure.subplots(1, 2, width_ratios=(side, 3.2)) if many else (figure.subplots(), None)
-        parts = _draw_map(figure, axes, counts)
+        totals = counts.sum(axis=1, keepdims=True)
+        parts = np.where(totals > 0, counts / np.maximum(totals, 1), np.nan)
+        axes.set_facecolor(PALE)
+        image = axes.imshow(parts, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.set(xlabel="answer", ylabel="true class")
+        bar = add_colorbar(figure, image, axes, shrink=0.6, ticks=[0, 0.05, 0.2, 0.5, 1], aspect=30)
+        bar.ax.set_yticklabels(["0", "5 %", "20 %", "50 %", "100 %"])
         _name_classes(axes, class_names)
         if beside is None:
-            _write_cells(axes, counts, parts)
+            for row, column in np.argwhere(counts > 0):
+                dark, fontsize = parts[row, column] > 0.4, 8 if len(counts) <= 12 else 6
+                write_in_cell(axes, (row, column), str(counts[row, column]), on_dark=dark, fontsize=fontsize)
         else:
             _list_confusions(beside, counts, class_names)
     return figure
 
 
-def _draw_map(figure: Figure, axes: Axes, counts: np.ndarray) -> np.ndarray:
-    totals = counts.sum(axis=1, keepdims=True)
-    parts = np.where(totals > 0, counts / np.maximum(totals, 1), np.nan)
-    axes.set_facecolor(PALE)
-    picture = axes.imshow(parts, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.set(xlabel="answer", ylabel="true class")
-    bar = figure.colorbar(picture, ax=axes, shrink=0.6, ticks=[0, 0.05, 0.2, 0.5, 1], aspect=30)
-    bar.ax.set_yticklabels(["0", "5 %", "20 %", "50 %", "100 %"])
-    bar.outline.set_visible(False)
-    return parts
-
-
 def _name_classes(axes: Axes, class_names: Sequence[str]) -> None:
     num = len(class_names)
-    if num > _MOST_NAMED:
+    if num > _MAX_WITH_NAMES:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(nbins=10, integer=True))
         return
-    names = [_short(name) for name in class_names]
-    size = 8 if num <= _MOST_WRITTEN else 5.5
-    upright = num > _MOST_WRITTEN or max(map(len, names)) > 3
+    names = [shorten(name, _MAX_NAME) for name in class_names]
+    size = 8 if num <= _MAX_WITH_COUNTS else 5.5
+    upright = num > _MAX_WITH_COUNTS or max(map(len, names)) > 3
     axes.set_xticks(range(num), names, rotation=90 if upright else 0, fontsize=size)
     axes.set_yticks(range(num), names, fontsize=size)
     axes.tick_params(length=0)
 
 
-def _write_cells(axes: Axes, counts: np.ndarray, parts: np.ndarray) -> None:
-    size = 8 if len(counts) <= 12 else 6
-    for row, column in np.argwhere(counts > 0):
-        color = "white" if parts[row, column] > 0.4 else "#262626"
-        text = str(counts[row, column])
-        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
-
-
 def _list_confusions(axes: Axes, counts: np.ndarray, class_names: Sequence[str]) -> None:
-    """The pairs that are confused most often, as bars; of equal counts the lower classes come first."""
+    """List the pairs confused most often, as bars; ties are ordered by class number."""
     mistakes = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
     order = np.argsort(-mistakes, axis=None, kind="stable")[:_PAIRS]
     pairs = [(int(place) // len(counts), int(place) % len(counts)) for place in order]
@@ -86,12 +73,8 @@ def _list_confusions(axes: Axes, counts: np.ndarray, class_names: Sequence[str])
     values = [int(mistakes[pair]) for pair in pairs]
     axes.barh(range(len(pairs)), values, color=BLUE, alpha=0.3)
     for place, ((true, answer), value) in enumerate(zip(pairs, values, strict=True)):
-        text = f"{_short(class_names[true])} → {_short(class_names[answer])}"
+        text = " → ".join(shorten(class_names[number], _MAX_NAME) for number in (true, answer))
         axes.text(0, place, f" {value}  {text}", va="center", fontsize=7)
     axes.set_title("most frequent: true → answer" if pairs else "no mistakes", color=GREY)
     axes.set_ylim(_PAIRS - 0.5, -0.5)
     axes.set_axis_off()
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

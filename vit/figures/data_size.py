@@ -1,4 +1,4 @@
-"""Accuracy against the number of training images, and how far recipes are apart."""
+"""Accuracy against the number of training images, and the differences between recipes."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from vit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, empty_figure, style
+from vit.figures.style import COLORS, GREY, MARKERS, empty_figure, signed_points, style
 
-_COLORS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
-_MARKERS = "osD^vX"
-_ASIDE = 1.02
+_OFFSET = 1.02
 """Neighbouring recipes are drawn this factor apart, so that their bars can be told from each other."""
 Points = Sequence[Mapping[str, Any]]
 """`num_images`, `fraction`, `mean`, `by_seed` (seed → value); `low` and `high`, None with one seed."""
 
 
-def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -> Figure:
-    """Left: a line a recipe through the means, every seed a dot, a bar from `low` to `high`. Right: `differences`.
-
-    Values are fractions; the number of images is on a logarithmic axis. The right panel is there if differences are.
+def plot_data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -> Figure:
+    """Draw, left, a line for each recipe through its means, a dot for each seed and a bar from `low` to `high`; right,
+    the `differences`, if there are any. Values are fractions; the number of images is on a logarithmic axis.
     """
-    assert len(curves) <= len(_COLORS), f"at most {len(_COLORS)} recipes, not {len(curves)}"
-    looks = dict(zip(curves, zip(_COLORS, _MARKERS, strict=False), strict=False))
+    assert len(curves) <= len(COLORS), f"at most {len(COLORS)} recipes, not {len(curves)}"
+    looks = dict(zip(curves, zip(COLORS, MARKERS, strict=True), strict=False))
     panels = 1 + bool(differences)
+    has_bars = any(point["low"] is not None for points in curves.values() for point in points)
+    bars = ", bars: 95 % t-interval of the mean" if has_bars else ""
     with style():
         figure = empty_figure(5.4 * panels, 3.8)
         axes = figure.add_subplot(1, panels, 1)
-        axes.set(title=f"test top-1; dots: seeds{_said_of_bars(curves)}", ylabel="accuracy")
+        axes.set(title=f"test top-1; dots: seeds{bars}", ylabel="accuracy")
         _draw(axes, curves, looks)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
@@ -41,27 +40,17 @@ def data_size(curves: Mapping[str, Points], differences: Mapping[str, Points]) -
             axes.set(title=f"difference to {first}, paired by seed", ylabel="points of accuracy")
             axes.axhline(0, color=GREY, linewidth=0.8)
             _draw(axes, differences, looks)
-            axes.yaxis.set_major_formatter(FuncFormatter(_points))
+            axes.yaxis.set_major_formatter(FuncFormatter(signed_points))
             axes.legend()
     return figure
-
-
-def _points(value: float, _: object) -> str:
-    return f"{100 * value:+.3g}".replace("-", "−") if abs(value) > 1e-9 else "0"
-
-
-def _said_of_bars(curves: Mapping[str, Points]) -> str:
-    points = [point for row in curves.values() for point in row]
-    has_bars = any(point["low"] is not None for point in points)
-    return ", bars: 95 % t-interval of the mean" if has_bars else ""
 
 
 def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[str, str]]) -> None:
     axes.set(xscale="log", xlabel="training images (part of the set)")
     for place, (name, points) in enumerate(curves.items()):
         color, marker = looks[name]
-        aside = _ASIDE ** (place - (len(curves) - 1) / 2)
-        x = [point["num_images"] * aside for point in points]
+        offset = _OFFSET ** (place - (len(curves) - 1) / 2)
+        x = [point["num_images"] * offset for point in points]
         means = [point["mean"] for point in points]
         axes.plot(x, means, color=color, marker=marker, markersize=7, markerfacecolor="white", label=name)
         for at, point in zip(x, points, strict=True):

@@ -1,4 +1,4 @@
-"""One number of every attention head: as dots above their layers, or sorted within each layer."""
+"""A quantity of every attention head: as dots above their layers, or sorted within each layer."""
 
 from __future__ import annotations
 
@@ -14,46 +14,40 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, style
+from vit.figures.style import BLUE, GREY, ORANGE, add_colorbar, as_floats, empty_figure, panel_grid, style
 
-_DEPTHS = "viridis"
-_PER_LAYER, _PER_HEAD = 0.2, 0.16
-"""Inches of width."""
-_MOST_COLUMNS = 3
+_PER_LAYER, _PER_HEAD = 0.2, 0.16  # inches of width
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadValues:
-    """What is drawn in one panel."""
+    """The quantity drawn in one panel."""
 
     values: ArrayLike
     """Layers × heads."""
     label: str
-    """Of the axis, with its unit."""
+    """The axis label, with the unit."""
     margin: ArrayLike | None = None
-    """Half of each value's interval; NaN: none."""
+    """Half the width of each value's interval; NaN: none."""
     reference: float | None = None
     reference_label: str = ""
-    """What the reference line stands for."""
 
 
-def heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
-    """A dot for each head above its layer (ViT, figure 7 right), and the layer's mean as a line.
+def plot_heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
+    """Draw a dot for each head above its layer (ViT, figure 7 right), and the layer's mean as a line.
 
-    Up to three panels stand side by side, four two by two, six in two rows.
+    Up to three panels stand side by side, four in a square, six in two rows.
     """
     assert len(panels) == len(titles) <= 6, f"{len(panels)} panels, {len(titles)} titles"
     depth = np.asarray(panels[0].values).shape[0]
     width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
     with style():
-        columns = 2 if len(panels) == 4 else min(len(panels), _MOST_COLUMNS)
+        columns = 2 if len(panels) == 4 else min(len(panels), 3)
         rows = -(-len(panels) // columns)
         figure = empty_figure(width * columns, 3.0 * rows + 0.3)
         figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_axis_off()
-        for axes, panel, title in zip(grid.flat, panels, titles, strict=False):
+        grid = panel_grid(figure, len(panels), columns)
+        for axes, panel, title in zip(grid, panels, titles, strict=True):
             _draw_dots(axes, panel)
             axes.set_title(title)
             _finish(axes, panel)
@@ -63,12 +57,12 @@ def heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) 
 
 
 def _draw_dots(axes: Axes, panel: HeadValues) -> None:
-    values = np.asarray(panel.values, dtype=np.float64)  # l h
+    values = as_floats(panel.values)  # l h
     depth, num_heads = values.shape
     shifts = np.linspace(-0.28, 0.28, num_heads) if num_heads > 1 else np.zeros(1)
     places = np.arange(1, depth + 1)[:, None] + shifts  # l h
     if panel.margin is not None:
-        margin = np.nan_to_num(np.asarray(panel.margin, dtype=np.float64))
+        margin = np.nan_to_num(as_floats(panel.margin))
         axes.vlines(places.ravel(), (values - margin).ravel(), (values + margin).ravel(), color=BLUE, alpha=0.4, lw=0.8)
     size = 16 if depth * num_heads <= 200 else 8
     axes.scatter(places.ravel(), values.ravel(), s=size, color=BLUE, alpha=0.8, linewidths=0, label="a head", zorder=3)
@@ -78,30 +72,29 @@ def _draw_dots(axes: Axes, panel: HeadValues) -> None:
     axes.set_xlabel("layer")
 
 
-def sorted_heads(panel: HeadValues) -> Figure:
-    """A line for each layer through its heads, sorted by their value (Raghu et al. 2021, figure 3)."""
-    values = np.sort(np.asarray(panel.values, dtype=np.float64), axis=1)  # l h
+def plot_sorted_heads(panel: HeadValues) -> Figure:
+    """Draw a line for each layer through its heads, sorted by value (Raghu et al. 2021, figure 3)."""
+    values = np.sort(as_floats(panel.values), axis=1)  # l h
     depth, num_heads = values.shape
     scale = Normalize(1, max(depth, 2))
     with style():
         figure = empty_figure(max(4.8, 2.2 + _PER_HEAD * num_heads), 3.3)
         axes = figure.subplots()
         for layer, heads in enumerate(values, start=1):
-            color = colormaps[_DEPTHS](scale(layer))
+            color = colormaps["viridis"](scale(layer))
             axes.plot(np.arange(1, num_heads + 1), heads, color=color, lw=1.1, marker="o", markersize=3)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         axes.set_xlabel("head of its layer, sorted")
         _finish(axes, panel)
         if panel.reference is not None:
             figure.legend(loc="outside lower center", handlelength=1.6)
-        bar = figure.colorbar(ScalarMappable(scale, _DEPTHS), ax=axes, label="layer", aspect=24)
+        bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), axes, label="layer", aspect=24)
         bar.locator = MaxNLocator(nbins=8, integer=True)
-        bar.outline.set_visible(False)
     return figure
 
 
 def _finish(axes: Axes, panel: HeadValues) -> None:
-    """The axis begins at 0 and ends above every value; a wide interval may leave it."""
+    """Draw the reference line and let the y axis begin at 0 and end above every value; a wide interval may leave it."""
     if panel.reference is not None:
         axes.axhline(panel.reference, color=GREY, lw=1.0, ls=(0, (5, 3)), label=panel.reference_label)
     highest = max(float(np.asarray(panel.values).max()), panel.reference or 0.0)

@@ -12,8 +12,8 @@ from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, empty_figure, style
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE)
 
 
-def layer_probe(accuracy: Mapping[str, Sequence[float]], title: str = "") -> Figure:
-    """One line for what each probe reads, one point a block."""
+def plot_layer_probe(accuracy: Mapping[str, Sequence[float]], title: str = "") -> Figure:
+    """Draw a line for each kind of features that a probe reads, a point for each block."""
     assert len(accuracy) <= len(_COLORS), f"{len(accuracy)} lines, {len(_COLORS)} colours"
     with style():
         figure = empty_figure(4.6, 2.9)

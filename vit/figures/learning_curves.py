@@ -13,9 +13,9 @@ from matplotlib.ticker import FormatStrFormatter, PercentFormatter
 
 from vit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, count_axis, empty_figure, style
 
-_FEW = 50
-"""Up to this many points are drawn as points."""
+_MAX_WITH_MARKERS = 50
 _PARTS = 25
+"""The running mean is taken over this part of the records."""
 CONVENTIONS = {
     "images_seen": "training images shown so far, over all processes",
     "train.loss": "mean since the previous record, of the loss that is optimised (mixing and smoothing included)",
@@ -45,19 +45,20 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
 }
 
 
-def learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """One panel each for loss, accuracy, BLEU and learning rate, against what was seen.
+def plot_learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw a panel each for loss, accuracy, BLEU and learning rate against the samples seen.
 
-    `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left
-    out. Many noisy training records are drawn pale, with their running mean (over a 25th of them) on top.
-    Accuracies are fractions.
+    `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left out.
+    Many noisy training records are drawn pale, with their running mean on top. Accuracies are fractions.
     """
     panels = [name for name, keys in _PANELS.items() if any(_has(history, key) for key in keys)]
     x_key = _x_key(history)
     with style():
         figure = empty_figure(3.9 * max(len(panels), 1), 3.1)
         if not panels:
-            _say_empty(figure)
+            axes = figure.add_subplot()
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, "nothing recorded yet", ha="center", va="center", color=GREY, transform=axes.transAxes)
         for place, name in enumerate(panels):
             axes = figure.add_subplot(1, len(panels), place + 1)
             axes.set_title(name)
@@ -77,7 +78,7 @@ def _number(value: Any) -> float | None:
 
 
 def _x_key(history: Sequence[Mapping[str, Any]]) -> str:
-    """What every record can be placed by; the records' own order as a last resort."""
+    """Choose a count that every record has as the x axis; the records' own order as a last resort."""
     for key in ("images_seen", "sentences_seen", "points_seen", "step", "epoch"):
         if history and all(_number(record.get(key)) is not None for record in history):
             return key
@@ -85,14 +86,14 @@ def _x_key(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _series(history: Sequence[Mapping[str, Any]], x_key: str, key: str) -> tuple[np.ndarray, np.ndarray]:
-    """The records that have the key; a value that is not finite (or null, its form in JSON) leaves a gap."""
+    """Take x and y of the records that have the key; a value that is not finite (in JSON: null) leaves a gap."""
     rows = [(record.get(x_key, place), record[key]) for place, record in enumerate(history) if key in record]
     x = np.array([float(row[0]) for row in rows])
     return x, np.array([math.nan if (value := _number(row[1])) is None else value for row in rows])
 
 
 def _draw(axes: Axes, x: np.ndarray, y: np.ndarray, color: str, label: str | None, noisy: bool) -> None:
-    few = len(y) <= _FEW
+    few = len(y) <= _MAX_WITH_MARKERS
     if noisy and not few:
         axes.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
         y = _running_mean(y, len(y) // _PARTS)
@@ -100,7 +101,7 @@ def _draw(axes: Axes, x: np.ndarray, y: np.ndarray, color: str, label: str | Non
 
 
 def _running_mean(y: np.ndarray, window: int) -> np.ndarray:
-    """Centred mean over up to `window` points, fewer at the ends; gaps stay gaps and are left out of means."""
+    """Compute a centred mean over up to `window` points; gaps stay gaps and are left out of the means."""
     finite = np.isfinite(y)
     kernel = np.ones(window)
     total = np.convolve(np.where(finite, y, 0.0), kernel, mode="same")
@@ -118,9 +119,3 @@ def _finish(axes: Axes, name: str, x_key: str) -> None:
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     elif len(axes.get_legend_handles_labels()[1]) > 0:
         axes.legend()
-
-
-def _say_empty(figure: Figure) -> None:
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, "nothing recorded yet", ha="center", va="center", color=GREY, transform=axes.transAxes)

@@ -1,20 +1,19 @@
-"""Filters of the first layer as small colour pictures (ViT, figure 7, left)."""
+"""Filters of the first layer as small colour images (ViT, figure 7, left)."""
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from vit.figures.style import empty_figure, style
+from vit.figures.style import as_floats, empty_figure, style
 
 _COLUMNS = 7
 _SIDE = 0.75
 
 
-def patch_filters(pictures: ArrayLike, title: str = "") -> Figure:
-    """Pictures (k, ph, pw, 3) with values from 0 to 1, seven in a row."""
-    values = np.asarray(pictures, dtype=np.float64)
+def plot_patch_filters(filters: ArrayLike, title: str = "") -> Figure:
+    """Draw images (k, ph, pw, 3) with values from 0 to 1, seven in a row."""
+    values = as_floats(filters)
     assert values.shape[3:] == (3,), f"{values.shape} is not k ph pw 3"
     rows = -(-len(values) // _COLUMNS)
     with style():
@@ -23,6 +22,6 @@ def patch_filters(pictures: ArrayLike, title: str = "") -> Figure:
         grid = figure.subplots(rows, _COLUMNS, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
-        for axes, picture in zip(grid.flat, values, strict=False):
-            axes.imshow(picture, interpolation="nearest", vmin=0, vmax=1)
+        for axes, image in zip(grid.flat, values, strict=False):
+            axes.imshow(image, interpolation="nearest", vmin=0, vmax=1)
     return figure

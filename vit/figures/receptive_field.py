@@ -10,39 +10,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from vit.figures.style import BLUE, GREY, empty_figure, style
+from vit.figures.style import BLUE, GREY, add_colorbar, as_floats, empty_figure, panel_grid, style
 
-_MOST_FIELDS = 12
+_MAX_FIELDS = 12
 _COLUMNS = 6
-_LEAST = 1e-3
+_SMALLEST = 1e-3
 
 
-def receptive_field(
+def plot_receptive_field(
     fields: ArrayLike, mean_distance: Sequence[float], uniform: float, title: str = "", unit: str = "pixels"
 ) -> Figure:
-    """Fields (l, H, W), at most twelve evenly chosen, each to its own greatest value and on a logarithmic scale of
-    three decades; beside them the mean distance by block, with that of a field equal everywhere.
+    """Draw at most twelve of the fields (l, H, W), each scaled to its own maximum and on a logarithmic scale of three
+    decades; below them the mean distance by block, and that of a field that is the same everywhere.
     """
-    values = np.asarray(fields, dtype=np.float64)
-    chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MOST_FIELDS)).round().astype(int))
+    values = as_floats(fields)
+    chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MAX_FIELDS)).round().astype(int))
     columns = min(_COLUMNS, len(chosen))
     rows = -(-len(chosen) // columns)
     with style():
         figure = empty_figure(8.2, 1.05 * rows * values.shape[1] / values.shape[2] + 2.6)
         maps, curve = figure.subfigures(2, 1, squeeze=False, height_ratios=(rows * 1.05 + 0.4, 2.0))[:, 0]
         maps.suptitle(title, fontsize=10, x=0.02, ha="left")
-        grid = maps.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
+        grid = panel_grid(maps, len(chosen), columns)
+        for axes, place in zip(grid, chosen, strict=True):
             axes.set_axis_off()
-        for axes, place in zip(grid.flat, chosen, strict=False):
-            share = np.maximum(values[place] / values[place].max(), _LEAST)
-            picture = axes.imshow(share, cmap="viridis", norm=LogNorm(_LEAST, 1), interpolation="nearest")
+            relative = np.maximum(values[place] / values[place].max(), _SMALLEST)
+            image = axes.imshow(relative, cmap="viridis", norm=LogNorm(_SMALLEST, 1), interpolation="nearest")
             axes.set_title(f"block {place + 1}", fontsize=8, loc="center", pad=2)
-        ticks = [_LEAST, 0.01, 0.1, 1]
-        bar = maps.colorbar(picture, ax=grid, aspect=18, shrink=0.9, ticks=ticks, label="part of the greatest")
+        ticks = [_SMALLEST, 0.01, 0.1, 1]
+        bar = add_colorbar(maps, image, maps.axes, aspect=18, shrink=0.9, ticks=ticks, label="part of the greatest")
         bar.ax.minorticks_off()
         bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
-        bar.outline.set_visible(False)
         axes = curve.subplots()
         axes.plot(range(1, len(values) + 1), mean_distance, color=BLUE, marker="o", markersize=4)
         axes.axhline(uniform, color=GREY, linestyle="--", linewidth=1)

@@ -1,4 +1,4 @@
-"""What blocks carry on against what they add, and how alike tokens grow (Raghu et al. 2021, figures 8 and 9)."""
+"""Skip connections against branches, and the similarity of tokens, by depth (Raghu et al. 2021, figures 8 and 9)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from vit.figures.style import BLUE, ORANGE, empty_figure, style
+from vit.figures.style import BLUE, ORANGE, as_floats, empty_figure, style
 
 
-def residual_streams(
+def plot_residual_streams(
     patch_ratio: ArrayLike, class_ratio: ArrayLike, class_to_patches: ArrayLike, between_patches: ArrayLike
 ) -> Figure:
-    """Ratios (l, 2) of skip to branch, attention and feed-forward, in one panel each; cosines (l,) in the third.
+    """Draw ratios (l, 2) of skip to branch in a panel each for attention and feed-forward, and cosines (l,) in a third.
 
-    What is NaN throughout (a model without a class token) is left out.
+    A curve that is NaN throughout (of a model without a class token) is left out.
     """
-    ratios = {"patches": np.asarray(patch_ratio, dtype=float), "class token": np.asarray(class_ratio, dtype=float)}
-    cosines = {
-        "patch, patch": np.asarray(between_patches, dtype=float),
-        "class, patch": np.asarray(class_to_patches, dtype=float),
-    }
+    ratios = {"patches": as_floats(patch_ratio), "class token": as_floats(class_ratio)}
+    cosines = {"patch, patch": as_floats(between_patches), "class, patch": as_floats(class_to_patches)}
     with style():
         figure = empty_figure(8.2, 3.0)
         first, second, third = figure.subplots(1, 3)

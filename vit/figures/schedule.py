@@ -1,4 +1,4 @@
-"""The learning rate over a run that has not begun."""
+"""Learning rate schedule of a planned run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from matplotlib.ticker import FormatStrFormatter
 from vit.figures.style import PURPLE, count_axis, empty_figure, style
 
 
-def schedule(samples_seen: Sequence[float], lr: Sequence[float], unit: str = "images") -> Figure:
-    """The learning rate against samples seen; `unit` is what they are called."""
+def plot_schedule(samples_seen: Sequence[float], lr: Sequence[float], unit: str = "images") -> Figure:
+    """Draw the learning rate against the samples seen, which are called `unit`."""
     with style():
         figure = empty_figure(5.0, 2.8)
         axes = figure.add_subplot()

@@ -1,10 +1,9 @@
-"""Why scores are scaled: their variance, the softmax's gradient and what can be learned, against the vectors' width."""
+"""Scaling of attention scores: their variance, the softmax's gradient and learning, against the width of vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
@@ -14,12 +13,12 @@ _COLORS = (BLUE, ORANGE, GREEN)
 Series = Mapping[str, Sequence[float]]
 
 
-def score_scaling(
+def plot_score_scaling(
     widths: Sequence[int], variances: Series, gradients: Series, learned: Series, chance: float
 ) -> Figure:
-    """Each series has a name and a value a width; a score has the same colour in every panel.
+    """Draw series by name, each with a value for every width; a score has the same colour in every panel.
 
-    `learned` is the weight on the right key after training, `chance` what knowing nothing gives.
+    `learned` is the weight on the right key after training, `chance` that of uniform weights.
     """
     names = list(dict.fromkeys([*variances, *gradients, *learned]))
     assert len(names) <= len(_COLORS), f"{len(names)} scores, {len(_COLORS)} colours"
@@ -32,7 +31,13 @@ def score_scaling(
             (middle, gradients, "gradient of the softmax"),
             (right, learned, "weight on the right key, learned"),
         ):
-            _draw(axes, widths, series, colors)
+            for name, values in series.items():
+                axes.plot(widths, values, color=colors[name], marker="o", markersize=4, label=name)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(list(widths))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlabel("width d of queries and keys")
             axes.set_title(title)
         for axes in (left, middle):
             axes.set_yscale("log")
@@ -44,13 +49,3 @@ def score_scaling(
         lines = {line.get_label(): line for axes in (left, middle, right) for line in axes.lines}
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines))
     return figure
-
-
-def _draw(axes: Axes, widths: Sequence[int], series: Series, colors: Mapping[str, str]) -> None:
-    for name, values in series.items():
-        axes.plot(widths, values, color=colors[name], marker="o", markersize=4, label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(widths))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("width d of queries and keys")

@@ -1,6 +1,4 @@
-"""The pre-norm Transformer block (ViT, eq. 2 and 3). It knows tokens, and neither what they are nor where
-they stand.
-"""
+"""The pre-norm Transformer block (ViT, eq. 2 and 3)."""
 
 from __future__ import annotations
 
@@ -15,13 +13,11 @@ from vit.layers.regularization import Dropout, LayerScale, StochasticDepth
 from vit.randomness import SampleRandom
 
 STREAMS = 6
-"""Random streams that one block takes, counted from its `stream`."""
+"""Number of random streams of a block, starting at its `stream`."""
 
 
 class Block(nn.Module):
-    """`b n c -> b n c`. `depth_rate` is the rate of its stochastic depth, `stream` the first of its random
-    streams.
-    """
+    """`b n c -> b n c`. `depth_rate` is the rate of stochastic depth, `stream` the first of its random streams."""
 
     def __init__(self, config: ViTConfig, depth_rate: float, stream: int) -> None:
         super().__init__()
@@ -53,24 +49,14 @@ class Block(nn.Module):
         rng: SampleRandom | None = None,
         num_queries: int | None = None,
     ) -> Tensor:
-        """`bias` on the attention scores and `rotate` of queries and keys tell where tokens stand. `num_queries`: only
-        so many of the first tokens come out; nothing is computed for the others but their keys and values.
+        """`bias` on the attention scores and `rotate` of queries and keys encode positions. With `num_queries`, only
+        that many of the first tokens are returned; the others are used as keys and values alone.
         """
-        branch = self._attend(self.norm1(x), bias, rotate, rng, num_queries)
+        bias = None if bias is None else bias[:, :, :num_queries]
+        attended = self.attention(self.norm1(x), bias=bias, rotate=rotate, rng=rng, num_queries=num_queries)
+        branch = self.attention_dropout(attended, rng)
         x = x[:, :num_queries] + self.depth1(self.scale1(branch), rng)  # b q c
         return x + self.depth2(self.scale2(self.feedforward(self.norm2(x), rng)), rng)
-
-    def _attend(
-        self,
-        tokens: Tensor,
-        bias: Tensor | None,
-        rotate: Callable[[Tensor], Tensor] | None,
-        rng: SampleRandom | None,
-        num_queries: int | None,
-    ) -> Tensor:
-        bias = None if bias is None else bias[:, :, :num_queries]
-        attended = self.attention(tokens, bias=bias, rotate=rotate, rng=rng, num_queries=num_queries)
-        return self.attention_dropout(attended, rng)
 
 
 def _layer_scale(config: ViTConfig) -> nn.Module:

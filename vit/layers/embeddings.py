@@ -1,7 +1,6 @@
-"""Tokens to vectors and vectors to logits, over a source's and a target's vocabulary.
+"""Token embeddings and output logits for a source and a target vocabulary.
 
-Tables that are one (shared, or tied to the output) are one parameter under one name. Vaswani et al. 2017, section 3.4;
-tying: Press and Wolf 2017.
+A shared or tied table is one parameter under one name. Vaswani et al. 2017, section 3.4; tying: Press and Wolf 2017.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from vit.config import check
 
 
 class TokenTables(nn.Module):
-    """Vectors are multiplied by √c (first values of std 1/√c: to unit variance); logits have no bias."""
+    """Vectors are multiplied by √c, to unit variance when initialized with std 1/√c; logits have no bias."""
 
     def __init__(
         self, width: int, source_vocabulary: int, target_vocabulary: int, *, share: bool, tie_output: bool

@@ -1,4 +1,4 @@
-"""The feed-forward half of a block: two linear layers and what is between them. GELU is the exact one (erf).
+"""The feed-forward half of a block: two linear layers with an activation. `gelu` is the exact one (erf).
 
 Vaswani et al. 2017; GELU: Hendrycks and Gimpel 2016; SwiGLU: Shazeer 2020.
 """
@@ -19,7 +19,7 @@ from vit.randomness import SampleRandom
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """`x · sigmoid(1.702 x)`: the approximation that OpenAI's CLIP was trained with."""
+    """`x · sigmoid(1.702 x)`, the approximation used by OpenAI's CLIP."""
     return x * (1.702 * x).sigmoid()
 
 
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """`contract(activation(expand(x)))`, `b n c -> b n c`. It takes the streams `stream` and `stream + 1`."""
+    """`fc2(activation(fc1(x)))`, `b n c -> b n c`. Uses the random streams `stream` and `stream + 1`."""
 
     def __init__(
         self,
@@ -43,40 +43,37 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.expand = nn.Linear(width, hidden_width)
+        self.fc1 = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = nn.Linear(hidden_width, width)
+        self.fc2 = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        hidden = self.hidden_dropout(self._activate(project(self.expand, x)), rng)
-        return self.dropout(project(self.contract, hidden), rng)
-
-    def _activate(self, hidden: Tensor) -> Tensor:
-        """In place in inference mode, where nobody else holds `hidden`: that saves the largest tensor of a block."""
-        alone = not torch.compiler.is_compiling() and hidden.is_inference() and is_plain(self.expand)
-        if alone and self.activation is gelu:
-            return gelu(hidden, out=hidden)  # type: ignore[call-arg]  # torch's stub lacks it
-        return self.activation(hidden)
+        hidden = project(self.fc1, x)
+        in_place = not torch.compiler.is_compiling() and hidden.is_inference() and is_plain(self.fc1)
+        if in_place and self.activation is gelu:
+            # nothing else holds the tensor in inference mode: this saves the largest one of a block
+            gelu(hidden, out=hidden)  # type: ignore[call-arg]  # torch's stub lacks it
+        else:
+            hidden = self.activation(hidden)
+        return self.dropout(project(self.fc2, self.hidden_dropout(hidden, rng)), rng)
 
 
 class SwiGLU(nn.Module):
-    """`contract(silu(gate(x)) * expand(x))`. `hidden_width` is cut to two thirds, so that it has as many
-    parameters.
-    """
+    """`fc2(silu(gate(x)) * fc1(x))`, with 2/3 of `hidden_width`, which gives the parameter count of `FeedForward`."""
 
     def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
         super().__init__()
         hidden_width = -(-hidden_width * 2 // 3 // 8) * 8
         self.gate = nn.Linear(width, hidden_width)
-        self.expand = nn.Linear(width, hidden_width)
+        self.fc1 = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.contract = nn.Linear(hidden_width, width)
+        self.fc2 = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        hidden = self.hidden_dropout(silu(project(self.gate, x)) * project(self.expand, x), rng)
-        return self.dropout(project(self.contract, hidden), rng)
+        hidden = self.hidden_dropout(silu(project(self.gate, x)) * project(self.fc1, x), rng)
+        return self.dropout(project(self.fc2, hidden), rng)
 
 
 def build_feedforward(

@@ -1,6 +1,6 @@
-"""Why text models normalise each token by itself: a batch's statistics move with the sentences that are in it.
+"""Why text models normalise each token by itself: statistics of a batch depend on the sentences in it.
 
-Ba et al. 2016 (LayerNorm); Ioffe and Szegedy 2015 (BatchNorm). A measurement, no layer.
+Ba et al. 2016 (LayerNorm); Ioffe and Szegedy 2015 (BatchNorm). A measurement, not a layer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 
-def moved_by_company(
-    normalize: Callable[[Tensor], Tensor], sentence: Tensor, companies: Sequence[Sequence[Tensor]]
+def batch_sensitivity(
+    normalize: Callable[[Tensor], Tensor], sentence: Tensor, others: Sequence[Sequence[Tensor]]
 ) -> float:
-    """How far the normalised `sentence` (n, c) moves with the sentences that share its padded batch.
+    """Measure how much the normalised `sentence` (n, c) depends on the other sentences of its padded batch.
 
-    The root mean square, over the sentence's numbers, of their standard deviation over the `companies`: 0 for a norm
-    of each token; 1 would be as much as the normalised numbers themselves. `normalize`: `b m c -> b m c`.
+    The root mean square, over the sentence's numbers, of their standard deviation over the batches `others`: 0 for a
+    norm of each token; 1 is the scale of the normalised numbers themselves. `normalize`: `b m c -> b m c`.
     """
-    answers = []
-    for company in companies:
-        padded = pad_sequence([sentence, *company], batch_first=True)  # b m c
-        answers.append(normalize(padded)[0, : sentence.shape[0]])
-    return torch.stack(answers).var(dim=0, correction=0).mean().sqrt().item()
+    results = []
+    for batch in others:
+        padded = pad_sequence([sentence, *batch], batch_first=True)  # b m c
+        results.append(normalize(padded)[0, : sentence.shape[0]])
+    return torch.stack(results).var(dim=0, correction=0).mean().sqrt().item()

@@ -1,7 +1,7 @@
 """Images to patches to vectors (ViT, eq. 1), and the convolutional stem of the hybrid.
 
-A patch is cut and projected as one matrix product; the weight keeps the shape of the convolution it is. The
-stem is the first stage of a ResNet-18 with GroupNorm, so that a sample never depends on its batch.
+Patches are projected by one matrix product; the weight keeps the shape of the equivalent convolution. The stem is the
+first stage of a ResNet-18, with GroupNorm so that a sample never depends on its batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vit.config import Stem, check
-from vit.linear import product_type
+from vit.linear import matmul_dtype
 
 STEM_STRIDE = 4
 STEM_WIDTH = 64
@@ -29,14 +29,14 @@ class PatchProjection(nn.Conv2d):
 
 
 class ResNetStem(nn.Sequential):
-    """`b 3 H W -> b 64 H/4 W/4`."""
+    """`b k H W -> b 64 H/4 W/4`."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_channels: int = 3) -> None:
         from torchvision.models.resnet import BasicBlock
 
         norm = partial(nn.GroupNorm, 32)
         super().__init__(
-            nn.Conv2d(3, STEM_WIDTH, 7, stride=2, padding=3, bias=False),
+            nn.Conv2d(in_channels, STEM_WIDTH, 7, stride=2, padding=3, bias=False),
             norm(STEM_WIDTH),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(3, stride=2, padding=1),
@@ -45,51 +45,58 @@ class ResNetStem(nn.Sequential):
         )
 
 
-def check_shape(images: Tensor) -> None:
-    """ValueError for images that are not `b 3 H W`."""
-    if not isinstance(images, Tensor):
-        raise ValueError(f"images: {type(images).__name__} is not valid: it must be a tensor, b 3 H W")
-    shape = tuple(images.shape)
-    if len(shape) == 4 and shape[1] == 3:
+def check_image_shape(images: Tensor, channels: int = 3) -> None:
+    """ValueError for images that are not `b k H W` with `channels` channels."""
+    if isinstance(images, Tensor) and images.dim() == 4 and images.shape[1] == channels:
         return
-    rule = "it must be b 3 H W"
-    if len(shape) == 3 and shape[0] == 3:
+    rule = f"b {channels} H W"
+    if not isinstance(images, Tensor):
+        raise ValueError(f"images: {type(images).__name__} is not valid: it must be a tensor, {rule}")
+    shape = tuple(images.shape)
+    if len(shape) == 3 and shape[0] == channels:
         rule += "; for one image, images[None]"
-    elif len(shape) == 4 and shape[3] == 3:
-        rule += "; for channels that come last, images.movedim(3, 1)"
-    raise ValueError(f"images: the shape {shape} is not valid: {rule}")
+    elif len(shape) == 4 and shape[3] == channels:
+        rule += "; for channels last, images.movedim(3, 1)"
+    raise ValueError(f"images: the shape {shape} is not valid: it must be {rule}")
 
 
-def check_type(images: Tensor, weight: Tensor) -> None:
-    """ValueError for images that `weight` cannot multiply."""
-    if images.dtype == weight.dtype or product_type(images) == product_type(weight):
+def check_image_dtype(images: Tensor, weight: Tensor) -> None:
+    """ValueError for images of another type than `weight`, after autocast."""
+    if images.dtype == weight.dtype or matmul_dtype(images) == matmul_dtype(weight):
         return
     rule = f"the model's weights are {weight.dtype}; give it images.to({weight.dtype})"
     if not images.is_floating_point():
-        rule = "they must be normalised, as the model was trained, and so of a floating-point type"
+        rule = "they must be normalised as in training, and so of a floating-point type"
     raise ValueError(f"images: {images.dtype} is not valid: {rule}")
 
 
 class PatchEmbedding(nn.Module):
-    """`b 3 H W -> b n c`, patches row by row. ValueError for images of another type than the weights."""
+    """`b k H W -> b n c`, patches row by row. ValueError for images of another type than the weights."""
 
-    def __init__(self, width: int, patch_size: tuple[int, int], *, stem: Stem = "patch", bias: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        patch_size: tuple[int, int],
+        *,
+        stem: Stem = "patch",
+        bias: bool = True,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
         self.patch_size = patch_size
-        channels, stride = (3, 1) if stem == "patch" else (STEM_WIDTH, STEM_STRIDE)
+        self.in_channels = in_channels
+        channels, stride = (in_channels, 1) if stem == "patch" else (STEM_WIDTH, STEM_STRIDE)
         kernel = (patch_size[0] // stride, patch_size[1] // stride)
-        self.stem = nn.Identity() if stem == "patch" else ResNetStem()
+        self.stem = nn.Identity() if stem == "patch" else ResNetStem(in_channels)
         self.projection = PatchProjection(channels, width, kernel, stride=kernel, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        check_type(images, self.projection.weight)
+        check_image_dtype(images, self.projection.weight)
         return self.projection(self.stem(images))
 
     def grid_size(self, images: Tensor) -> tuple[int, int]:
-        """Patches along the height and the width; ValueError where the patch does not divide the image, or for no
-        images `b 3 H W`.
-        """
-        check_shape(images)
+        """Patches along height and width. ValueError unless images are `b k H W` and divisible by the patch."""
+        check_image_shape(images, self.in_channels)
         sides = tuple(images.shape[-2:])
         for side, image, patch in zip(("height", "width"), sides, self.patch_size, strict=True):
             below = max(image // patch, 1) * patch

@@ -1,9 +1,8 @@
-"""Where a patch stands, told to the model in one of six ways (ViT, appendix D.4; RoPE: Su et al. 2021, Heo et
-al. 2024).
+"""Six kinds of position embeddings for patches (ViT, appendix D.4; RoPE: Su et al. 2021, Heo et al. 2024).
 
 A kind may add to the patches (`forward`), add to the attention scores (`biases`) or rotate queries and keys
-(`rotation`). Every kind takes any grid: learned ones are resized from the grid they were learned on. `kept`
-(b, k) names the patches that patch dropout left, None: all. This room knows grids and widths, not images.
+(`rotation`). Every kind takes any grid: learned ones are resized. `kept` (b, k): the patches that patch dropout kept,
+None: all.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ ROPE_TEMPERATURE = 100.0
 
 
 def resize_grid(grid: Tensor, old: Grid, new: Grid) -> Tensor:
-    """`1 (gh gw) c` on the grid `old` to the grid `new`: bicubic, antialiased; the same grid comes back
-    untouched.
-    """
+    """`1 (gh gw) c` from the grid `old` to the grid `new`, bicubic and antialiased; unchanged for the same grid."""
     if old == new:
         return grid
     table = rearrange(grid.float(), "1 (gh gw) c -> 1 c gh gw", gh=old[0], gw=old[1])
@@ -37,24 +34,32 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid) -> Tensor:
     return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
 
 
+def resize_axis(vectors: Tensor, size: int) -> Tensor:
+    """Resize learned vectors along one axis of the grid, `n c`, as `resize_grid` does."""
+    return resize_grid(vectors[None], (vectors.shape[0], 1), (size, 1))[0]
+
+
+def resize_offsets(table: Tensor, grid: Grid) -> Tensor:
+    """Resize a table of relative biases `l h rows columns` to the offsets within `grid`."""
+    new = (2 * grid[0] - 1, 2 * grid[1] - 1)
+    if table.shape[2:] == new:
+        return table
+    flat = rearrange(table, "l h dr dc -> 1 (dr dc) (l h)")
+    flat = resize_grid(flat, (table.shape[2], table.shape[3]), new)
+    return rearrange(flat, "1 (dr dc) (l h) -> l h dr dc", dr=new[0], h=table.shape[1])
+
+
 def sincos_2d(grid: Grid, width: int, *, device: torch.device | None = None) -> Tensor:
-    """Fixed sines and cosines, `1 (gh gw) c`; every vector has squared norm c/2 (big_vision,
-    `posemb_sincos_2d`).
-    """
+    """Fixed sines and cosines, `1 (gh gw) c`, of squared norm c/2 (big_vision, `posemb_sincos_2d`)."""
     rates = SINCOS_TEMPERATURE ** -torch.linspace(0, 1, width // 4, device=device)
     rows, columns = (torch.arange(size, device=device)[:, None] * rates for size in grid)
-    y, x = (
-        repeat(rows, "gh c -> (gh gw) c", gw=grid[1]),
-        repeat(columns, "gw c -> (gh gw) c", gh=grid[0]),
-    )
+    y, x = repeat(rows, "gh c -> (gh gw) c", gw=grid[1]), repeat(columns, "gw c -> (gh gw) c", gh=grid[0])
     return torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=1)[None]  # 1 n c
 
 
 @dataclass(frozen=True)
 class AxialRotation:
-    """Rotates pairs of channels of the patch tokens; prefix tokens stay. `cos`, `sin`: `(n, d/2)` or `(b, 1,
-    n, d/2)`.
-    """
+    """Rotates pairs of channels of the patch tokens, not the prefix. `cos`, `sin`: (n, d/2) or (b, 1, n, d/2)."""
 
     cos: Tensor
     sin: Tensor
@@ -71,22 +76,18 @@ class AxialRotation:
 def axial_rotation(
     grid: Grid, head_width: int, *, num_prefix: int, kept: Tensor | None, device: torch.device
 ) -> AxialRotation:
-    """A quarter of the channels turns with the row, in pairs, and a quarter with the column; places count
-    patches.
-    """
+    """Angles by row for one half of the channel pairs and by column for the other, in units of patches."""
     rates = ROPE_TEMPERATURE ** -(torch.arange(head_width // 4, device=device) / (head_width // 4))
     rows, columns = (torch.arange(size, device=device)[:, None] * rates for size in grid)
-    angles = torch.cat(
-        (repeat(rows, "gh d -> (gh gw) d", gw=grid[1]), repeat(columns, "gw d -> (gh gw) d", gh=grid[0])),
-        dim=1,
-    )  # n d/2
+    halves = repeat(rows, "gh d -> (gh gw) d", gw=grid[1]), repeat(columns, "gw d -> (gh gw) d", gh=grid[0])
+    angles = torch.cat(halves, dim=1)  # n d/2
     if kept is not None:
         angles = rearrange(angles[kept], "b k d -> b 1 k d")
     return AxialRotation(angles.cos(), angles.sin(), num_prefix)
 
 
 class Positions(nn.Module):
-    """No positions at all, and what every kind answers."""
+    """No position embedding; the interface of every kind."""
 
     prefix: Tensor | None
 
@@ -96,25 +97,24 @@ class Positions(nn.Module):
         self.prefix = nn.Parameter(torch.empty(1, num_prefix, width)) if num_prefix else None
 
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:  # noqa: ARG002
-        """The patches `b n c` with what this kind adds to them."""
+        """The patches `b n c` with their embedding added."""
         return patches
 
-    def rotation(
-        self,
-        grid: Grid,  # noqa: ARG002
-        kept: Tensor | None,  # noqa: ARG002
-        device: torch.device,  # noqa: ARG002
-    ) -> AxialRotation | None:
+    def rotation(self, grid: Grid, kept: Tensor | None, device: torch.device) -> AxialRotation | None:  # noqa: ARG002
         """The rotation of queries and keys."""
         return None
 
     def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | None:  # noqa: ARG002
-        """What every block adds to its scores, `1 h N N` or `b h N N` with N all tokens."""
+        """For every block, the bias on its scores, `1 h N N` or `b h N N` with N all tokens."""
         return None
+
+    @torch.no_grad()
+    def set_grid(self, grid: Grid) -> None:
+        """Resize learned parameters to another grid; an optimizer must be given the new ones."""
 
 
 class LearnedGrid(Positions):
-    """One learned vector a patch."""
+    """One learned vector per patch."""
 
     def __init__(self, grid: Grid, width: int, num_prefix: int) -> None:
         super().__init__(width, num_prefix)
@@ -124,9 +124,14 @@ class LearnedGrid(Positions):
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:
         return patches + resize_grid(self.grid, self.size, grid)
 
+    @torch.no_grad()
+    def set_grid(self, grid: Grid) -> None:
+        self.grid = nn.Parameter(resize_grid(self.grid, self.size, grid).clone(), self.grid.requires_grad)
+        self.size = grid
+
 
 class LearnedAxes(Positions):
-    """A learned half vector a row and one a column, side by side."""
+    """A learned half vector per row and one per column, concatenated."""
 
     def __init__(self, grid: Grid, width: int, num_prefix: int) -> None:
         super().__init__(width, num_prefix)
@@ -134,13 +139,14 @@ class LearnedAxes(Positions):
         self.columns = nn.Parameter(torch.empty(grid[1], width // 2))
 
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:
-        rows = resize_grid(self.rows[None], (self.rows.shape[0], 1), (grid[0], 1))[0]
-        columns = resize_grid(self.columns[None], (1, self.columns.shape[0]), (1, grid[1]))[0]
-        halves = (
-            repeat(rows, "gh c -> (gh gw) c", gw=grid[1]),
-            repeat(columns, "gw c -> (gh gw) c", gh=grid[0]),
-        )
+        rows, columns = resize_axis(self.rows, grid[0]), resize_axis(self.columns, grid[1])
+        halves = repeat(rows, "gh c -> (gh gw) c", gw=grid[1]), repeat(columns, "gw c -> (gh gw) c", gh=grid[0])
         return patches + torch.cat(halves, dim=1)
+
+    @torch.no_grad()
+    def set_grid(self, grid: Grid) -> None:
+        self.rows = nn.Parameter(resize_axis(self.rows, grid[0]).clone(), self.rows.requires_grad)
+        self.columns = nn.Parameter(resize_axis(self.columns, grid[1]).clone(), self.columns.requires_grad)
 
 
 class SinCos(Positions):
@@ -167,9 +173,7 @@ class Rotary(Positions):
 
 
 class RelativeBias(Positions):
-    """A learned number for every block, head and offset between two patches; none where a prefix token takes
-    part.
-    """
+    """A learned number for every block, head and offset between two patches; 0 for pairs with a prefix token."""
 
     def __init__(self, grid: Grid, depth: int, num_heads: int, num_prefix: int) -> None:
         super().__init__()
@@ -178,23 +182,24 @@ class RelativeBias(Positions):
         self.table = nn.Parameter(torch.empty(depth, num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
 
     def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...]:
-        depth, num_heads, *old = self.table.shape
-        new = (2 * grid[0] - 1, 2 * grid[1] - 1)
-        flat: Tensor = rearrange(self.table, "l h dr dc -> 1 (dr dc) (l h)")
-        flat = rearrange(resize_grid(flat, (old[0], old[1]), new), "1 o (l h) -> l h o", l=depth, h=num_heads)
-        offsets = self._offsets(grid) if kept is None else self._kept_offsets(grid, kept)  # b n n
+        flat: Tensor = rearrange(resize_offsets(self.table, grid), "l h dr dc -> l h (dr dc)")
+        offsets = self._offsets(grid)  # 1 n n
+        if kept is not None:
+            offsets = offsets[0][kept[:, :, None], kept[:, None, :]]  # b k k
         full = pad(rearrange(flat[:, :, offsets], "l h b n m -> l b h n m"), (self.num_prefix, 0) * 2)
         return full.unbind(0)
 
+    @torch.no_grad()
+    def set_grid(self, grid: Grid) -> None:
+        self.table = nn.Parameter(resize_offsets(self.table, grid).clone(), self.table.requires_grad)
+        self.size = grid
+
     def _offsets(self, grid: Grid) -> Tensor:
-        """Place in the table of the offset from every patch to every patch, `1 n n`."""
+        """Index into the table of the offset from every patch to every patch, `1 n n`."""
         rows, columns = (torch.arange(size, device=self.table.device) for size in grid)
         row, column = repeat(rows, "gh -> (gh gw)", gw=grid[1]), repeat(columns, "gw -> (gh gw)", gh=grid[0])
         down, right = row[:, None] - row + grid[0] - 1, column[:, None] - column + grid[1] - 1
         return (down * (2 * grid[1] - 1) + right)[None]
-
-    def _kept_offsets(self, grid: Grid, kept: Tensor) -> Tensor:
-        return self._offsets(grid)[0][kept[:, :, None], kept[:, None, :]]  # b k k
 
 
 def build_positions(config: ViTConfig) -> Positions:

@@ -1,8 +1,8 @@
 """Regularization layers: dropout, stochastic depth, patch dropout and LayerScale.
 
-In evaluation the random ones do nothing. In training they draw from `rng`, a `SampleRandom` of the samples in
-the batch, forked by the layer's own `stream` number; without one, from torch's generator. Stochastic depth:
-Huang et al. 2016; patch dropout: Liu et al. 2022; LayerScale: Touvron et al. 2021 (CaiT).
+The random layers do nothing in evaluation. In training they draw from `rng`, the batch's `SampleRandom`, forked by the
+layer's `stream` number; without it, from torch's generator. Stochastic depth: Huang et al. 2016; patch dropout: Liu et
+al. 2022; LayerScale: Touvron et al. 2021 (CaiT).
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ def _uniform(reference: Tensor, shape: tuple[int, ...], stream: int, rng: Sample
     return rng.fork(stream).uniform(*shape)
 
 
-class Dropout(nn.Module):
-    """Sets entries to zero and scales the rest up."""
-
+class _RandomLayer(nn.Module):
     def __init__(self, rate: float, stream: int) -> None:
         super().__init__()
         self.rate = rate
         self.stream = stream
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, stream={self.stream}"
+
+
+class Dropout(_RandomLayer):
+    """Sets entries to zero and scales the rest up."""
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
         if not self.training or self.rate == 0:
@@ -35,20 +40,12 @@ class Dropout(nn.Module):
         if rng is None:
             return nn.functional.dropout(x, self.rate)
         keep = rng.fork(self.stream).keep(self.rate, *x.shape[1:])
-        # not `new_tensor`: that is made on the CPU, which a CUDA graph must not hold
+        # not `new_tensor`, which starts on the CPU: a CUDA graph cannot capture that
         return x * (keep * keep.new_full((), 1 / (1 - self.rate), dtype=x.dtype))
 
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}, stream={self.stream}"
 
-
-class StochasticDepth(nn.Module):
-    """Skips a residual branch, sample by sample, and scales it up where it is kept."""
-
-    def __init__(self, rate: float, stream: int) -> None:
-        super().__init__()
-        self.rate = rate
-        self.stream = stream
+class StochasticDepth(_RandomLayer):
+    """Drops a residual branch for random samples, and scales it up for the others."""
 
     def forward(self, branch: Tensor, rng: SampleRandom | None = None) -> Tensor:
         if not self.training or self.rate == 0:
@@ -56,19 +53,9 @@ class StochasticDepth(nn.Module):
         keep = _uniform(branch, (1,) * (branch.dim() - 1), self.stream, rng) >= self.rate  # b 1 1
         return branch * (keep / (1 - self.rate)).to(branch.dtype)
 
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}, stream={self.stream}"
 
-
-class PatchDropout(nn.Module):
-    """Keeps a random part of every sample's patches: `b n c -> b k c`, and which, `b k`, in ascending
-    order.
-    """
-
-    def __init__(self, rate: float, stream: int) -> None:
-        super().__init__()
-        self.rate = rate
-        self.stream = stream
+class PatchDropout(_RandomLayer):
+    """Keeps a random subset of every sample's patches: `b n c -> b k c`, and their indices `b k`, ascending."""
 
     def forward(self, patches: Tensor, rng: SampleRandom | None = None) -> tuple[Tensor, Tensor | None]:
         if not self.training or self.rate == 0:
@@ -79,12 +66,9 @@ class PatchDropout(nn.Module):
         kept = order[:, :num_kept].sort(dim=1).values  # b k
         return patches.gather(1, repeat(kept, "b k -> b k c", c=patches.shape[-1])), kept
 
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}, stream={self.stream}"
-
 
 class LayerScale(nn.Module):
-    """A learned factor a channel on a residual branch."""
+    """A learned factor per channel of a residual branch."""
 
     def __init__(self, width: int, initial_value: float) -> None:
         super().__init__()

@@ -1,7 +1,6 @@
 """Encoder and decoder layers of text models, normalised before a sublayer or after it.
 
-Post-norm: Vaswani et al. 2017; pre-norm: Xiong et al. 2020. Dropout is on a sublayer's result, before the sum. They
-know tokens, and neither what these are nor where they stand.
+Post-norm: Vaswani et al. 2017; pre-norm: Xiong et al. 2020. Dropout is applied to a sublayer's result, before the sum.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from vit.randomness import SampleRandom
 
 ENCODER_STREAMS = 5
 DECODER_STREAMS = 7
-"""Random streams that one layer takes, counted from its `stream`."""
+"""Number of random streams of a layer, starting at its `stream`."""
 
 Rotate = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
 
 
 class Residual(nn.Module):
-    """A sublayer's surroundings: `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))`."""
+    """The residual connection around a sublayer f: `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))`."""
 
     def __init__(self, config: LayerConfig, stream: int) -> None:
         super().__init__()
@@ -41,12 +40,12 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(sublayer(x), rng))
 
     def input(self, x: Tensor) -> Tensor:
-        """What the sublayer is given."""
+        """The input of the sublayer."""
         return self.norm(x) if self.pre else x
 
 
 class EncoderLayer(nn.Module):
-    """`b n c -> b n c`, every token seeing all that `mask` allows."""
+    """`b n c -> b n c`; every token attends to all that `mask` allows."""
 
     def __init__(self, config: LayerConfig, stream: int) -> None:
         super().__init__()
@@ -63,7 +62,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """`b m c -> b m c`, reading a memory `b n c` through its keys and values (`memory_of`)."""
+    """`b m c -> b m c`, with cross-attention to the keys and values of a memory `b n c` (`project_memory`)."""
 
     def __init__(self, config: LayerConfig, stream: int) -> None:
         super().__init__()
@@ -80,8 +79,8 @@ class DecoderLayer(nn.Module):
         self.feedforward = _feedforward(config, stream + 4)
         self.feedforward_residual = Residual(config, stream + 6)
 
-    def memory_of(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the memory in this layer, the same for every token of the target."""
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the memory in this layer, computed once for all target tokens."""
         return self.cross_attention.keys_and_values(memory, memory)
 
     def forward(
@@ -108,13 +107,13 @@ class DecoderLayer(nn.Module):
         rng: SampleRandom | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """The first of the three sublayers; `mask` None where the cache holds the past and `x` is one token."""
+        """The self-attention sublayer; `mask` is None where `cache` holds the past and `x` is one token."""
         return self.self_residual(
             x, lambda t: self.self_attention(t, mask=mask, rotate=rotate, rng=rng, cache=cache), rng
         )
 
     def alignment(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
-        """What the second sublayer would attend to after `read_target`, the mean of its heads: b m n."""
+        """Cross-attention weights after `read_target`, averaged over heads: b m n."""
         queries = self.cross_residual.input(x)
         return self.cross_attention.weights(queries, memory, mask=memory_mask).mean(dim=1)
 
@@ -130,5 +129,5 @@ def _self_attention(config: LayerConfig, stream: int) -> SelfAttention:
 
 
 def _feedforward(config: LayerConfig, stream: int) -> FeedForward:
-    """Without dropout of its own: that of the sublayer is the residual's (Vaswani et al., section 5.4)."""
+    # no dropout here: `Residual` applies it to the sublayer's result (Vaswani et al., section 5.4)
     return FeedForward(config.width, config.hidden_width, 0.0, stream, ACTIVATIONS[config.activation])

@@ -1,7 +1,7 @@
-"""Where a token stands in a line: sines and cosines, learned vectors, a rotation of queries and keys, or nothing.
+"""Position embeddings for text: sinusoids, learned vectors, a rotation of queries and keys, or none.
 
-Places count from 0; `start` is the place of the first token given, for a decoder that reads one at a time. Sinusoids:
-Vaswani et al. 2017, section 3.5; rotation: Su et al. 2021. The kinds for grids are in `positions.py`.
+Positions count from 0; `start` is that of the first given token, for a decoder that reads one token at a time.
+Sinusoids: Vaswani et al. 2017, section 3.5; rotation: Su et al. 2021. Embeddings for grids are in `positions.py`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from vit.layers.positions import AxialRotation
 TEMPERATURE = 10_000.0
 
 
-def _angles(places: Tensor, width: int) -> Tensor:
-    """`place / 10000^(2k/width)` in float64, so that late places are as exact as early ones: n (width/2)."""
-    exponents = torch.arange(0, width, 2, device=places.device, dtype=torch.float64) / width
-    return places[:, None] * TEMPERATURE**-exponents
+def _angles(positions: Tensor, width: int) -> Tensor:
+    """`position / 10000^(2k/width)` in float64, so that late positions are as exact as early ones: n (width/2)."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64) / width
+    return positions[:, None] * TEMPERATURE**-exponents
 
 
-def sinusoidal(places: Tensor, width: int) -> Tensor:
+def sinusoidal(positions: Tensor, width: int) -> Tensor:
     """`PE[p, 2k] = sin(p / 10000^(2k/width))` and `PE[p, 2k+1] = cos` of the same: n c, float32; an even width."""
-    angles = _angles(places, width)
+    angles = _angles(positions, width)
     return rearrange(torch.stack((angles.sin(), angles.cos())), "two n k -> n (k two)").float()
 
 
-def rotation_along(places: Tensor, head_width: int) -> AxialRotation:
-    """The rotation of `b h n d` by the places' angles, channel k with channel k + d/2."""
-    angles = _angles(places, head_width)
+def rotation_along(positions: Tensor, head_width: int) -> AxialRotation:
+    """The rotation of `b h n d` by the positions' angles, channel k with channel k + d/2."""
+    angles = _angles(positions, head_width)
     return AxialRotation(angles.cos().float(), angles.sin().float(), num_prefix=0)
 
 
 class TextPositions(nn.Module):
-    """No positions at all, and what every kind answers."""
+    """No position embedding; the interface of every kind."""
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:  # noqa: ARG002
-        """Tokens' vectors `b n c` with what this kind adds to them."""
+        """Token vectors `b n c` with their embedding added."""
         return tokens
 
     def rotation(self, tokens: Tensor, start: int = 0) -> AxialRotation | None:  # noqa: ARG002
@@ -48,14 +48,14 @@ class TextPositions(nn.Module):
 
 
 class Sinusoidal(TextPositions):
-    """`sinusoidal`."""
+    """Adds `sinusoidal`."""
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        return tokens + sinusoidal(_places(tokens, start), tokens.shape[2]).to(tokens.dtype)
+        return tokens + sinusoidal(_positions(tokens, start), tokens.shape[2]).to(tokens.dtype)
 
 
-class LearnedPlaces(TextPositions):
-    """One learned vector a place. ValueError for a place that it has none for."""
+class LearnedPositions(TextPositions):
+    """One learned vector per position. ValueError for positions beyond `max_length`."""
 
     def __init__(self, max_length: int, width: int) -> None:
         super().__init__()
@@ -68,17 +68,17 @@ class LearnedPlaces(TextPositions):
 
 
 class Rotary(TextPositions):
-    """`rotation_along`."""
+    """Rotates queries and keys by `rotation_along`."""
 
     def __init__(self, head_width: int) -> None:
         super().__init__()
         self.head_width = head_width
 
     def rotation(self, tokens: Tensor, start: int = 0) -> AxialRotation:
-        return rotation_along(_places(tokens, start), self.head_width)
+        return rotation_along(_positions(tokens, start), self.head_width)
 
 
-def _places(tokens: Tensor, start: int) -> Tensor:
+def _positions(tokens: Tensor, start: int) -> Tensor:
     return torch.arange(start, start + tokens.shape[1], device=tokens.device)
 
 
@@ -87,7 +87,7 @@ def build_text_positions(kind: TextPlaces, width: int, num_heads: int, max_lengt
         case "sinusoidal":
             return Sinusoidal()
         case "learned":
-            return LearnedPlaces(max_length, width)
+            return LearnedPositions(max_length, width)
         case "rope":
             return Rotary(width // num_heads)
         case "none":

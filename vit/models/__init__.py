@@ -16,13 +16,13 @@ _CONFIGS: dict[str, type[ViTConfig] | type[ResNetConfig]] = {"vit": ViTConfig, "
 
 
 def config_to_dict(config: ViTConfig | ResNetConfig) -> dict[str, Any]:
-    """A configuration as JSON can hold it."""
+    """A configuration as values that JSON can hold."""
     kind = next(name for name, cls in _CONFIGS.items() if isinstance(config, cls))
     return {"kind": kind, **asdict(config)}
 
 
 def config_from_dict(content: dict[str, Any]) -> ViTConfig | ResNetConfig:
-    """What `config_to_dict` wrote, read back."""
+    """The configuration of `config_to_dict`'s result."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in content.items()}
     return _CONFIGS[values.pop("kind")](**values)
 

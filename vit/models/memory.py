@@ -1,4 +1,4 @@
-"""What the hypotheses of a search read and do not change: the source sentence, in whatever form a decoder wants it."""
+"""Encoder outputs during beam search: the hypotheses read them and never change them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 
-class SharedMemory:
-    """Tensors (b, ...), one row a hypothesis. They are copied only when a row changes to another sentence, and so not
-    while the hypotheses of one sentence take each other's places.
+class BeamMemory:
+    """Tensors (b, ...), one row per hypothesis. Reordering the hypotheses of one sentence among themselves copies
+    nothing.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -16,7 +16,7 @@ class SharedMemory:
         self._sentences = torch.arange(tensors[0].shape[0], device=tensors[0].device)
 
     def reorder(self, rows: Tensor) -> None:
-        """Row `i` becomes what row `rows[i]` was; rows may be left out and repeated."""
+        """Replace row `i` by row `rows[i]`; rows may be left out and repeated."""
         sentences = self._sentences[rows]
         if not torch.equal(sentences, self._sentences):
             self.tensors = tuple(tensor[rows] for tensor in self.tensors)

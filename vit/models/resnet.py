@@ -1,19 +1,22 @@
-"""ResNet-18/34/50 (He et al. 2016), the baseline, behind the same contract as the Vision Transformer.
+"""ResNet-18/34/50 (He et al. 2016), the baseline, with the same interface as the Vision Transformer.
 
-The blocks and all parameter names are torchvision's, so its weights fit. The `cifar` stem is a 3×3
-convolution without pooling. This room knows nothing of data, optimizers and files.
+The blocks and all parameter names are torchvision's, so its weights load. The `cifar` stem is a 3×3 convolution without
+pooling.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Never
 
 import torch
 from einops import reduce
 from torch import Tensor, nn
 
 from vit.config import ResNetConfig
-from vit.layers.patches import check_shape, check_type
+from vit.layers.patches import check_image_dtype, check_image_shape
+from vit.models.backbone import OutputFormat, check_output_format, select_blocks
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
@@ -25,14 +28,16 @@ STAGES: dict[int, tuple[str, tuple[int, ...]]] = {
     34: ("BasicBlock", (3, 4, 6, 3)),
     50: ("Bottleneck", (3, 4, 6, 3)),
 }
-"""Depth → torchvision's block, and how many of them each stage has."""
+"""By depth: torchvision's block, and the number of blocks per stage."""
 
 
 class ResNet(Model):
-    """`b 3 H W -> b k`, any image size."""
+    """`b 3 H W -> b k` (or `config.in_channels` channels), any image size."""
+
+    fc: nn.Linear | nn.Identity
 
     def __init__(self, config: ResNetConfig) -> None:
-        from torchvision.models import resnet  # here: with it comes torch's compiler, the slowest import of all
+        from torchvision.models import resnet  # here, because it imports torch's compiler, which is slow
 
         super().__init__()
         self.config = config
@@ -41,7 +46,7 @@ class ResNet(Model):
         block = getattr(resnet, name)
         small = config.stem == "cifar"
         kernel, stride = (3, 1) if small else (7, 2)
-        self.conv1 = nn.Conv2d(3, config.width, kernel, stride, kernel // 2, bias=False)
+        self.conv1 = nn.Conv2d(config.in_channels, config.width, kernel, stride, kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(config.width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
@@ -50,41 +55,85 @@ class ResNet(Model):
         for index, (source, width, depth) in enumerate(zip(incoming, widths, depths, strict=True)):
             self.add_module(f"layer{index + 1}", _stage(block, source, width, depth, 1 if index == 0 else 2))
         self.num_features = widths[-1] * block.expansion
-        self.fc = nn.Linear(self.num_features, config.num_classes) if config.num_classes else nn.Identity()
+        self.fc = self._new_head()
         initialize(self)
 
+    def _new_head(self) -> nn.Linear | nn.Identity:
+        classes = self.config.num_classes
+        return nn.Linear(self.num_features, classes) if classes else nn.Identity()
+
     def forward(self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False) -> Tensor:
-        """Logits `b k`, or features `b c` without classes. Nothing here is random, so `rng` is not drawn
-        from.
-        """
+        """Logits `b k`, or features `b c` without classes. `rng` is not used: nothing here is random."""
         if separate_heads:
             raise ValueError("separate_heads: True is not valid: a ResNet has no model.distillation_token")
-        return self.fc(self.pool(self.forward_features(images, rng)))
+        return self.forward_head(self.forward_features(images, rng))
 
     def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:  # noqa: ARG002
-        """The last stage's feature map, `b c gh gw`. ValueError for images of another shape than `b 3 H W`, or of
-        another type than the weights.
-        """
-        check_shape(images)
-        check_type(images, self.conv1.weight)
-        images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
-        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        for stage in self.stages():
-            x = self._run(stage, x)
+        """The last feature map, `b c gh gw`. ValueError for images of a wrong shape or type."""
+        for x in self._maps(images):  # noqa: B007  (only one map is kept in memory)
+            pass
         return x
 
+    def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
+        """Logits from `forward_features`' map; with `pre_logits`, the head's input, `b c`."""
+        return self.pool(features) if pre_logits else self.fc(self.pool(features))
+
+    def forward_intermediates(
+        self,
+        images: Tensor,
+        indices: int | Sequence[int] | None = None,
+        norm: bool = False,  # noqa: ARG002  (accepted as in timm; every map is normalised already)
+        output_fmt: OutputFormat = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """`forward_features` and the selected of five maps `b c h w`: the stem's, before pooling, and the stages'.
+
+        `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. ValueError for an
+        index out of range, and for `NLC`.
+        """
+        check_output_format(output_fmt, ("NCHW",))
+        chosen = select_blocks(self.num_layers, indices)
+        maps = list(self._maps(images))
+        selected = [each for index, each in enumerate(maps) if index in chosen]
+        return selected if intermediates_only else (maps[-1], selected)
+
+    def _maps(self, images: Tensor) -> Iterator[Tensor]:
+        """The stem's map, then every stage's."""
+        if self.gradient_checkpointing and self.training:
+            _refuse_checkpointing()
+        check_image_shape(images, self.config.in_channels)
+        check_image_dtype(images, self.conv1.weight)
+        images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
+        x = self.relu(self.bn1(self.conv1(images)))
+        yield x
+        x = self.maxpool(x)
+        for stage in self.stages():
+            x = stage(x)
+            yield x
+
     def pool(self, features: Tensor) -> Tensor:
-        """One vector an image: what the head reads, `b c`."""
+        """The head's input: one vector per image, `b c`."""
         return reduce(features, "b c gh gw -> b c", "mean")
 
     def stages(self) -> list[nn.Module]:
         return [self.get_submodule(f"layer{number}") for number in range(1, self.num_layers)]
 
-    def _run(self, stage: nn.Module, x: Tensor) -> Tensor:
-        if self.gradient_checkpointing and self.training:
-            rule = "recomputing would count every batch twice in a ResNet's BatchNorm"
-            raise ValueError(f"train.gradient_checkpointing: True is not valid: {rule}")
-        return stage(x)
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the head by a newly initialized one; 0 classes: none."""
+        self.config = replace(self.config, num_classes=num_classes)
+        self.fc = self._new_head().to(self.conv1.weight).train(self.training)
+        if isinstance(self.fc, nn.Linear):
+            initialize_head(self.fc)
+
+    def set_image_size(self, image_size: int | tuple[int, int]) -> None:
+        """Record the size of the images, (height, width) or a square one; a ResNet takes every size."""
+        size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
+        self.config = replace(self.config, image_size=size)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """ValueError if enabled: recomputing would update BatchNorm's statistics twice."""
+        if enable:
+            _refuse_checkpointing()
 
     @property
     def num_layers(self) -> int:
@@ -99,6 +148,11 @@ class ResNet(Model):
 
     def head_names(self) -> tuple[str, ...]:
         return ("fc",) if self.config.num_classes else ()
+
+
+def _refuse_checkpointing() -> Never:
+    rule = "recomputing would count every batch twice in a ResNet's BatchNorm"
+    raise ValueError(f"train.gradient_checkpointing: True is not valid: {rule}")
 
 
 def _stage(
@@ -122,8 +176,7 @@ def initialize(model: ResNet) -> None:
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)
             case nn.Linear():
-                nn.init.normal_(module.weight, std=0.01)
-                nn.init.zeros_(module.bias)
+                initialize_head(module)
     from torchvision.models.resnet import BasicBlock, Bottleneck
 
     for module in model.modules():
@@ -131,3 +184,9 @@ def initialize(model: ResNet) -> None:
             nn.init.zeros_(module.bn2.weight)
         elif isinstance(module, Bottleneck):
             nn.init.zeros_(module.bn3.weight)
+
+
+@torch.no_grad()
+def initialize_head(head: nn.Linear) -> None:
+    nn.init.normal_(head.weight, std=0.01)
+    nn.init.zeros_(head.bias)

@@ -1,7 +1,7 @@
-"""The text encoder in BERT's layout (Devlin et al. 2019): tokens in, a vector a token or a sentence out.
+"""The text encoder in BERT's layout (Devlin et al. 2019): a vector per token, or one per sentence.
 
 Post-norm layers, learned positions, token types, exact GELU. MiniLM (Wang et al. 2020) and most sentence encoders are
-the same in other sizes (mean pooling: Reimers and Gurevych 2019). It knows neither words nor where weights come from.
+the same in other sizes (mean pooling: Reimers and Gurevych 2019).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vit.attention.masks import padding
 from vit.config import BertConfig, nearest
 from vit.layers.regularization import Dropout
 from vit.layers.text_layers import ENCODER_STREAMS, EncoderLayer
-from vit.layers.text_positions import LearnedPlaces
+from vit.layers.text_positions import LearnedPositions
 from vit.models.initialization import initialize_text
 from vit.models.model import Model
 from vit.randomness import SampleRandom
@@ -33,7 +33,7 @@ class TextEncoder(Model):
         self.config = config
         self.token_table = nn.Embedding(config.vocabulary_size, config.width)
         self.type_table = nn.Embedding(config.num_token_types, config.width)
-        self.positions = LearnedPlaces(config.max_length, config.width)
+        self.positions = LearnedPositions(config.max_length, config.width)
         self.norm = nn.LayerNorm(config.width, config.norm_eps)
         self.dropout = Dropout(config.dropout_rate, EMBEDDING_STREAM)
         layer = config.layer()
@@ -64,18 +64,18 @@ class TextEncoder(Model):
         token_types: Tensor | None = None,
         rng: SampleRandom | None = None,
     ) -> tuple[Tensor, ...]:
-        """The embeddings and every layer's answer, `b n c` each.
+        """The embeddings and the output of every layer, `b n c` each.
 
-        Real tokens are the first `lengths` (b,) or where `mask` (b, n) is not 0; with neither, all. `token_types` (b,
-        n) number the sentences of a pair; None: all 0. ValueError for both `lengths` and `mask`.
+        Tokens that are not padding: the first `lengths` (b,) or where `mask` (b, n) is not 0; with neither, all.
+        `token_types` (b, n) number the sentences of a pair; None: all 0. ValueError for both `lengths` and `mask`.
         """
-        attended = _real_tokens(tokens, lengths, mask)[:, None, None]  # b 1 1 n
+        attention_mask = _attention_mask(tokens, lengths, mask)[:, None, None]  # b 1 1 n
         types = torch.zeros_like(tokens) if token_types is None else token_types
         x = self.positions(self.token_table(tokens) + self.type_table(types))
         x = self.dropout(self.norm(x), rng)
         states = [x]
         for layer in self.layers:
-            x = layer(x, attended, rng=rng)
+            x = layer(x, attention_mask, rng=rng)
             states.append(x)
         return tuple(states)
 
@@ -94,12 +94,12 @@ class TextEncoder(Model):
         token_types: Tensor | None = None,
         pooling: Pooling = "mean",
     ) -> Tensor:
-        """One vector a sentence, `b c`: the mean of its real tokens' (zero if it has none), the first's, or `pool`."""
+        """One vector per sentence, `b c`: the mean over tokens without padding (0 if none), the first, or `pool`."""
         hidden = self(tokens, lengths, mask=mask, token_types=token_types)
         match pooling:
             case "mean":
-                real = _real_tokens(tokens, lengths, mask).to(hidden.dtype)
-                return einsum(hidden, real, "b n c, b n -> b c") / real.sum(dim=1, keepdim=True).clamp(min=1)
+                weights = _attention_mask(tokens, lengths, mask).to(hidden.dtype)
+                return einsum(hidden, weights, "b n c, b n -> b c") / weights.sum(dim=1, keepdim=True).clamp(min=1)
             case "cls":
                 return hidden[:, 0]
             case "pooler":
@@ -108,7 +108,7 @@ class TextEncoder(Model):
 
     @property
     def num_layers(self) -> int:
-        """The number of the pooler; embeddings are 0."""
+        """Depth of the pooler; that of the embeddings is 0."""
         return len(self.layers) + 1
 
     def layer_of(self, parameter_name: str) -> int:
@@ -123,8 +123,8 @@ class TextEncoder(Model):
         return {name for name, p in self.named_parameters() if p.dim() <= 1 or "table" in name}
 
 
-def _real_tokens(tokens: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Which tokens are no padding, `b n`, boolean."""
+def _attention_mask(tokens: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor:
+    """True for tokens that are not padding, `b n`."""
     if lengths is not None and mask is not None:
         raise ValueError("mask: it is not valid together with lengths: give one of them")
     if lengths is not None:

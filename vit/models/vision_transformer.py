@@ -1,15 +1,16 @@
 """The Vision Transformer (Dosovitskiy et al. 2020): images in, logits out.
 
-Tokens stand in the order class, distillation (DeiT: Touvron et al. 2021), registers (Darcet et al. 2024),
-patches. This room knows nothing of data, optimizers and files.
+The order of tokens is class, distillation (DeiT: Touvron et al. 2021), registers (Darcet et al. 2024), patches. The
+methods of a backbone (features of any block, a new head, another image size) have timm's names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import torch
-from einops import reduce
+from einops import rearrange, reduce
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -20,7 +21,8 @@ from vit.layers.feedforward import ACTIVATIONS, FeedForward
 from vit.layers.patches import PatchEmbedding
 from vit.layers.positions import build_positions
 from vit.layers.regularization import Dropout, PatchDropout
-from vit.models.initialization import initialize
+from vit.models.backbone import Intermediates, OutputFormat, check_output_format, select_blocks
+from vit.models.initialization import initialize, initialize_head
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
@@ -28,9 +30,7 @@ PATCH_STREAM, POSITION_STREAM, FIRST_BLOCK_STREAM = 0, 1, 2
 
 
 class AttentionPool(nn.Module):
-    """A learned query attends to the tokens, then a feed-forward layer: `b n c -> b c` (MAP: Zhai et al.
-    2022).
-    """
+    """A learned query attends to the tokens, then a feed-forward layer: `b n c -> b c` (MAP: Zhai et al. 2022)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -46,9 +46,10 @@ class AttentionPool(nn.Module):
 
 
 class VisionTransformer(Model):
-    """`b 3 H W -> b k`. The images may have another size than the configuration's, if the patch divides
-    it.
-    """
+    """`b 3 H W -> b k` (or `config.in_channels` channels). Any image size that the patch divides is accepted."""
+
+    head: nn.Linear | nn.Identity
+    distillation_head: nn.Linear | None
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -58,7 +59,9 @@ class VisionTransformer(Model):
         self.gradient_checkpointing = False
         width = config.width
         # CLIP's patch embedding, like timm's, leaves the bias to the norm that follows.
-        self.embedding = PatchEmbedding(width, config.patch_size, stem=config.stem, bias=not config.pre_norm)
+        self.embedding = PatchEmbedding(
+            width, config.patch_size, stem=config.stem, bias=not config.pre_norm, in_channels=config.in_channels
+        )
         self.class_token = _token(1, width) if config.class_token else None
         self.distillation_token = _token(1, width) if config.distillation_token else None
         self.register_tokens = _token(config.num_registers, width) if config.num_registers else None
@@ -67,7 +70,11 @@ class VisionTransformer(Model):
         self.patch_dropout = PatchDropout(config.patch_dropout_rate, PATCH_STREAM)
         self.pre_norm = nn.LayerNorm(width, config.norm_eps) if config.pre_norm else nn.Identity()
         self.blocks = nn.ModuleList(
-            Block(config, _depth_rate(config, index), FIRST_BLOCK_STREAM + STREAMS * index)
+            Block(
+                config,
+                depth_rate=config.stochastic_depth_rate * index / max(config.depth - 1, 1),
+                stream=FIRST_BLOCK_STREAM + STREAMS * index,
+            )
             for index in range(config.depth)
         )
         self.norm = nn.LayerNorm(width, config.norm_eps) if config.final_norm == "tokens" else nn.Identity()
@@ -76,83 +83,174 @@ class VisionTransformer(Model):
         self.representation = None
         if config.representation_width is not None:
             self.representation = nn.Linear(config.pooled_width, config.representation_width)
-        self.head: nn.Linear | nn.Identity = nn.Identity()
+        self._add_heads()
+        initialize(self, config)
+
+    def _add_heads(self) -> None:
+        config = self.config
+        self.head = nn.Identity()
         if config.num_classes:
             self.head = nn.Linear(config.head_width, config.num_classes, bias=config.head_bias)
         self.distillation_head = None
         if config.distillation_token and config.distillation_head and config.num_classes:
-            self.distillation_head = nn.Linear(width, config.num_classes)
-        initialize(self, config)
+            self.distillation_head = nn.Linear(config.width, config.num_classes)
 
     def forward(self, images: Tensor, *, rng: SampleRandom | None = None, separate_heads: bool = False) -> Tensor:
-        """Logits `b k`; with `separate_heads`, `b 2 k`: class head, distillation head. Without classes,
-        features `b c`.
+        """Logits `b k`; with `separate_heads`, `b 2 k`: class head, distillation head. Without classes, features `b c`.
 
-        `rng` gives every sample its own random numbers in training; without it they are torch's.
+        In training, random numbers come from `rng`, per sample, or from torch's generator.
         """
-        tokens = self._tokens(images, rng, self._num_read())
-        if self.distillation_head is None:
-            if separate_heads:
-                raise ValueError(
-                    "separate_heads: True is not valid: the model has no second head (model.distillation_token)"
-                )
-            return self.head(self.pool(tokens))
+        return self.forward_head(self._tokens(images, rng, self._num_read()), separate_heads=separate_heads)
+
+    def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:
+        """All tokens after the last block, `b (prefix + n) c`, normalised unless the norm follows the pooling."""
+        return self._tokens(images, rng, None)
+
+    def forward_head(self, tokens: Tensor, pre_logits: bool = False, *, separate_heads: bool = False) -> Tensor:
+        """Logits from `forward_features`' tokens; with `pre_logits`, the head's input, `b c`."""
+        if self.distillation_head is None and separate_heads:
+            rule = "the model has no second head (model.distillation_token)"
+            raise ValueError(f"separate_heads: True is not valid: {rule}")
+        if pre_logits or self.distillation_head is None:
+            return self.pool(tokens) if pre_logits else self.head(self.pool(tokens))
         class_vector, distillation_vector = self.pool_norm(tokens[:, :2]).unbind(1)
         logits = torch.stack((self.head(class_vector), self.distillation_head(distillation_vector)), dim=1)
         return logits if separate_heads else logits.mean(dim=1)
 
-    def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        """All tokens after the last block, `b (prefix + n) c`, normalised unless the norm follows the
-        pooling.
-        """
-        return self._tokens(images, rng, None)
+    def forward_intermediates(
+        self,
+        images: Tensor,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        output_fmt: OutputFormat = "NCHW",
+        intermediates_only: bool = False,
+        rng: SampleRandom | None = None,
+    ) -> Intermediates | tuple[Tensor, Intermediates]:
+        """`forward_features` and the patches after the selected blocks, `b c gh gw` or (`NLC`) `b n c` each.
 
-    def _tokens(self, images: Tensor, rng: SampleRandom | None, num_read: int | None) -> Tensor:
-        """`forward_features`; where only the first `num_read` tokens are read, the last block computes no others."""
+        `indices`: a number of last blocks, or a list of blocks, negative ones from the end; None: all. `norm` applies
+        the final norm to each. `return_prefix_tokens` pairs each with the prefix tokens, `b p c`, if the model has any.
+        `intermediates_only` returns the list alone and stops after the last selected block. ValueError for an index out
+        of range, and for `NCHW` while patch dropout leaves no grid.
+        """
+        check_output_format(output_fmt, ("NCHW", "NLC"))
+        if output_fmt == "NCHW" and self.training and self.config.patch_dropout_rate > 0:
+            raise ValueError("output_fmt: 'NCHW' is not valid: patch dropout leaves no grid; 'NLC', or model.eval()")
+        chosen, first = select_blocks(len(self.blocks), indices), self.num_prefix_tokens
+        streams: list[Tensor] = []
+        last = max(chosen) if intermediates_only else None
+        tokens = self._tokens(images, rng, None, chosen=chosen, streams=streams, last=last)
+        if norm:
+            streams = [self.norm(stream) for stream in streams]
+        patches = [stream[:, first:] for stream in streams]
+        if output_fmt == "NCHW":
+            gh, _ = self.embedding.grid_size(images)
+            patches = [rearrange(each, "b (gh gw) c -> b c gh gw", gh=gh).contiguous() for each in patches]
+        prefixes = [stream[:, :first] for stream in streams]
+        intermediates = list(zip(patches, prefixes, strict=True)) if return_prefix_tokens and first else patches
+        return intermediates if intermediates_only else (tokens, intermediates)
+
+    def get_intermediate_layers(
+        self,
+        images: Tensor,
+        n: int | Sequence[int] = 1,
+        reshape: bool = False,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+    ) -> Intermediates:
+        """`forward_intermediates` as in DINO: the last `n` blocks or those in `n`; `reshape`: to `b c gh gw`."""
+        output_fmt: OutputFormat = "NCHW" if reshape else "NLC"
+        return self.forward_intermediates(  # type: ignore[return-value]
+            images, n, return_prefix_tokens, norm, output_fmt, intermediates_only=True
+        )
+
+    def _tokens(
+        self,
+        images: Tensor,
+        rng: SampleRandom | None,
+        num_read: int | None,
+        *,
+        chosen: Collection[int] = (),
+        streams: list[Tensor] | None = None,
+        last: int | None = None,
+    ) -> Tensor:
+        """`forward_features`; with `num_read`, the final block computes only that many of the first tokens.
+
+        `streams` receives the residual stream after each of the `chosen` blocks; blocks after `last` are skipped.
+        """
         grid = self.embedding.grid_size(images)
         patches = self.positions(self.embedding(images), grid)
         patches, kept = self.patch_dropout(patches, rng)
         x = self.pre_norm(self.position_dropout(self._with_prefix(patches), rng))
         rotate = self.positions.rotation(grid, kept, images.device)
         biases = self.positions.biases(grid, kept)
-        last = len(self.blocks) - 1
+        final = len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
             bias = None if biases is None else biases[index]
-            x = self._run(block, x, bias, rotate, rng, num_read if index == last else None)
+            num_queries = num_read if index == final else None
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(block, x, bias, rotate, rng, num_queries, use_reentrant=False)
+            else:
+                x = block(x, bias, rotate, rng, num_queries)
+            if streams is not None and index in chosen:
+                streams.append(x)
+            if index == last:
+                break
         return self.norm(x)
 
     def _num_read(self) -> int | None:
-        """How many of the first tokens the logits are made of; None: all, or that somebody watches the last of them.
-
-        Dropout of the attention's weights is drawn for all queries, so that skipping some would change the draws.
-        """
+        """The number of first tokens that the logits depend on; None: compute all."""
         config = self.config
-        draws = self.training and config.attention_dropout_rate > 0
-        if config.pooling != "cls" or draws or _is_watched(self.norm) or _is_watched(self.blocks[-1]):
+        # attention dropout is drawn for all queries: skipping some would change the draws
+        has_dropout = self.training and config.attention_dropout_rate > 0
+        if config.pooling != "cls" or has_dropout or _has_hooks(self.norm) or _has_hooks(self.blocks[-1]):
             return None
         return 2 if config.distillation_token and config.distillation_head else 1
 
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the head (of a distilled model, both) by a newly initialized one; 0 classes: none."""
+        self.config = replace(self.config, num_classes=num_classes)
+        self._add_heads()
+        for head in (self.head, self.distillation_head):
+            if isinstance(head, nn.Linear):
+                initialize_head(head.to(next(self.parameters())).train(self.training))
+
+    def set_image_size(self, image_size: int | tuple[int, int]) -> None:
+        """Resize learned positions to images of (height, width), or to square ones, as loading weights does.
+
+        ValueError where the patch does not divide it. Without this call such images work too, but positions are
+        resized in every pass.
+        """
+        size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
+        self.config = replace(self.config, image_size=size)
+        if self.grid_size != self.config.grid_size:
+            self.grid_size = self.config.grid_size
+            self.positions.set_grid(self.grid_size)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute each block's activations in the backward pass of training instead of keeping them."""
+        self.gradient_checkpointing = enable
+
     def patch_embedding(self, images: Tensor) -> Tensor:
-        """The patches' vectors before positions, `b n c`."""
+        """Patch vectors before positions are added, `b n c`."""
         self.embedding.grid_size(images)
         return self.embedding(images)
 
     def pool(self, tokens: Tensor) -> Tensor:
-        """One vector an image from `forward_features`' tokens, `b c`: what the head reads."""
-        pooled = self._pool(tokens)
-        return pooled if self.representation is None else self.representation(pooled).tanh()
-
-    def _pool(self, tokens: Tensor) -> Tensor:
+        """The head's input from `forward_features`' tokens: one vector per image, `b c`."""
         patches = tokens[:, self.num_prefix_tokens :]
         if self.attention_pool is not None:
-            return self.pool_norm(self.attention_pool(patches))
-        if self.config.pooling == "gap":
-            return self.pool_norm(reduce(patches, "b n c -> b c", "mean"))
-        if self.config.pooling == "cls_gap":
-            return torch.cat((tokens[:, 0], reduce(patches, "b n c -> b c", "mean")), dim=1)
-        if self.config.distillation_token and self.config.distillation_head:
-            return self.pool_norm(tokens[:, :2]).mean(dim=1)
-        return self.pool_norm(tokens[:, 0])
+            pooled = self.pool_norm(self.attention_pool(patches))
+        elif self.config.pooling == "gap":
+            pooled = self.pool_norm(reduce(patches, "b n c -> b c", "mean"))
+        elif self.config.pooling == "cls_gap":
+            pooled = torch.cat((tokens[:, 0], reduce(patches, "b n c -> b c", "mean")), dim=1)
+        elif self.config.distillation_token and self.config.distillation_head:
+            pooled = self.pool_norm(tokens[:, :2]).mean(dim=1)
+        else:
+            pooled = self.pool_norm(tokens[:, 0])
+        return pooled if self.representation is None else self.representation(pooled).tanh()
 
     def _with_prefix(self, patches: Tensor) -> Tensor:
         tokens = (self.class_token, self.distillation_token, self.register_tokens)
@@ -165,40 +263,20 @@ class VisionTransformer(Model):
             prefix = torch.cat((prefix[:, :first] + placed, prefix[:, first:]), dim=1)
         return torch.cat((prefix.expand(patches.shape[0], -1, -1), patches), dim=1)
 
-    def _run(
-        self,
-        block: nn.Module,
-        x: Tensor,
-        bias: Tensor | None,
-        rotate: Callable[[Tensor], Tensor] | None,
-        rng: SampleRandom | None,
-        num_queries: int | None,
-    ) -> Tensor:
-        if self.gradient_checkpointing and self.training:
-            return checkpoint(block, x, bias, rotate, rng, num_queries, use_reentrant=False)
-        return block(x, bias, rotate, rng, num_queries)
-
     @property
     def num_layers(self) -> int:
         return self.config.depth + 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """0 the embedding, `num_layers` what follows the blocks."""
+        """Depth of a parameter: 0 before the blocks, `num_layers` after them."""
         first, *rest = parameter_name.split(".")
         if first == "blocks":
             return int(rest[0]) + 1
-        before = (
-            "embedding",
-            "positions",
-            "pre_norm",
-            "class_token",
-            "distillation_token",
-            "register_tokens",
-        )
+        before = ("embedding", "positions", "pre_norm", "class_token", "distillation_token", "register_tokens")
         return 0 if first in before else self.num_layers
 
     def no_weight_decay(self) -> set[str]:
-        """Norms, biases, scales, positions and tokens."""
+        """Names of parameters without weight decay: norms, biases, scales, positions and tokens."""
         kept = ("positions.", "class_token", "distillation_token", "register_tokens", "attention_pool.probe")
         return {name for name, p in self.named_parameters() if p.dim() <= 1 or name.startswith(kept)}
 
@@ -211,10 +289,5 @@ def _token(count: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(1, count, width))
 
 
-def _is_watched(module: nn.Module) -> bool:
-    """Whether a hook is told what it, or a part of it, computes."""
+def _has_hooks(module: nn.Module) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-
-
-def _depth_rate(config: ViTConfig, index: int) -> float:
-    return config.stochastic_depth_rate * index / max(config.depth - 1, 1)

@@ -1,8 +1,7 @@
-"""Names of models, and the architecture each one says. Names and meanings are timm's where timm has them.
+"""Model names and their architectures. Names and meanings are timm's where timm has them.
 
-`vit_SIZE_patchP_PIXELS` takes every size, patch and image size that go together; the irregular ones are
-listed. A name gives defaults, a field of `ModelConfig` overrides one, and a field without effect on the named
-model is an error.
+`vit_SIZE_patchP_PIXELS` is any valid combination of size, patch and image size; irregular models are listed. A name
+gives defaults, a field of `ModelConfig` overrides one, and a field without effect on the named model is an error.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from vit.models.resnet import ResNet
 from vit.models.vision_transformer import VisionTransformer
 
 XAVIER_BELOW = 384
-"""Widths under this start from Xavier's values unless `model.init` says otherwise: 0.02 is too little for
-them.
-"""
+"""Models narrower than this default to Xavier initialization: a standard deviation of 0.02 is too small for them."""
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"width": 192, "depth": 12, "num_heads": 3},
@@ -35,6 +32,7 @@ _MEDIUM_GAP = _GAP | {"qkv_bias": False, "layer_scale": 1e-6}
 _REGISTERS_GAP = _GAP | {"num_registers": 4, "final_norm": "pooled"}
 _DINOV2 = {"layer_scale": 1e-5}
 _DINOV2_REGISTERS = _DINOV2 | {"num_registers": 4, "positions_on_prefix": False}
+_DEIT3 = {"positions_on_prefix": False, "layer_scale": 1e-6}
 _CLIP = {"pre_norm": True, "norm_eps": 1e-5}
 
 IRREGULAR: dict[str, tuple[str, int, int, dict[str, Any]]] = {
@@ -59,22 +57,12 @@ IRREGULAR: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     },
     "deit_base_distilled_patch16_384": ("base", 16, 384, {"distillation_token": True}),
     **{
-        f"deit3_{size}_patch{patch}_{pixels}": (
-            size,
-            patch,
-            pixels,
-            {"positions_on_prefix": False, "layer_scale": 1e-6},
+        f"deit3_{size}_patch{patch}_{pixels}": (size, patch, pixels, _DEIT3)
+        for size, patch, sides in (
+            *(("small", 16, (224, 384)), ("medium", 16, (224,)), ("base", 16, (224, 384))),
+            *(("large", 16, (224, 384)), ("huge", 14, (224,))),
         )
-        for size, patch, pixels in (
-            ("small", 16, 224),
-            ("small", 16, 384),
-            ("medium", 16, 224),
-            ("base", 16, 224),
-            ("base", 16, 384),
-            ("large", 16, 224),
-            ("large", 16, 384),
-            ("huge", 14, 224),
-        )
+        for pixels in sides
     },
 }
 RESNETS: dict[str, dict[str, Any]] = {
@@ -87,27 +75,25 @@ _NOT_ARCHITECTURE = ("name", "pretrained", "pretrained_grid", "new_head", "freez
 
 
 def list_models() -> list[str]:
-    """The names, sorted; of the regular ViTs those at the usual image sizes, though any other is
-    understood.
-    """
+    """Model names, sorted; regular ViTs are listed at the usual image sizes, but accepted at any."""
     pixels = {8: (32, 64, 224), 14: (224,), 16: (224, 384), 32: (224, 384)}
     regular = (f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch])
     return sorted({PLAIN, *regular, *IRREGULAR, *RESNETS})
 
 
 def is_known(name: str) -> bool:
-    """Whether the name is understood here."""
+    """True for a name that `resolve` accepts."""
     return name in (PLAIN, *IRREGULAR, *RESNETS) or _REGULAR.fullmatch(name) is not None
 
 
 def resolve(config: ModelConfig, num_classes: int | None = None) -> ViTConfig | ResNetConfig:
-    """The full architecture: the name's, changed by the fields that are set.
+    """The architecture of `config.name`, with the fields of `config` that are set.
 
-    `num_classes` is the data's; `model.num_classes` must agree with it where both are given. ValueError for
-    an unknown name, a field without effect and values that do not go together.
+    `num_classes` is the data's; `model.num_classes` must equal it where both are given. ValueError for an unknown name,
+    a field without effect and values that contradict each other.
     """
     overrides = architecture_overrides(config)
-    classes = agreed_classes(config.num_classes, num_classes)
+    classes = resolve_num_classes(config.num_classes, num_classes)
     if config.name is None:
         raise ValueError(
             f"model.name: it is missing; choose from {', '.join(list_models()[:6])}, …, or set model.pretrained"
@@ -131,11 +117,11 @@ def architecture_overrides(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def agreed_classes(asked: int | None, of_data: int | None) -> dict[str, int]:
-    """`num_classes` for a configuration: what is asked for or the data's. ValueError where they differ."""
-    agree = asked is None or of_data is None or asked == of_data
-    check(agree, "model.num_classes", asked, f"the data has {of_data} classes; leave it out to follow the data")
-    chosen = of_data if asked is None else asked
+def resolve_num_classes(configured: int | None, of_data: int | None) -> dict[str, int]:
+    """`num_classes` for a configuration: the configured number or the data's. ValueError where they differ."""
+    agree = configured is None or of_data is None or configured == of_data
+    check(agree, "model.num_classes", configured, f"the data has {of_data} classes; leave it out to follow the data")
+    chosen = of_data if configured is None else configured
     return {} if chosen is None else {"num_classes": chosen}
 
 
@@ -145,12 +131,7 @@ def _resolve_resnet(name: str, overrides: dict[str, Any], classes: dict[str, int
         rule = f"it has no effect on {name}; a ResNet takes {', '.join(sorted(known))}"
         check(field_name in known, f"model.{field_name}", value, rule)
     if "stem" in overrides:
-        check(
-            overrides["stem"] in ("imagenet", "cifar"),
-            "model.stem",
-            overrides["stem"],
-            "'imagenet' or 'cifar'",
-        )
+        check(overrides["stem"] in ("imagenet", "cifar"), "model.stem", overrides["stem"], "'imagenet' or 'cifar'")
     return ResNetConfig(**(RESNETS[name] | overrides | classes))
 
 
@@ -174,7 +155,7 @@ def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) 
 
 
 def _defaults(name: str) -> dict[str, Any]:
-    """What a ViT's name says."""
+    """The architecture fields of a ViT's name."""
     if name == PLAIN:
         return {"image_size": (32, 32), "patch_size": (4, 4), "width": 192, "depth": 6, "num_heads": 3}
     regular = _REGULAR.fullmatch(name)
@@ -188,5 +169,5 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def build_model(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
-    """A model with first values in it, on torch's default device."""
+    """A newly initialized model, on torch's default device."""
     return VisionTransformer(config) if isinstance(config, ViTConfig) else ResNet(config)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vit.sharding import local, part_like
+from vit.sharding import local_shard, shard_like
 
 
 class WeightAverage:
@@ -30,8 +30,8 @@ class WeightAverage:
         averages, currents = [], []
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
-                averages.append(local(self.tensors[name]))
-                currents.append(local(tensor))
+                averages.append(local_shard(self.tensors[name]))
+                currents.append(local_shard(tensor))
             else:
                 self.tensors[name].copy_(tensor)
         torch._foreach_lerp_(averages, currents, 1 - decay)
@@ -40,11 +40,11 @@ class WeightAverage:
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over whole tensors, as a checkpoint has them."""
         for name, tensor in tensors.items():
-            self.tensors[name].copy_(part_like(tensor, self.tensors[name]))
+            self.tensors[name].copy_(shard_like(tensor, self.tensors[name]))
 
     @contextmanager
     def applied_to(self, model: nn.Module) -> Iterator[None]:
-        """Within the block the model has the averaged weights; after it, its own again, bit for bit."""
+        """Give the model the averaged weights within the block, and its own ones back after it, bit for bit."""
         own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(self.tensors)
         try:

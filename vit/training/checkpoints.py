@@ -1,13 +1,14 @@
-"""When and what a session saves, and how it starts or continues in a run folder. The files are `vit/runs.py`'s."""
+"""Saving a session, and starting or continuing it in a run folder. The files are `vit/runs.py`'s."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vit.config import RunConfig
+from vit.config import RunConfig, check
 from vit.runs import (
     Checkpoint,
     damaged_checkpoints,
@@ -19,46 +20,28 @@ from vit.runs import (
     write_checkpoint,
 )
 from vit.settings import differences, dump_run_config, run_config_from
-from vit.training.setup import Session
-from vit.training.state import (
-    Progress,
-    gather_tensors,
-    progress_from,
-    progress_to,
-    scaler_state,
-    scatter_tensors,
-)
+from vit.training.progress import Progress
+from vit.training.session import Session, normalizes_micro_batches
+from vit.training.state import gather_tensors, scatter_tensors
 
 log = logging.getLogger(__name__)
 
-_FREE_TO_CHANGE = frozenset(
-    {
-        "device",
-        "output_dir",
-        "data.root",
-        "data.test_folder",
-        "data.on_broken_image",
-        "data.download",
-        "data.workers",
-        "data.cache_gib",
-        "data.eval_batch_size",
-        "train.accumulation_steps",
-        "train.compile",
-        "train.cuda_graphs",
-        "train.precision",
-        "train.gradient_checkpointing",
-        "train.log_every_steps",
-        "train.save_every_steps",
-        "train.tensorboard",
-    }
+_FREE_TO_CHANGE = (
+    *("device", "output_dir"),
+    *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
+    *("data.workers", "data.cache_gib", "data.eval_batch_size"),
+    *("train.accumulation_steps", "train.compile", "train.cuda_graphs", "train.precision"),
+    *("train.gradient_checkpointing", "train.log_every_steps", "train.save_every_steps", "train.tensorboard"),
 )
-"""Settings that may differ when a run is continued: they change speed and places, not what is computed.
+"""Settings that may differ when a run is continued: they change speed and locations, not results.
+
+`train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
 A broken image that is skipped has always had weight 0, so even that setting leaves finished steps as they were."""
 
 
-def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progress:
-    """Make the run folder, write `config.yaml` and say where the run begins.
+def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
+    """Make the run folder, write `config.yaml`, and continue from the last checkpoint if `resume`.
 
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
@@ -67,31 +50,44 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> Progre
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume or choose another folder"
         )
-    session.accelerator.wait_for_everyone()  # every process has looked before the main one writes
-    progress = load_session(session) if resume else Progress()
+    session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
+    if resume:
+        load_session(session)
     if session.is_main:
         run.mkdir(parents=True, exist_ok=True)
         (run / "config.yaml").write_text(dump_run_config(session.config, origins))
-        rewind_metrics(run, progress.step)
-        discard_after(run, progress.step)
+        rewind_metrics(run, session.progress.step)
+        discard_after(run, session.progress.step)
+        if session.progress.step == 0:
+            sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
     session.accelerator.wait_for_everyone()
     if session.config.train.tensorboard:
         session.accelerator.init_trackers("tensorboard")
-    return progress
 
 
-def save_session(session: Session, progress: Progress) -> Path | None:
+def save_session(session: Session) -> Path | None:
     """Write a checkpoint; every process calls it, the main one writes."""
-    tensors = gather_tensors(session.accelerator, session.model, session.optimizers, session.average)
-    state = _state(session, progress)
+    tensors = gather_tensors(session)
+    scaler = session.accelerator.scaler
+    state = {
+        "progress": asdict(session.progress),
+        "best": session.progress.best,
+        "model_name": session.task.info.model_name,
+        "task": session.task.state(),
+        "config": asdict(session.config),
+        "data_fingerprint": session.task.info.fingerprint,
+        "precision": session.precision,
+        "scaler": None if scaler is None else scaler.state_dict(),
+        "processes": session.accelerator.num_processes,
+    }
     written = None
     if session.is_main:
-        written = write_checkpoint(session.run, progress.step, Checkpoint(state, tensors))
+        written = write_checkpoint(session.run, session.progress.step, Checkpoint(state, tensors))
     session.accelerator.wait_for_everyone()
     return written
 
 
-def load_session(session: Session) -> Progress:
+def load_session(session: Session) -> None:
     """Continue from the newest checkpoint that verifies; from the beginning where there is none yet.
 
     ValueError when the settings or the data differ from those the checkpoint was made with, and, naming them, when
@@ -105,48 +101,44 @@ def load_session(session: Session) -> Progress:
                 f"({'; '.join(damages)}); restore one, or start again with another --output_dir"
             )
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
-        return Progress()
+        return
     checkpoint = read_checkpoint(path)
     _check_same(session, checkpoint.state, path)
-    scatter_tensors(session.accelerator, session.model, session.optimizers, session.average, checkpoint.tensors)
+    scatter_tensors(session, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    session.task.recall(checkpoint.state["task"])
+    session.task.load_state(checkpoint.state["task"])
+    session.progress = Progress(**checkpoint.state["progress"])
     session.accelerator.wait_for_everyone()
-    return progress_from(checkpoint.state)
 
 
-def _state(session: Session, progress: Progress) -> dict[str, Any]:
-    return {
-        "progress": progress_to(progress),
-        "best": progress.best,
-        "model_name": session.task.model_name,
-        "task": session.task.state(),
-        "config": asdict(session.config),
-        "data_fingerprint": session.task.fingerprint,
-        "precision": session.precision,
-        "scaler": scaler_state(session.accelerator),
-    }
-
-
-def changed_settings(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """Dotted name → both values, for the settings with which a run would be another run."""
+def forbidden_changes(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted name → both values, for the settings that may not change in a run."""
     return {key: pair for key, pair in differences(before, now).items() if key not in _FREE_TO_CHANGE}
 
 
 def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
     before: RunConfig = run_config_from(state["config"])
-    changed = changed_settings(before, session.config)
+    changed = forbidden_changes(before, session.config)
     if changed:
         key, (old, new) = next(iter(changed.items()))
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(session.run)!r} was started with {old!r}; "
             "continue it as it was, or start another one with --output_dir"
         )
+    if normalizes_micro_batches(session.model):
+        rule = (
+            "the run was started with {}, and the model's BatchNorm normalises each micro-batch by itself; "
+            "continue it as it was, or start another one with --output_dir"
+        )
+        steps, processes = session.config.train.accumulation_steps, session.accelerator.num_processes
+        same = steps == before.train.accumulation_steps
+        check(same, "train.accumulation_steps", steps, rule.format(before.train.accumulation_steps))
+        check(processes == state["processes"], "accelerate: processes", processes, rule.format(state["processes"]))
     if state["precision"] != session.precision:
         raise ValueError(
             f"train.precision: this device would continue in {session.precision}; the run was started in "
             f"{state['precision']}, set it to that"
         )
-    if state["data_fingerprint"] != session.task.fingerprint:
+    if state["data_fingerprint"] != session.task.info.fingerprint:
         raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on")

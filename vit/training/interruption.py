@@ -1,4 +1,4 @@
-"""How a run ends early: a signal, noted and obeyed after the step in hand, or a loss that is not a number."""
+"""Ending a run early: a signal is noted, and obeyed after the step in progress."""
 
 from __future__ import annotations
 
@@ -16,18 +16,14 @@ class Stopped(Exception):
         self.exit_code = 128 + signal_number
 
 
-class NonFinite(RuntimeError):
-    """The loss or a gradient is not a finite number; the weights were not changed by it."""
-
-
-class StopRequest:
+class StopSignals:
     """While active, the first SIGTERM or SIGINT is remembered; a second one acts as it always does."""
 
     def __init__(self) -> None:
         self.signal_number = 0
         self._previous: dict[int, object] = {}
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._previous[number] = signal.signal(number, self._remember)

@@ -1,268 +1,153 @@
-"""The training loop, to be read from top to bottom. The only room that touches `Accelerator` to train.
+"""The training loop, to be read from top to bottom.
 
-    train → for every epoch: _train_epoch → for every step: _train_step → evaluate → checkpoint → finish
+`train` runs epochs of `steps`, then validation and a checkpoint, and in the end evaluates the model on the test set. An
+optimizer step (`steps`) has seven stages: read; augment, forward and backward for each micro-batch; reduce, update and
+average.
 
-Everything a continued run needs is in `Progress` and in the tensors of the session, so a run that was killed and
-resumed ends with the same bits as one that was not.
+Everything a resumed run needs is in the session's `progress` and tensors, so a run that was killed and resumed is
+bit-identical to one that was not.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import signal
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from accelerate.utils import broadcast
 from torch import Tensor
-from tqdm import tqdm
 
 from vit.config import RunConfig
 from vit.data.loading import Step
-from vit.runs import append_metrics
+from vit.stopwatch import Timer, untimed
+from vit.tasks.task import NonFinite
 from vit.training.checkpoints import save_session, start_run
-from vit.training.finish import finish
-from vit.training.interruption import NonFinite, Stopped, StopRequest
+from vit.training.finish import finish_run
+from vit.training.interruption import Stopped
 from vit.training.optim import set_learning_rate
+from vit.training.records import log_steps, progress_bar
 from vit.training.schedule import learning_rate
-from vit.training.setup import Session, prepare, set_training_mode
-from vit.training.state import Progress
-
-log = logging.getLogger(__name__)
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from vit.training.session import Session, open_session, set_training_mode
+from vit.training.validation import validate
 
 
 def train(
     config: RunConfig, run: Path, *, resume: bool = False, origins: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Train as configured, evaluate the test set once, fill the run folder, and return its summary.
+    """Train as configured, evaluate on the test set once, write the results into the run folder and return the summary.
 
-    `origins` says where each dotted setting came from, for `config.yaml`. Raises ValueError for a setting that cannot
-    be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal; in each case the last good
-    checkpoint stands.
+    `origins` says where each setting (as `optim.lr`) came from, for `config.yaml`. Raises ValueError for a setting that
+    cannot be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal, when a checkpoint has been
+    saved; the last good checkpoint is kept in each case.
     """
-    session = prepare(config, run)
-    progress = start_run(session, resume, origins or {})
-    if session.is_main and progress.step == 0:
-        for line in session.task.notes():
-            print(line, file=sys.stderr)
-    with StopRequest() as stop, _progress_bar(session, progress) as bar:
+    session = open_session(config, run)
+    start_run(session, resume, origins or {})
+    progress, save_every = session.progress, config.train.save_every_steps
+    with session.stop_signals, progress_bar(session) as bar:
         while progress.epoch < config.train.epochs:
-            _train_epoch(session, progress, stop, bar)
-            metrics = _evaluate(session, progress)
-            _close_epoch(session, progress, metrics)
-            save_session(session, progress)
-            _leave_if_asked(session, progress, _agree(session, stop), saved=True)
-    return finish(session, progress)
+            for step in steps(session):  # which counts them in `progress`
+                if progress.step % config.train.log_every_steps == 0:
+                    log_steps(session, step.rate, bar)
+                bar.update(1)
+                if progress.step_in_epoch == session.task.train_loader.steps_per_epoch:
+                    continue  # the last step of the epoch: save, or stop, after its validation below
+                if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
+                    save_session(session)
+                if step.stop_signal:
+                    raise Stopped(step.stop_signal, progress.step)
+            progress.epoch += 1
+            progress.step_in_epoch = 0
+            if progress.epoch % config.train.evaluate_every_epochs == 0 or progress.epoch == config.train.epochs:
+                validate(session)
+            save_session(session)
+            if stop_signal := session.agreed_stop_signal():
+                raise Stopped(stop_signal, progress.step)
+    return finish_run(session)
 
 
-def _train_epoch(session: Session, progress: Progress, stop: StopRequest, bar: Any) -> None:
-    set_training_mode(session.model)
-    config = session.config.train
-    started = time.perf_counter()
-    for step in session.task.train_loader.epoch(progress.epoch, start_step=progress.step_in_epoch):
-        rate = learning_rate(
-            progress.samples_seen,
-            session.total_samples,
-            session.task.train_loader.samples_per_epoch,
-            session.config.optim,
-        )
-        set_learning_rate(session.optimizers, rate)
-        totals = train_step(session, progress, step, stop)
-        if session.average is not None:
-            session.average.update(session.bare_model, progress.step + 1)
-        _count(progress, step, totals, time.perf_counter() - started)
-        if progress.step % config.log_every_steps == 0:
-            _log_window(session, progress, rate, bar)
-        bar.update(1)
-        last_of_epoch = progress.step_in_epoch == session.task.train_loader.steps_per_epoch
-        due = config.save_every_steps is not None and progress.step % config.save_every_steps == 0
-        if due and not last_of_epoch:
-            save_session(session, progress)
-        if not last_of_epoch:
-            _leave_if_asked(session, progress, totals[2:], saved=due)
-        started = time.perf_counter()  # what is logged and saved is not training; waiting for images is
+class StepResult(NamedTuple):
+    """An optimizer step that has been taken."""
+
+    num_samples: int
+    """Over all processes."""
+    rate: float
+    stop_signal: int
+    """The number of the signal that asked a process to stop, the same on every process; 0 if there was none."""
 
 
-def train_step(session: Session, progress: Progress, step: Step, stop: StopRequest) -> Tensor:
-    """One optimizer step: the mean loss of all its samples, over micro-batches and processes, whatever their sizes.
+def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
+    """Take the remaining optimizer steps of the current epoch; `session.progress` says where it is, and is updated.
 
-    Returns (4,): loss, part predicted correctly (0 where the task counts no hits), and how many processes were asked to
-    stop by SIGTERM and by SIGINT, the same on every process. Raises `NonFinite` before the weights change.
+    A step's loss is the mean over its images (its target tokens, for text) in all micro-batches and processes: a
+    weighted sum divided by the step's `normalizer`. Each stage runs within `timer(NAME)`. Raises `NonFinite` before the
+    weights change.
     """
-    accelerator = session.accelerator
-    totals = torch.zeros(4, device=accelerator.device)
-    worst: Any = None
-    for number, host_batch in enumerate(step.batches):
-        batch = host_batch.to(accelerator.device)
-        last = number == len(step.batches) - 1
-        with contextlib.nullcontext() if last else accelerator.no_sync(session.model):
-            losses, hits = session.task.losses(session.model, batch, progress.epoch)
-            share = (losses * batch.weights).sum() / step.normalizer
-            totals[1] += (hits * batch.weights).sum() / step.normalizer
-            del batch  # its samples are not needed any more
-            # gradients are averaged over processes, and the loss is a sum over them
-            accelerator.backward(share * accelerator.num_processes)
-        totals[0] += share.detach()
-        worst = worst if worst is not None or torch.isfinite(share.detach()) else host_batch
-    totals[2:] = _asked_to_stop(stop, accelerator.device)
-    totals = _sum_over_processes(session, totals).cpu()
-    norm = _clip(session)
-    _check_finite(session, progress, float(totals[0]), norm, worst)
-    for optimizer in session.optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
-    return totals
+    accelerator, task, model, progress = session.accelerator, session.task, session.model, session.progress
+    loader, device, optim = task.train_loader, accelerator.device, session.config.optim
+    planned_steps = loader.epoch(progress.epoch, start_step=progress.step_in_epoch)
+    set_training_mode(model)
+    while True:
+        started = time.perf_counter()  # includes waiting for data, excludes the caller's logging and saving
+        with timer("read"):
+            step = next(planned_steps, None)
+        if step is None:
+            return
+        rate = learning_rate(progress.samples_seen, session.total_samples, loader.samples_per_epoch, optim)
+        set_learning_rate(session.optimizers, rate)
+        totals = torch.zeros(2, device=device)  # loss and accuracy
+        losses = []  # of each micro-batch, for the message about one that is not finite
+        for number, micro_batch in enumerate(step.batches, start=1):
+            with timer("augment"):
+                batch = task.prepare(micro_batch, device)
+            # processes exchange their gradients only in the last backward pass of a step
+            with nullcontext() if number == len(step.batches) else accelerator.no_sync(model):
+                with timer("forward"):
+                    sample_losses, hits = task.losses(model, batch, progress.epoch)
+                    loss = (sample_losses * batch.weights).sum() / step.normalizer
+                    accuracy = (hits * batch.weights).sum() / step.normalizer
+                del batch  # its memory is free for the backward pass
+                with timer("backward"):  # processes average their gradients; the factor makes a sum of it
+                    accelerator.backward(loss * accelerator.num_processes)
+            losses.append(loss.detach())
+            totals += torch.stack([losses[-1], accuracy])
+        with timer("reduce"):  # what is logged, and whether to stop; gradients were exchanged in the backward pass
+            step_loss, step_accuracy = accelerator.reduce(totals, "sum").tolist()
+            stop_signal = session.agreed_stop_signal()
+        with timer("update"):
+            trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            largest = math.inf if optim.clip_norm is None else optim.clip_norm  # inf: only to know the norm
+            norm = accelerator.clip_grad_norm_(trainable, largest)
+            _check_finite(session, step, losses, step_loss, float(norm))
+            for optimizer in session.optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        if session.average is not None:
+            with timer("average"):
+                session.average.update(session.unwrapped_model, progress.step + 1)
+        progress.count(step, step_loss, step_accuracy, time.perf_counter() - started)
+        yield StepResult(step.num_samples, rate, stop_signal)
 
 
-def _sum_over_processes(session: Session, totals: Tensor) -> Tensor:
-    return totals if session.accelerator.num_processes == 1 else session.accelerator.reduce(totals, "sum")
+def _check_finite(session: Session, step: Step, losses: list[Tensor], loss: float, norm: float) -> None:
+    """Raise `NonFinite`, naming samples of this process's first micro-batch whose loss is not finite.
 
-
-def _clip(session: Session) -> float:
-    """Clip the gradients' joint norm where configured, and return it as it was."""
-    limit = session.config.optim.clip_norm
-    parameters = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
-    return float(session.accelerator.clip_grad_norm_(parameters, math.inf if limit is None else limit))
-
-
-def _check_finite(session: Session, progress: Progress, loss: float, norm: float, batch: Any) -> None:
-    scaled = session.accelerator.scaler is not None  # fp16: the scaler skips the step and lowers its scale
+    A gradient that is not finite is no error with fp16's loss scaler: it skips the step and lowers its scale.
+    """
+    scaled = session.accelerator.scaler is not None
     if math.isfinite(loss) and (scaled or math.isfinite(norm)):
         return
-    what = "gradient" if math.isfinite(loss) else "loss"
-    where = "" if batch is None else f", {session.task.unit} {_names(session, batch)}"
+    progress, task = session.progress, session.task
+    where = ""
+    for micro_batch, micro_loss in zip(step.batches, losses, strict=True):
+        if not torch.isfinite(micro_loss):
+            names = ", ".join(map(task.sample_name, micro_batch.indices[:4].tolist()))
+            where = f", {task.info.unit} {names}{', …' if len(micro_batch.indices) > 4 else ''}"
+            break
     raise NonFinite(
-        f"the {what} is not finite at step {progress.step + 1} (epoch {progress.epoch + 1}, batch "
-        f"{progress.step_in_epoch + 1} of it{where}); the weights were not changed and the last checkpoint stands. "
-        "Lower optim.lr, or set train.precision to fp32"
-    )
-
-
-def _names(session: Session, batch: Any, most: int = 4) -> str:
-    names = session.task.names(batch.indices[:most].tolist())
-    return ", ".join(names) + (", …" if len(batch.indices) > most else "")
-
-
-def _count(progress: Progress, step: Step, totals: Tensor, seconds: float) -> None:
-    progress.step += 1
-    progress.step_in_epoch += 1
-    progress.samples_seen += step.num_samples
-    progress.seconds += seconds
-    window = progress.window
-    window["loss"] += float(totals[0]) * step.normalizer
-    window["hits"] += float(totals[1]) * step.normalizer
-    window["normalizer"] += step.normalizer
-    window["samples"] += step.num_samples
-    window["seconds"] += seconds
-
-
-def _log_window(session: Session, progress: Progress, rate: float, bar: Any) -> None:
-    window, unit = progress.window, session.task.unit
-    record = {
-        **_counters(session, progress),
-        "lr": rate,
-        "train.loss": window["loss"] / window["normalizer"],
-        f"{unit}_per_second": window["samples"] / max(window["seconds"], 1e-9),
-    }
-    if session.task.counts_hits:
-        record["train.accuracy"] = window["hits"] / window["normalizer"]
-    progress.window = Progress().window
-    _log(session, record)
-    accuracy = f", accuracy {record['train.accuracy']:.1%}" if session.task.counts_hits else ""
-    speed = record[f"{unit}_per_second"]
-    bar.set_postfix_str(f"loss {record['train.loss']:.3f}{accuracy}, {speed:.0f} {unit}/s")
-
-
-def _evaluate(session: Session, progress: Progress) -> dict[str, float]:
-    """Validation metrics of the raw weights (`val.…`) and, where there is one, of the average (`ema.val.…`)."""
-    due = (progress.epoch + 1) % session.config.train.evaluate_every_epochs == 0
-    if not due and progress.epoch + 1 < session.config.train.epochs:
-        return {}
-    _share_statistics(session)
-    metrics = {f"val.{name}": value for name, value in _validate(session, progress).items()}
-    if session.average is not None:
-        with session.average.applied_to(session.bare_model):
-            metrics |= {f"ema.val.{name}": value for name, value in _validate(session, progress).items()}
-    return metrics
-
-
-def _share_statistics(session: Session) -> None:
-    """BatchNorm's statistics differ between processes; those of the main one are saved, so they are evaluated too."""
-    if session.accelerator.num_processes == 1:
-        return
-    buffers = dict(session.bare_model.named_buffers())
-    averaged = {} if session.average is None else session.average.tensors
-    for tensor in (*buffers.values(), *(averaged[name] for name in buffers if name in averaged)):
-        broadcast(tensor)
-
-
-def _validate(session: Session, progress: Progress) -> dict[str, float]:
-    try:
-        return session.task.validate(session.model)
-    except NonFinite as error:
-        raise NonFinite(
-            f"{error} after step {progress.step} (epoch {progress.epoch + 1}); the last checkpoint stands. "
-            "Lower optim.lr, or set train.precision to fp32"
-        ) from None
-
-
-def _close_epoch(session: Session, progress: Progress, metrics: dict[str, float]) -> None:
-    progress.epoch += 1
-    progress.step_in_epoch = 0
-    if not metrics:
-        return
-    goal = session.task.goal
-    value = metrics.get(f"ema.val.{goal.metric}", metrics[f"val.{goal.metric}"])
-    if progress.best is None or goal.is_beaten_by(value, progress.best["value"]):
-        progress.best = {"step": progress.step, "value": value}
-    _log(session, {**_counters(session, progress), **metrics})
-
-
-def _counters(session: Session, progress: Progress) -> dict[str, float]:
-    return {
-        "step": progress.step,
-        "epoch": progress.epoch,
-        f"{session.task.unit}_seen": progress.samples_seen,
-    }
-
-
-def _log(session: Session, record: dict[str, float]) -> None:
-    if session.is_main:
-        append_metrics(session.run, record)
-    if session.config.train.tensorboard:
-        session.accelerator.log(record, step=int(record["step"]))
-
-
-def _asked_to_stop(stop: StopRequest, device: torch.device) -> Tensor:
-    return torch.tensor([float(stop.signal_number == number) for number in _SIGNALS], device=device)
-
-
-def _agree(session: Session, stop: StopRequest) -> Tensor:
-    """A signal reaches the processes at different moments; they stop at the same step."""
-    return _sum_over_processes(session, _asked_to_stop(stop, session.accelerator.device)).cpu()
-
-
-def _leave_if_asked(session: Session, progress: Progress, asked: Tensor, saved: bool) -> None:
-    if not bool(asked.any()):
-        return
-    if not saved:
-        save_session(session, progress)
-    raise Stopped(_SIGNALS[int(asked.argmax())], progress.step)
-
-
-def _progress_bar(session: Session, progress: Progress) -> Any:
-    return tqdm(
-        total=session.total_steps,
-        initial=progress.step,
-        desc=session.task.model_name,
-        unit="step",
-        disable=None if session.is_main else True,
-        dynamic_ncols=True,
+        f"the {'gradient' if math.isfinite(loss) else 'loss'} is not finite at step {progress.step + 1} (epoch "
+        f"{progress.epoch + 1}, batch {progress.step_in_epoch + 1} of it{where}); the weights were not changed and the "
+        "last checkpoint stands. Lower optim.lr, or set train.precision to fp32"
     )

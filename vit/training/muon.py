@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.sharding import part_like, whole
+from vit.sharding import full_tensor, shard_like
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _RMS_OF_ADAMW = 0.2  # what an AdamW update's root mean square is in practice (arXiv 2502.16982, section 2.2)
@@ -72,14 +72,14 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         # of a sharded matrix every process orthogonalises the whole, and takes its part of the answer
-        directions = [whole(self._direction(parameter, group["momentum"])) for parameter in parameters]
+        directions = [full_tensor(self._direction(parameter, group["momentum"])) for parameter in parameters]
         rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1]
         stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
         orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), -1, columns)
         scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
         for parameter, update in zip(parameters, orthogonal, strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(part_like(update, parameter), alpha=-group["lr"] * scale)
+            parameter.add_(shard_like(update, parameter), alpha=-group["lr"] * scale)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None

@@ -1,4 +1,4 @@
-"""Optimizers: which parameter decays, at which rate, and by which rule. Knows no schedule and no process."""
+"""Optimizers: which parameter decays, at which rate, and by which rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False)
     check(config.layer_decay == 1 or len(layers) > 1, "optim.layer_decay", config.layer_decay, rule)
     if config.name != "muon":
         return [_plain(_groups(model, named, config), config)]
-    matrices = {name for name, parameter in named if _is_block_matrix(model, name, parameter)}
+    exempt = model.no_weight_decay()
+    matrices = {
+        name
+        for name, parameter in named
+        if 0 < model.layer_of(name) < model.num_layers and parameter.ndim == 2 and name not in exempt
+    }
     rule = "no block's matrix is trained (a ResNet, or a frozen backbone); use adamw or sgd"
     check(bool(matrices), "optim.name", config.name, rule)
     hidden = _groups(model, [pair for pair in named if pair[0] in matrices], config)
@@ -79,8 +84,3 @@ def _groups(model: Model, named: list[tuple[str, nn.Parameter]], config: OptimCo
         }
         for (scale, decays, parts), parameters in grouped.items()
     ]
-
-
-def _is_block_matrix(model: Model, name: str, parameter: nn.Parameter) -> bool:
-    inner = 0 < model.layer_of(name) < model.num_layers
-    return inner and parameter.ndim == 2 and name not in model.no_weight_decay()

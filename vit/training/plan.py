@@ -1,14 +1,16 @@
-"""What a run will do and cost, said before anything is trained: steps, rates, sizes, memory."""
+"""`vit plan`: the steps, rates, sizes and memory of a run, before anything is trained."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
 from vit.evaluation.cost import count_parameters
+from vit.settings import SHRUNK, flat_settings
 from vit.training.schedule import learning_rate
-from vit.training.setup import Session, prepare
+from vit.training.session import open_session
 
 _MARKS = " ▁▂▃▄▅▆▇█"
 
@@ -30,37 +32,34 @@ class Plan:
         return "\n".join([*lines, f"{'learning rate':{width}}  {marks}"])
 
 
-def make_plan(config: RunConfig) -> Plan:
-    """Does all that training does before its first step (opens the data, loads model and weights), and no step.
+def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None) -> Plan:
+    """Do everything that training does before its first step: open the data, load model and weights.
 
-    So ValueError is raised for every setting that training would refuse.
+    So ValueError is raised for every setting that training would refuse. `origins` says where each setting came from.
     """
-    session = prepare(config, Path(), compiles=False)  # nothing is run
-    total, an_epoch = session.total_samples, session.task.train_loader.samples_per_epoch
-    points = [round(total * index / 599) for index in range(600)]
-    rates = [learning_rate(seen, total, an_epoch, config.optim) for seen in points]
-    return Plan(_rows(session), session.task.unit, points, rates)
-
-
-def _rows(session: Session) -> dict[str, str]:
-    config, task, optim = session.config, session.task, session.config.optim
-    steps = task.train_loader.steps_per_epoch
-    trained = sum(parameter.numel() for parameter in session.bare_model.parameters() if parameter.requires_grad)
-    decays = optim.schedule in ("cosine", "linear")
-    return {
-        **task.plan(session.precision),
-        "parameters": f"{count_parameters(session.bare_model):,}, of which {trained:,} are trained",
-        "steps": f"{session.total_steps:,} ({config.train.epochs} epochs of {steps})",
-        "warm-up": f"{round(optim.warmup_epochs * steps):,} steps",
-        "peak rate": f"{optim.lr:g}, {optim.schedule} {f'to {optim.min_lr:g}' if decays else 'after warm-up'}",
+    session = open_session(config, Path(), compiles=False)  # nothing is run
+    optim, loader, settings = config.optim, session.task.train_loader, flat_settings(config)
+    trained = sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
+    decay = f"to {optim.min_lr:g}" if optim.schedule in ("cosine", "linear") else "after warm-up"
+    rows = {
+        **session.report.plan(session.precision),
+        "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {trained:,} are trained",
+        "steps": f"{session.total_steps:,} ({config.train.epochs} epochs of {loader.steps_per_epoch})",
+        "warm-up": f"{round(optim.warmup_epochs * loader.steps_per_epoch):,} steps",
+        "peak rate": f"{optim.lr:g}, {optim.schedule} {decay}",
         "device": f"{session.accelerator.device.type}, {session.accelerator.num_processes} process(es), "
         f"{session.precision}",
     }
+    if shrunk := [f"{key} to {settings[key]}" for key, origin in (origins or {}).items() if origin == SHRUNK]:
+        rows[SHRUNK] = ", ".join(shrunk)
+    points = [round(session.total_samples * index / 599) for index in range(600)]
+    rates = [learning_rate(seen, session.total_samples, loader.samples_per_epoch, optim) for seen in points]
+    return Plan(rows, session.task.info.unit, points, rates)
 
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """The learning rate's curve as a PNG, its numbers beside it."""
-    from vit.figures.schedule import schedule
+    from vit.figures.schedule import plot_schedule
     from vit.figures.style import save_figure
 
     numbers = {
@@ -68,4 +67,4 @@ def draw_plan(plan: Plan, path: Path) -> None:
         "lr": plan.rates,
         "conventions": f"rate of the step after {plan.unit}_seen {plan.unit}",
     }
-    save_figure(schedule(plan.samples_seen, plan.rates, plan.unit), path, numbers)
+    save_figure(plot_schedule(plan.samples_seen, plan.rates, plan.unit), path, numbers)

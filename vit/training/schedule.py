@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the samples seen: no state to save, nothing a wrapper can step twice."""
+"""The learning rate as a pure function of the samples seen, without a state to save."""
 
 from __future__ import annotations
 

@@ -1,77 +1,37 @@
-"""A session's state as a checkpoint and back: weights, averages, optimizers, counters. Files are `vit/runs.py`'s."""
+"""A session's tensors as a checkpoint has them, and back: weights, averages, optimizers."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vit.sharding import gather_whole, load_whole, part_like
-from vit.training.averaging import WeightAverage
+from vit.sharding import gather_full, load_full, shard_like
+from vit.training.session import Session
 
 
-@dataclass
-class Progress:
-    """Everything that changes from step to step besides tensors."""
-
-    step: int = 0
-    epoch: int = 0
-    step_in_epoch: int = 0
-    samples_seen: int = 0
-    seconds: float = 0.0
-    """Time spent training, evaluation left out."""
-    window: dict[str, float] = field(
-        default_factory=lambda: {"loss": 0.0, "hits": 0.0, "normalizer": 0.0, "samples": 0.0, "seconds": 0.0}
-    )
-    """Sums since the last logged line."""
-    best: dict[str, float] | None = None
-    """Step and value of the best validation so far, by the task's goal."""
-
-
-def gather_tensors(
-    accelerator: Accelerator, model: nn.Module, optimizers: list[Optimizer], average: WeightAverage | None
-) -> dict[str, dict[str, Tensor]]:
+def gather_tensors(session: Session) -> dict[str, dict[str, Tensor]]:
     """Named tensors of a checkpoint. Called by every process: what is sharded is collected on the main one."""
-    bare = accelerator.unwrap_model(model)
-    tensors = {"model": bare.state_dict(), "optimizer": _optimizer_state(bare, optimizers)}
-    if average is not None:
-        tensors["ema"] = average.tensors
-    return {group: gather_whole(named, accelerator.is_main_process) for group, named in tensors.items()}
+    model = session.unwrapped_model
+    tensors = {"model": model.state_dict(), "optimizer": _optimizer_state(model, session.optimizers)}
+    if session.average is not None:
+        tensors["ema"] = session.average.tensors
+    return {group: gather_full(named, session.is_main) for group, named in tensors.items()}
 
 
-def scatter_tensors(
-    accelerator: Accelerator,
-    model: nn.Module,
-    optimizers: list[Optimizer],
-    average: WeightAverage | None,
-    tensors: dict[str, dict[str, Tensor]],
-) -> None:
+def scatter_tensors(session: Session, tensors: dict[str, dict[str, Tensor]]) -> None:
     """Put a checkpoint's tensors back where `gather_tensors` found them."""
-    bare = accelerator.unwrap_model(model)
-    load_whole(bare, tensors["model"])
-    _load_optimizer_state(bare, optimizers, tensors["optimizer"])
-    if average is not None:
-        average.load(tensors["ema"])
-
-
-def scaler_state(accelerator: Accelerator) -> dict[str, Any] | None:
-    return accelerator.scaler.state_dict() if accelerator.scaler is not None else None
-
-
-def progress_from(state: dict[str, Any]) -> Progress:
-    return Progress(**state["progress"])
-
-
-def progress_to(progress: Progress) -> dict[str, Any]:
-    return asdict(progress)
+    model = session.unwrapped_model
+    load_full(model, tensors["model"])
+    _load_optimizer_state(model, session.optimizers, tensors["optimizer"])
+    if session.average is not None:
+        session.average.load(tensors["ema"])
 
 
 def _names(model: nn.Module) -> dict[Tensor, str]:
-    """Taken from the state: `named_parameters` of a sharded model may have just been joined for a forward pass."""
+    """Parameter → name, from the state: after a forward pass a sharded model's `named_parameters` may be whole."""
     return {parameter: name for name, parameter in model.state_dict(keep_vars=True).items()}
 
 
@@ -96,7 +56,7 @@ def _load_optimizer_state(model: nn.Module, optimizers: list[Optimizer], flat: d
         owner, _, entry = key.rpartition("/")
         entries.setdefault(owner, {})[entry] = tensor
     for number, optimizer in enumerate(optimizers):
-        bare = _bare(optimizer)
+        bare = getattr(optimizer, "optimizer", optimizer)  # inside Accelerate's wrapper
         for index, group in enumerate(bare.param_groups):
             if f"{number}/{index}" in entries:
                 step = entries[f"{number}/{index}"]["step"]
@@ -107,13 +67,8 @@ def _load_optimizer_state(model: nn.Module, optimizers: list[Optimizer], flat: d
                     bare.state[parameter] = {key: _place(key, value, parameter, group) for key, value in saved.items()}
 
 
-def _bare(optimizer: Optimizer) -> Optimizer:
-    """The optimizer inside Accelerate's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer)
-
-
 def _place(key: str, value: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """On the parameter's device; the step counters of torch's optimizers that are not fused stay on the CPU."""
+    """Move a state to the parameter's device; step counters of optimizers that are not fused stay on the CPU."""
     stays = key == "step" and not group.get("fused")
     placed = value.clone() if stays else value.to(parameter.device, copy=True)
-    return part_like(placed, parameter) if value.shape == parameter.shape else placed
+    return shard_like(placed, parameter) if value.shape == parameter.shape else placed

@@ -1,12 +1,10 @@
-"""Weights in Hugging Face's BERT layout under our names: BERT, MiniLM, and sentence encoders made from them.
+"""Weights in Hugging Face's BERT layout under our names: BERT, MiniLM, and sentence encoders based on them.
 
-Devlin et al. 2019. What is called BERT there and computes something else (another activation, relative positions, a
-decoder) is refused by name.
+Devlin et al. 2019. Variants (another activation, relative positions, a decoder) are refused by name.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from vit.config import BertConfig, check
 from vit.models.text_encoder import TextEncoder
+from vit.weights.huggingface import read_json
 from vit.weights.loader import check_numbers, load_exactly
 from vit.weights.report import LoadReport
 
@@ -31,7 +30,7 @@ FIELDS = {
     "hidden_dropout_prob": "dropout_rate",
     "attention_probs_dropout_prob": "attention_dropout_rate",
 }
-"""Keys of `config.json` and our names for them."""
+"""Keys of `config.json` and our fields."""
 REQUIRED: dict[str, tuple[Any, Any]] = {
     "model_type": ("bert", None),
     "hidden_act": ("gelu", None),
@@ -39,9 +38,9 @@ REQUIRED: dict[str, tuple[Any, Any]] = {
     "is_decoder": (False, False),
     "add_cross_attention": (False, False),
 }
-"""Key → the one value that means this layout, and what it is where the key is absent."""
+"""Key → the one supported value, and the value of an absent key."""
 IGNORED = ("cls.", "classifier.", "qa_outputs.", "embeddings.position_ids")
-"""Heads of what the encoder was trained for, and a buffer of old files."""
+"""Heads of the pre-training tasks, and a buffer of old files."""
 RENAMES = (
     (r"^bert\.", ""),
     (r"\.gamma$", ".weight"),
@@ -54,27 +53,22 @@ RENAMES = (
     (r"\.attention\.self\.", ".self_attention."),
     (r"\.attention\.output\.dense\.", ".self_attention.output."),
     (r"\.attention\.output\.LayerNorm\.", ".self_residual.norm."),
-    (r"\.intermediate\.dense\.", ".feedforward.expand."),
-    (r"\.output\.dense\.", ".feedforward.contract."),
+    (r"\.intermediate\.dense\.", ".feedforward.fc1."),
+    (r"\.output\.dense\.", ".feedforward.fc2."),
     (r"\.output\.LayerNorm\.", ".feedforward_residual.norm."),
     (r"^pooler\.dense\.", "pooler."),
 )
 
 
 def read_bert_config(path: Path, *, pooler: bool) -> BertConfig:
-    """The architecture in a `config.json`. ValueError, naming the key, for one that is not this layout."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
-    except ValueError as error:
-        raise ValueError(f"model.pretrained: {path} is not JSON: {error}") from error
+    """Read the architecture from a `config.json`. ValueError naming a key that is not supported."""
+    content = read_json(path)
     for key, (wanted, absent) in REQUIRED.items():
         found = content.get(key, absent)
-        check(found == wanted, f"model.pretrained: {path}: {key}", found, f"a text encoder of BERT has {wanted!r}")
+        check(found == wanted, f"model.pretrained: {path}: {key}", found, f"a BERT text encoder has {wanted!r}")
     missing = [key for key in FIELDS if key not in content]
     if missing:
-        raise ValueError(f"model.pretrained: {path} does not say {', '.join(missing)}")
+        raise ValueError(f"model.pretrained: {path} lacks {', '.join(missing)}")
     return BertConfig(**{ours: content[theirs] for theirs, ours in FIELDS.items()}, pooler=pooler)
 
 
@@ -83,15 +77,22 @@ def has_pooler(source: dict[str, Tensor]) -> bool:
 
 
 def from_bert(source: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors under our names, and the names of those that belong to no encoder."""
+    """Translate tensors to our names, and list those that do not belong to the encoder."""
     ignored = [name for name in source if name.removeprefix("bert.").startswith(IGNORED)]
     renamed = {_rename(name): tensor for name, tensor in source.items() if name not in ignored}
-    return _fuse(renamed), ignored
+    fused = dict(renamed)
+    for query in (name for name in renamed if ".self_attention.query." in name):
+        parts = [query.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
+        if all(name in renamed for name in parts):
+            fused[query.replace(".query.", ".qkv.")] = torch.cat([fused.pop(name) for name in parts])
+    return fused, ignored
 
 
 def load_bert(model: TextEncoder, source: dict[str, Tensor], name: str) -> LoadReport:
-    """Put Hugging Face's tensors into the model. ValueError for one left over, missing, of another shape, of whole
-    numbers or not finite."""
+    """Load Hugging Face's tensors into the model.
+
+    ValueError for a tensor that is unexpected, missing, of another shape, not floating point or not finite.
+    """
     report = LoadReport(source=name, num_source=len(source))
     renamed, report.ignored = from_bert(source)
     check_numbers({key: tensor for key, tensor in source.items() if key not in report.ignored}, model, name)
@@ -103,13 +104,3 @@ def _rename(name: str) -> str:
     for pattern, replacement in RENAMES:
         name = re.sub(pattern, replacement, name)
     return name
-
-
-def _fuse(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Queries, keys and values as one projection, where all three are there."""
-    fused = dict(tensors)
-    for first in (name for name in tensors if ".self_attention.query." in name):
-        three = [first.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
-        if all(name in tensors for name in three):
-            fused[first.replace(".query.", ".qkv.")] = torch.cat([fused.pop(name) for name in three])
-    return fused

@@ -1,7 +1,4 @@
-"""A model's weights written in another library's layout, and the proof: that library's own model gives the same logits.
-
-Owns `vit convert`. Does not know where a model came from.
-"""
+"""`vit convert`: a model's weights in another library's layout, verified to give the same logits in its own model."""
 
 from __future__ import annotations
 
@@ -10,35 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.config import ViTConfig, check
-from vit.models import Classifier
+from vit.libraries import NoCounterpart
+from vit.models import ResNet, VisionTransformer
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import to_huggingface, write_folder
-from vit.weights.layout import Forward, Layout, Tensors, apply, invert, kept
-from vit.weights.layouts import find_layout, layout_named
+from vit.weights.layout import Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
+from vit.weights.layouts import find_layout, get_layout
 from vit.weights.report import LoadReport
 from vit.weights.sources import Source
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
 SUFFIXES = {"timm": (".safetensors", ".pth", ".pt", ".bin"), "torchvision": (".safetensors", ".pth", ".pt", ".bin")}
-"""What a target's files may end in; `.npz` for npz, and for hf a folder is written."""
+"""Suffixes of a target's files; npz writes `.npz`, and hf a folder."""
 NUM_IMAGES = 2
-LARGEST = 1e-4
-"""Largest relative difference of logits that rounding explains."""
+MAX_DIFFERENCE = 1e-4
+"""The largest relative difference of logits attributed to rounding."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Tensors under another library's names, and which layout they are in."""
+    """A model's tensors under another library's names."""
 
-    model: Classifier
+    model: nn.Module
     layout: Layout
     tensors: dict[str, Tensor]
 
     def write(self, path: Path) -> None:
-        """A file, or for Hugging Face a folder with `config.json`. ValueError as of `check_output`."""
+        """Write a file, or for Hugging Face a folder with `config.json`. ValueError as in `check_output`."""
         target = "hf" if self.layout.name.startswith("hf") else self.layout.name
         check_output(target, path)
         if target == "hf":
@@ -48,16 +46,16 @@ class Conversion:
 
 
 def check_output(target: str, path: Path) -> None:
-    """ValueError for a suffix that the target's files do not have, and for hf where a file is in the folder's place."""
+    """Raise ValueError for a suffix that the target does not use, and for hf if the output is a file."""
     if target == "hf":
-        check(not path.is_file(), "--output", str(path), "hf writes a folder, and there is a file of that name")
+        check(not path.is_file(), "--output", str(path), "hf writes a folder, and a file of that name exists")
         return
     allowed = SUFFIXES.get(target, (".npz",))
     check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
 
 
-def convert_model(model: Classifier, target: str) -> Conversion:
-    """The model in the layout `target`. ValueError naming what the library has no place for."""
+def convert_model(model: nn.Module, target: str) -> Conversion:
+    """Convert a model to the layout `target`. ValueError naming tensors without a counterpart in the library."""
     config = _config(model)
     tensors = model.state_dict()
     if target == "hf":
@@ -65,87 +63,91 @@ def convert_model(model: Classifier, target: str) -> Conversion:
         layout = find_layout(theirs)
         assert layout is not None
         return Conversion(model, layout, theirs)
-    layout = layout_named(target)
-    inverted = invert(layout, tensors, config)
-    if inverted.left_over:
-        shown = ", ".join(inverted.left_over[:4])
-        raise ValueError(f"--to: {target} has no place for {shown} of this model")
+    layout = get_layout(target)
+    inverted = invert_rules(layout, tensors, config)
+    if inverted.unexpected:
+        shown = ", ".join(inverted.unexpected[:4])
+        raise ValueError(f"--to: {target} has no counterpart for {shown} of this model")
     return Conversion(model, layout, inverted.tensors)
 
 
-def verify(conversion: Conversion, source: Source | None = None, report: LoadReport | None = None) -> Iterator[str]:
-    """What was compared, a line each: the source's own model, the library's own, and the way back.
+def verify_conversion(
+    conversion: Conversion, source: Source | None = None, report: LoadReport | None = None
+) -> Iterator[str]:
+    """Compare with the source's model and the target library's, check the round trip, and yield a line about each.
 
-    `report`: of the loading of `source`. ValueError where the library has no such model or is not there to ask, where
-    logits differ by more than `LARGEST` or are not numbers, and where the way back is not bitwise.
+    `report`: from loading `source`. ValueError if the library has no such model or is not installed, if logits differ
+    by more than `MAX_DIFFERENCE` or are not finite, and if the round trip is not bitwise.
     """
     model, layout = conversion.model, conversion.layout
     if source is not None:
         yield _compare_source(model, source, report)
-    yield _compare(layout.name, model, _peer(layout, _config(model), conversion.tensors))
+    yield _compare(layout.name, model, _reference(layout, _config(model), conversion.tensors))
     if not is_round_trip_exact(layout, conversion.tensors, _config(model)):
-        raise ValueError(f"--verify: the way back from {layout.name} is not bitwise; nothing is written")
+        raise ValueError(f"--verify: the round trip through {layout.name} is not bitwise; nothing is written")
     yield "round trip: bitwise"
 
 
-def _compare_source(model: Classifier, source: Source, report: LoadReport | None) -> str:
-    """With the source library's model of our architecture, whoever named it; or why not."""
+def _compare_source(model: nn.Module, source: Source, report: LoadReport | None) -> str:
+    """Compare with the source library's own model, or return the reason why that is impossible."""
     if source.layout is None:
         return "source not compared: its tensors are in no other library's layout"
     if report is not None and report.resized:
         return "source not compared: its positions were resized to the model's grid"
     try:
-        peer = _peer(source.layout, _config(model), kept(source.layout, source.tensors))
-    except (ValueError, RuntimeError) as error:  # RuntimeError: torch's, of tensors that do not fit
+        reference = _reference(source.layout, _config(model), without_dropped(source.layout, source.tensors))
+    except (NoCounterpart, RuntimeError) as error:  # RuntimeError: raised by torch for tensors that do not fit
         return f"source not compared: {' '.join(str(error).removeprefix('--verify: ').split())[:200]}"
-    return _compare(f"source ({source.layout.name})", model, peer)
+    return _compare(f"source ({source.layout.name})", model, reference)
 
 
 @torch.no_grad()
-def perturb(model: Classifier, *, scale: float = 0.05) -> None:
-    """Random numbers on every parameter, so that none keeps a value (0, 1) that hides a wrong name."""
+def perturb_weights(model: nn.Module, *, scale: float = 0.05) -> None:
+    """Add random numbers to every parameter: initial zeros and ones would hide a wrong name."""
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
 
 
-def _compare(what: str, model: Classifier, forward: Forward) -> str:
+def _compare(what: str, model: nn.Module, forward: Forward) -> str:
     largest = _difference(model, forward)
-    words = f"{what}: largest relative difference of logits on {NUM_IMAGES} random images {largest:.1e}"
-    if not largest <= LARGEST:  # NaN too
-        raise ValueError(f"--verify: {words}, more than rounding's {LARGEST:.0e}; nothing is written")
-    return words
+    result = f"{what}: largest relative difference of logits on {NUM_IMAGES} random images {largest:.1e}"
+    if not largest <= MAX_DIFFERENCE:  # also refuses NaN
+        raise ValueError(f"--verify: {result}, more than rounding's {MAX_DIFFERENCE:.0e}; nothing is written")
+    return result
 
 
-def difference(model: Classifier, layout: Layout, theirs: Tensors) -> float:
-    """Largest difference between our logits and the library's own model's, relative to their largest magnitude."""
-    return _difference(model, _peer(layout, _config(model), theirs))
+def logit_difference(model: nn.Module, layout: Layout, theirs: Tensors) -> float:
+    """Compute the largest difference of logits to the library's own model, relative to their largest magnitude."""
+    return _difference(model, _reference(layout, _config(model), theirs))
 
 
 @torch.inference_mode()
-def _difference(model: Classifier, forward: Forward) -> float:
+def _difference(model: nn.Module, forward: Forward) -> float:
     images = torch.randn(NUM_IMAGES, 3, *_config(model).image_size, generator=torch.Generator().manual_seed(0))
     ours, expected = model.eval()(images), forward(images)
     return float((ours - expected).abs().max() / expected.abs().max())
 
 
-def _peer(layout: Layout, config: ViTConfig, theirs: Tensors) -> Forward:
-    if layout.peer is None:
-        raise ValueError(f"--verify: the layout {layout.name} has no model to compare with")
+def _reference(layout: Layout, config: ViTConfig, theirs: Tensors) -> Forward:
+    if layout.reference is None:
+        raise NoCounterpart(f"--verify: the layout {layout.name} has no model to compare with")
     try:
-        return layout.peer(config, theirs)
+        return layout.reference(config, theirs)
     except ImportError as error:
-        raise ValueError(f"--verify: {error.name} is not installed") from error
+        raise NoCounterpart(f"--verify: {error.name} is not installed") from error
 
 
 def is_round_trip_exact(layout: Layout, theirs: Tensors, config: ViTConfig) -> bool:
-    """Whether theirs → ours → theirs gives every name and bit back."""
-    theirs = kept(layout, theirs)
-    back = invert(layout, apply(layout, theirs, config).tensors, config).tensors
+    """Check that theirs → ours → theirs restores every name and bit."""
+    theirs = without_dropped(layout, theirs)
+    back = invert_rules(layout, apply_rules(layout, theirs, config).tensors, config).tensors
     return back.keys() == theirs.keys() and all(torch.equal(back[name], theirs[name]) for name in theirs)
 
 
-def _config(model: Classifier) -> ViTConfig:
-    if not isinstance(model.config, ViTConfig):
+def _config(model: nn.Module) -> ViTConfig:
+    if isinstance(model, VisionTransformer):
+        return model.config
+    if isinstance(model, ResNet):
         raise ValueError("vit convert: a ResNet's tensors have the same names in timm, torchvision and here")
-    return model.config
+    raise ValueError(f"vit convert: {type(model).__name__} is not one of this package's Vision Transformers")

@@ -1,6 +1,6 @@
-"""Files of named tensors: read and written. Knows no names and no models.
+"""Reading and writing files of named tensors: safetensors, torch files (`weights_only`) and numpy's `.npz`.
 
-Reads safetensors, torch files of plain tensors (`weights_only`) and numpy's `.npz`; a file with code in it is refused.
+A file that contains code is refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from torch import Tensor
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
-"""Keys under which a training checkpoint keeps the tensors; the first that is there is taken: the moving average
-before the raw weights, as timm's own loader does, and DINO's teacher before the student."""
+"""Keys of a training checkpoint's weights, in order of preference: the moving average before the raw weights, as in
+timm's loader, and DINO's teacher before the student."""
 _DAMAGE = (
     *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
 )
-"""What torch, numpy and safetensors raise for bytes that are not as they were written."""
+"""Exceptions that torch, numpy and safetensors raise for damaged files."""
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,28 @@ class TensorFile:
     """The tensors of a file."""
 
     tensors: dict[str, Tensor]
-    taken: str = ""
-    """Which of several sets of weights these are, and which were passed over; empty: there is one."""
+    selection: str = ""
+    """Which of several sets of weights these are, and which were ignored; empty: there is one."""
 
 
 class _Refusal(ValueError):
-    """Our own line about a file, not a library's complaint."""
+    """An error raised by this module, as opposed to a library's error for a damaged file."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """As `read_file`, for a file of one set of weights. ValueError also for one with several."""
+    """The tensors of a file with one set of weights; otherwise as `read_file`. ValueError for several sets."""
     file = read_file(path)
-    if file.taken:
-        raise ValueError(f"model.pretrained: {path} holds several sets of weights ({file.taken}); give a file of one")
+    if file.selection:
+        raise ValueError(
+            f"model.pretrained: {path} holds several sets of weights ({file.selection}); give a file of one"
+        )
     return file.tensors
 
 
 def read_file(path: Path) -> TensorFile:
-    """The named tensors of a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file. ValueError, naming it, for any other
-    and for one that is damaged or holds more than tensors.
+    """The tensors of a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file.
+
+    ValueError, naming the file, for another suffix, a damaged file and one that holds more than tensors.
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
@@ -78,7 +81,7 @@ def read_file(path: Path) -> TensorFile:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Named tensors into a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file. ValueError for another suffix."""
+    """Write a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file. ValueError for another suffix."""
     if path.suffix == ".safetensors":
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     elif path.suffix == ".npz":
@@ -100,24 +103,24 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _check_archive(path: Path) -> None:
-    """The checksums of a zip archive, which torch does not look at, and that no program is in it."""
+    """Verify the checksums of a zip archive, which torch does not, and that it contains no program."""
     with zipfile.ZipFile(path) as archive:
         bad = archive.testzip()
         if bad is not None:
-            raise zipfile.BadZipFile(f"{bad} in it does not have the checksum that was written with it")
-        if any(name.endswith("/constants.pkl") for name in archive.namelist()):  # as OpenAI's own CLIP files
+            raise zipfile.BadZipFile(f"the checksum of {bad} in it is wrong")
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):  # such as OpenAI's own CLIP files
             raise _Refusal(f"model.pretrained: {path} is a TorchScript program, not tensors; refused")
 
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
     try:
-        with path.open("rb") as stream:  # numpy leaves a file open that it cannot read
+        with path.open("rb") as stream:  # numpy does not close a file that it fails to read
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise _Refusal(f"model.pretrained: {path} holds one array without a name, not an .npz archive")
             arrays = {name: archive[name] for name in archive.files}
     except ValueError as error:
-        if "pickle" in str(error).lower():  # numpy's words for an array of Python objects, and for a pickle
+        if "pickle" in str(error).lower():  # numpy's message for an array of Python objects, and for a pickle
             raise _Refusal(
                 f"model.pretrained: {path} holds more than arrays (a pickle may run code), or is no .npz file; refused"
             ) from error
@@ -125,28 +128,25 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
     foreign = [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]
     if foreign:
         kind = arrays[foreign[0]].dtype
-        raise _Refusal(f"model.pretrained: {path}: {foreign[0]} is of the type {kind}, which is no torch type")
+        raise _Refusal(f"model.pretrained: {path}: {foreign[0]} is of the type {kind}, which torch does not have")
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _read_torch(path: Path, start: bytes) -> TensorFile:
-    """A file of `torch.save`. torch's own complaint about a text file is that of a pickle with code in it."""
-    if start != b"PK" and start[:1] != pickle.PROTO:  # a zip archive, or a pickle as torch wrote them before 1.6
+    # neither a zip archive nor a pickle as before torch 1.6: torch would call a text file a pickle with code
+    if start != b"PK" and start[:1] != pickle.PROTO:
         raise _Refusal(f"model.pretrained: {path} is not a readable torch file")
-    with torch.serialization.safe_globals([Namespace]):  # the arguments that Facebook's checkpoints keep
+    with torch.serialization.safe_globals([Namespace]):  # Facebook's checkpoints hold their command's arguments
         content = torch.load(path, map_location="cpu", weights_only=True)
     if _are_tensors(content):
         return TensorFile(content)
-    sets = (
-        {key: value for key, value in content.items() if isinstance(value, dict) and value}
-        if isinstance(content, dict)
-        else {}
-    )
+    items = content.items() if isinstance(content, dict) else ()
+    sets = {key: value for key, value in items if isinstance(value, dict) and value}
     key = next((key for key in WRAPPERS if _are_tensors(sets.get(key))), None)
     if key is None:
         raise _Refusal(f"model.pretrained: {path} does not hold a dictionary of tensors")
     others = [str(other) for other in sets if other != key and (other in WRAPPERS or _are_tensors(sets[other]))]
-    return TensorFile(sets[key], f"{key} taken, {', '.join(others)} passed over" if others else "")
+    return TensorFile(sets[key], f"{key} used, {', '.join(others)} ignored" if others else "")
 
 
 def _are_tensors(content: object) -> TypeGuard[dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""On which grid of patches positions were learned, when only their number is known. Knows no tensors."""
+"""The patch grid of a table of learned positions, inferred from the number of its rows."""
 
 from __future__ import annotations
 
@@ -7,42 +7,38 @@ import math
 Grid = tuple[int, int]
 
 
-def read_grid(rows: int, *, placed: int, tokens: int, wanted: Grid, name: str) -> Grid:
-    """The grid of a table of `rows` rows, the first `placed` of them of prefix tokens.
+def infer_grid(rows: int, *, num_prefix: int, possible_prefix: int, model_grid: Grid, name: str) -> Grid:
+    """Infer the grid of a table of `rows` rows, the first `num_prefix` of which belong to prefix tokens.
 
-    `tokens`: how many prefix tokens there are that might have positions, `wanted`: the model's grid. ValueError where
-    no grid fits, and where two do.
+    `possible_prefix`: the number of prefix tokens that might have positions. ValueError where no grid fits, and where
+    more than one does.
     """
-    readings = _grids(rows - placed, wanted)
-    others = [(other, square) for other in {0, tokens} - {placed} if (square := _square(rows - other))]
-    if len(readings) == 1 and (readings[0][0] == readings[0][1] or not others):
-        return readings[0]
-    if readings:
-        fits = [_say(placed, grid) for grid in readings] + [_say(other, grid) for other, grid in others]
+    num_patches = rows - num_prefix
+    candidates = {model_grid} if model_grid[0] * model_grid[1] == num_patches else set()
+    grids = sorted(candidates | ({square} if (square := _square(num_patches)) else set()))
+    others = [(other, square) for other in {0, possible_prefix} - {num_prefix} if (square := _square(rows - other))]
+    if len(grids) == 1 and (grids[0][0] == grids[0][1] or not others):
+        return grids[0]
+    if grids:
+        fits = [_describe(num_prefix, grid) for grid in grids] + [_describe(other, grid) for other, grid in others]
         raise ValueError(
             f"model.pretrained: {name} has positions of {rows} tokens, which fit {' and '.join(fits)}; "
-            "say which by model.pretrained_grid"
+            "choose one by model.pretrained_grid"
         )
-    hint = "".join(f"; it would fit {_say(other, grid)}, see model.positions_on_prefix" for other, grid in others)
+    hint = "".join(f"; it would fit {_describe(other, grid)}, see model.positions_on_prefix" for other, grid in others)
     raise ValueError(
-        f"model.pretrained: {name} has positions for {rows - placed} patches, neither the model's "
-        f"{wanted[0]}×{wanted[1]} nor a square{hint}; is model.name (prefix tokens, patch size) the right one?"
+        f"model.pretrained: {name} has positions for {num_patches} patches, neither the model's "
+        f"{model_grid[0]}×{model_grid[1]} nor a square{hint}; is model.name (prefix tokens, patch size) the right one?"
     )
 
 
-def check_grid(rows: int, placed: int, grid: Grid, name: str) -> Grid:
-    """`grid`, if that many patches have positions. ValueError where they do not."""
-    if grid[0] * grid[1] != rows - placed:
+def check_grid(rows: int, num_prefix: int, grid: Grid, name: str) -> Grid:
+    """Return `grid`. ValueError unless it has as many patches as the table."""
+    if grid[0] * grid[1] != rows - num_prefix:
         raise ValueError(
-            f"model.pretrained_grid: {list(grid)} is not valid: {name} has positions for {rows - placed} patches"
+            f"model.pretrained_grid: {list(grid)} is not valid: {name} has positions for {rows - num_prefix} patches"
         )
     return grid
-
-
-def _grids(count: int, wanted: Grid) -> list[Grid]:
-    """The model's own grid, if it has as many patches, and the square."""
-    fitting = {wanted} if wanted[0] * wanted[1] == count else set()
-    return sorted(fitting | ({square} if (square := _square(count)) else set()))
 
 
 def _square(count: int) -> Grid | None:
@@ -50,5 +46,5 @@ def _square(count: int) -> Grid | None:
     return (side, side) if side and side * side == count else None
 
 
-def _say(placed: int, grid: Grid) -> str:
-    return f"{grid[0]}×{grid[1]} patches" + (f" and {placed} of prefix tokens" if placed else " and none of a prefix")
+def _describe(num_prefix: int, grid: Grid) -> str:
+    return f"{grid[0]}×{grid[1]} patches and {num_prefix or 'no'} prefix token{'' if num_prefix == 1 else 's'}"

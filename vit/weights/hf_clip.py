@@ -1,7 +1,7 @@
 """Hugging Face's image towers of CLIP and SigLIP: names of tensors (as in their files), and their configurations.
 
 Radford et al. 2021; Zhai et al. 2023. CLIP's projection into the space shared with text is our head, without a bias;
-of a whole model the text's half is left out by name. SigLIP pools by attention.
+the text tower of a full model is dropped. SigLIP pools by attention.
 """
 
 from __future__ import annotations
@@ -10,50 +10,41 @@ from typing import Any
 
 from vit.config import ViTConfig
 from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
-from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions, reshaped, split
+from vit.weights.layout import TEXT_TOWER, Layout, Rule, Tensors, block_rules, copied, positions, reshaped, split
 
 _PREFIXES = ("", "vision_model.")
-TEXT = "the text's half of the model"
-_POOLED = "attention_pool."
-
-
-def _block_rules(layers: str) -> tuple[Rule, ...]:
-    parts = tuple(f"{layers}self_attn.{part}_proj.{{kind}}" for part in "qkv")
-    return (
-        copied("blocks.{layer}.norm1.{kind}", f"{layers}layer_norm1.{{kind}}"),
-        fused("blocks.{layer}.attention.qkv.{kind}", parts),
-        copied("blocks.{layer}.attention.output.{kind}", f"{layers}self_attn.out_proj.{{kind}}"),
-        copied("blocks.{layer}.norm2.{kind}", f"{layers}layer_norm2.{{kind}}"),
-        copied("blocks.{layer}.feedforward.expand.{kind}", f"{layers}mlp.fc1.{{kind}}"),
-        copied("blocks.{layer}.feedforward.contract.{kind}", f"{layers}mlp.fc2.{{kind}}"),
-    )
 
 
 def _tower_rules(prefix: str) -> tuple[Rule, ...]:
     return (
         copied("embedding.projection.{kind}", f"{prefix}embeddings.patch_embedding.{{kind}}"),
         *positions(f"{prefix}embeddings.position_embedding.weight", "n c -> 1 n c"),
-        *_block_rules(f"{prefix}encoder.layers.{{layer}}."),
+        *block_rules(
+            f"{prefix}encoder.layers.{{layer}}.",
+            "layer_norm1.{kind}",
+            ("self_attn.q_proj.{kind}", "self_attn.k_proj.{kind}", "self_attn.v_proj.{kind}"),
+            *("self_attn.out_proj.{kind}", "layer_norm2.{kind}", "mlp.fc1.{kind}", "mlp.fc2.{kind}"),
+        ),
         copied("norm.{kind}", f"{prefix}post_layernorm.{{kind}}"),
     )
 
 
 def _pooling_rules(head: str) -> tuple[Rule, ...]:
-    three = tuple(f"{_POOLED}attention.{part}.{{kind}}" for part in ("query", "key", "value"))
+    projections = tuple(f"attention_pool.attention.{part}.{{kind}}" for part in ("query", "key", "value"))
     return (
-        copied(f"{_POOLED}probe", f"{head}probe"),
-        split(three, f"{head}attention.in_proj_{{kind}}"),
-        copied(f"{_POOLED}attention.output.{{kind}}", f"{head}attention.out_proj.{{kind}}"),
-        copied(f"{_POOLED}norm.{{kind}}", f"{head}layernorm.{{kind}}"),
-        copied(f"{_POOLED}feedforward.expand.{{kind}}", f"{head}mlp.fc1.{{kind}}"),
-        copied(f"{_POOLED}feedforward.contract.{{kind}}", f"{head}mlp.fc2.{{kind}}"),
+        copied("attention_pool.probe", f"{head}probe"),
+        split(projections, f"{head}attention.in_proj_{{kind}}"),
+        copied("attention_pool.attention.output.{kind}", f"{head}attention.out_proj.{{kind}}"),
+        copied("attention_pool.norm.{kind}", f"{head}layernorm.{{kind}}"),
+        copied("attention_pool.feedforward.fc1.{kind}", f"{head}mlp.fc1.{{kind}}"),
+        copied("attention_pool.feedforward.fc2.{kind}", f"{head}mlp.fc2.{{kind}}"),
     )
 
 
 def _dropped(prefix: str) -> dict[str, str]:
     return {
         rf"{prefix}embeddings\.position_ids": "numbers the positions, in files of old versions",
-        r"text_model\..*|text_projection\.weight|logit_scale|logit_bias": TEXT,
+        r"text_model\..*|text_projection\.weight|logit_scale|logit_bias": TEXT_TOWER,
     }
 
 
@@ -67,8 +58,7 @@ def _clip_layout(prefix: str) -> Layout:
             *_tower_rules(prefix),
             copied("head.{kind}", "visual_projection.{kind}"),
         ),
-        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
-        when_resized=WITHOUT_ANTIALIASING,
+        resize_note=WITHOUT_ANTIALIASING,
         dropped=_dropped(prefix),
     )
 
@@ -78,25 +68,24 @@ def _siglip_layout(prefix: str) -> Layout:
         name=f"hf-siglip ({prefix}…)" if prefix else "hf-siglip",
         recognizes=lambda tensors: f"{prefix}embeddings.patch_embedding.bias" in tensors,
         rules=(*_tower_rules(prefix), *_pooling_rules(f"{prefix}head.")),
-        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
-        when_resized=WITHOUT_ANTIALIASING,
+        resize_note=WITHOUT_ANTIALIASING,
         dropped=_dropped(prefix),
     )
 
 
 def _refuse_classifier(tensors: Tensors, name: str) -> None:
     if "classifier.weight" in tensors:
-        raise ValueError(f"model.pretrained: {name} is not supported: its head reads the mean of other tokens")
+        raise ValueError(f"model.pretrained: {name} is not supported: its head averages other tokens")
 
 
-def _of_clip_heads(tensors: Tensors) -> dict[str, Any]:
+def _clip_head_config(tensors: Tensors) -> dict[str, Any]:
     _refuse_classifier(tensors, "CLIPForImageClassification")
     if "visual_projection.weight" in tensors:
         return {"num_classes": len(tensors["visual_projection.weight"]), "head_bias": False}
     return {"num_classes": 0}
 
 
-def _of_siglip_heads(tensors: Tensors) -> dict[str, Any]:
+def _siglip_head_config(tensors: Tensors) -> dict[str, Any]:
     _refuse_classifier(tensors, "SiglipForImageClassification")
     return {"num_classes": 0}
 
@@ -115,7 +104,7 @@ def _siglip_class(config: ViTConfig) -> str:
 
 CLIP = Family(
     "clip_vision_model",
-    _of_clip_heads,
+    _clip_head_config,
     _clip_class,
     ("head_bias",),
     {"pre_norm": True},
@@ -125,7 +114,7 @@ CLIP = Family(
 )
 SIGLIP = Family(
     "siglip_vision_model",
-    _of_siglip_heads,
+    _siglip_head_config,
     _siglip_class,
     (),
     {"pooling": "map", "class_token": False},

@@ -1,8 +1,8 @@
 """Hugging Face's DINOv2, with and without registers: names of tensors (as in their files), and their configurations.
 
-Oquab et al. 2023; Darcet et al. 2024. Its classifier reads the class token beside the patches' mean. transformers
-resizes the positions of plain DINOv2 without antialiasing, this package with it, so that values at another image size
-than the configuration's differ.
+Oquab et al. 2023; Darcet et al. 2024. The classifier reads the class token and the mean of the patches. transformers
+resizes the positions of DINOv2 without registers without antialiasing, this package with it, so that results differ
+when the image size is not the configuration's.
 """
 
 from __future__ import annotations
@@ -10,35 +10,26 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
-from vit.weights.layout import Layout, Rule, Tensors, copied, fused, positions, split
+from vit.weights.hf_family import QUERY_KEY_VALUE, WITHOUT_ANTIALIASING, Family
+from vit.weights.layout import MASK_TOKEN, Layout, Rule, Tensors, copied, fused, is_gated, is_plain, positions, split
 
 _PREFIXES = ("", "dinov2.", "dinov2_with_registers.")
-MASK_TOKEN = "stands for masked patches in pre-training"
-
-
-def is_gated(config: ViTConfig) -> bool:
-    return config.feedforward == "swiglu"
-
-
-def is_plain(config: ViTConfig) -> bool:
-    return config.feedforward != "swiglu"
 
 
 def _block_rules(layers: str) -> tuple[Rule, ...]:
-    parts = tuple(f"{layers}attention.attention.{part}.{{kind}}" for part in ("query", "key", "value"))
-    gated = ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.expand.{kind}")
-    contract = "blocks.{layer}.feedforward.contract.{kind}"
+    parts = tuple(f"{layers}{part}" for part in QUERY_KEY_VALUE)
+    gated = ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.fc1.{kind}")
+    fc2 = "blocks.{layer}.feedforward.fc2.{kind}"
     return (
         copied("blocks.{layer}.norm1.{kind}", f"{layers}norm1.{{kind}}"),
         fused("blocks.{layer}.attention.qkv.{kind}", parts),
         copied("blocks.{layer}.attention.output.{kind}", f"{layers}attention.output.dense.{{kind}}"),
         copied("blocks.{layer}.scale1.gamma", f"{layers}layer_scale1.lambda1"),
         copied("blocks.{layer}.norm2.{kind}", f"{layers}norm2.{{kind}}"),
-        copied("blocks.{layer}.feedforward.expand.{kind}", f"{layers}mlp.fc1.{{kind}}", when=is_plain),
-        copied(contract, f"{layers}mlp.fc2.{{kind}}", when=is_plain),
+        copied("blocks.{layer}.feedforward.fc1.{kind}", f"{layers}mlp.fc1.{{kind}}", when=is_plain),
+        copied(fc2, f"{layers}mlp.fc2.{{kind}}", when=is_plain),
         split(gated, f"{layers}mlp.weights_in.{{kind}}", when=is_gated),
-        copied(contract, f"{layers}mlp.weights_out.{{kind}}", when=is_gated),
+        copied(fc2, f"{layers}mlp.weights_out.{{kind}}", when=is_gated),
         copied("blocks.{layer}.scale2.gamma", f"{layers}layer_scale2.lambda1"),
     )
 
@@ -58,13 +49,12 @@ def _layout(prefix: str) -> Layout:
             copied("norm.{kind}", f"{prefix}layernorm.{{kind}}"),
             copied("head.{kind}", "classifier.{kind}"),
         ),
-        config=lambda tensors: None,  # noqa: ARG005 - `config.json` tells it
-        when_resized=f"{WITHOUT_ANTIALIASING}, but not with registers",
+        resize_note=f"{WITHOUT_ANTIALIASING}, but not with registers",
         dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN},
     )
 
 
-def _of_heads(tensors: Tensors) -> dict[str, Any]:
+def _head_config(tensors: Tensors) -> dict[str, Any]:
     if "classifier.weight" in tensors:
         return {"num_classes": len(tensors["classifier.weight"]), "pooling": "cls_gap"}
     return {"num_classes": 0, "pooling": "cls"}
@@ -91,7 +81,7 @@ _DEFAULTS = {
 }
 DINOV2 = Family(
     "dinov2",
-    _of_heads,
+    _head_config,
     lambda config: _class("Dinov2", config),
     ("pooling",),
     {},
@@ -101,7 +91,7 @@ DINOV2 = Family(
 )
 DINOV2_REGISTERS = Family(
     "dinov2_with_registers",
-    _of_heads,
+    _head_config,
     lambda config: _class("Dinov2WithRegisters", config),
     ("pooling",),
     {},

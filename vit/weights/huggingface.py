@@ -1,7 +1,7 @@
-"""A folder as Hugging Face's `save_pretrained` writes it, read and written: `config.json` and the weights.
+"""Reading and writing a folder in the format of Hugging Face's `save_pretrained`: `config.json` and the weights.
 
-`config.json` decides the architecture; the tensors' names decide the layout. What is not one of `FAMILIES` is refused
-by name. transformers itself is needed only to compare with its own models.
+`config.json` determines the architecture, the tensors' names the layout. Other models than `FAMILIES` are refused.
+transformers itself is needed only to compare with its own models.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
+from vit.libraries import NoCounterpart, UnsupportedArchitecture
+from vit.libraries.transformers import class_names_of, output_tensor, read_preprocessing
 from vit.weights import hf_clip, hf_dinov2, hf_vit
 from vit.weights.files import read_tensors
 from vit.weights.hf_family import Family
-from vit.weights.hf_preprocessing import read_preprocessing
-from vit.weights.layout import Forward, Layout, Tensors, invert
+from vit.weights.layout import Forward, Layout, Tensors, invert_rules
 
 FAMILIES = (
     hf_clip.CLIP,
@@ -34,14 +35,14 @@ FAMILIES = (
     hf_vit.MAE,
 )
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-"""Where the weights are, in the order in which they are looked for."""
+"""File names of weights, in the order of the search."""
 _BASE = {"deit": "deit.", "vit": "vit.", "dinov2": "dinov2.", "dinov2_with_registers": "dinov2_with_registers."}
 """Prefix of the encoder inside a classifier."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What a folder holds."""
+    """The content of a folder."""
 
     config: ViTConfig
     layout: Layout
@@ -51,27 +52,38 @@ class Folder:
     class_names: list[str] | None
 
 
-def holds_huggingface(path: Path) -> bool:
+def is_huggingface_folder(path: Path) -> bool:
     return (path / "config.json").is_file()
 
 
 def read_folder(folder: Path) -> Folder:
-    """ValueError, in one line, for another `model_type`, for what its configuration says and we do not compute, and for
-    names of tensors that are not the library's."""
+    """Read a folder. ValueError, in one line, for an unsupported `model_type` or configuration, and for unknown names
+    of tensors."""
     content = read_json(folder / "config.json")
-    family = family_of(content, str(folder / "config.json"))
+    family_of(content, str(folder / "config.json"))  # before the weights are read
     tensors = read_folder_tensors(folder)
-    return Folder(
-        config=family.read(content, tensors, str(folder / "config.json")),
-        layout=_layout_of(tensors, family, str(folder)),
-        tensors=tensors,
-        preprocessing=read_preprocessing(folder),
-        class_names=_class_names(content),
-    )
+    config, layout = read_config(content, tensors, str(folder / "config.json"))
+    return Folder(config, layout, tensors, read_preprocessing(folder), class_names_of(content) or None)
+
+
+def read_config(content: Mapping[str, Any], tensors: Tensors, source: str) -> tuple[ViTConfig, Layout]:
+    """The architecture of a `config.json`, and its tensors' layout. UnsupportedArchitecture for others."""
+    family = family_of(content, source)
+    try:
+        config = family.read(content, tensors, source)
+    except ValueError as error:
+        raise UnsupportedArchitecture(str(error)) from error
+    layout = next((layout for layout in LAYOUTS if layout.recognizes(tensors)), None)
+    if layout is None:
+        shown = ", ".join(sorted(tensors)[:3])
+        raise ValueError(
+            f"model.pretrained: {source}: tensors such as {shown} do not have the names of {family.model_type}"
+        )
+    return config, layout
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file's JSON object. ValueError naming the file."""
+    """Read a file's JSON object. ValueError naming the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -84,18 +96,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def family_of(content: Mapping[str, Any], source: str) -> Family:
-    """The family of a `config.json`. ValueError with the list of those that are supported."""
+    """Find the family of a `config.json`. ValueError, with the list of the supported ones, for others."""
     found = content.get("model_type")
     by_type = {name: family for family in FAMILIES for name in (family.model_type, *family.nested_types)}
     if found not in by_type:
         supported = ", ".join(sorted(by_type))
         rule = f"model_type {found!r} is not supported; supported are {supported}"
-        raise ValueError(f"model.pretrained: {source}: {rule}")
+        raise UnsupportedArchitecture(f"model.pretrained: {source}: {rule}")
     return by_type[found]
 
 
 def read_folder_tensors(folder: Path) -> dict[str, Tensor]:
-    """The weights of a folder, of all its shards. ValueError where there are none."""
+    """Read the weights of a folder from all shards. ValueError if there are none."""
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise ValueError(f"model.pretrained: {str(folder)!r} has none of {', '.join(WEIGHTS)}")
@@ -105,59 +117,39 @@ def read_folder_tensors(folder: Path) -> dict[str, Tensor]:
     return {name: tensor for shard in shards for name, tensor in read_tensors(folder / shard).items()}
 
 
-def _layout_of(tensors: Tensors, family: Family, source: str) -> Layout:
-    layout = next((layout for layout in LAYOUTS if layout.recognizes(tensors)), None)
-    if layout is None:
-        shown = ", ".join(sorted(tensors)[:3])
-        raise ValueError(f"model.pretrained: {source}: tensors as {shown} are not named as {family.model_type}'s are")
-    return layout
-
-
-def _class_names(content: Mapping[str, Any]) -> list[str] | None:
-    """Names that somebody gave; the library's own `LABEL_0` say nothing."""
-    names = [name for _, name in sorted(content.get("id2label", {}).items(), key=lambda item: int(item[0]))]
-    return None if not names or names[0] == "LABEL_0" else names
-
-
 # ------------------------------------------------------------------ writing
 
 
-def expressing_family(config: ViTConfig) -> Family:
-    """The family that has this architecture. ValueError naming the field that the nearest one does not have."""
-    objections = {}
-    for family in FAMILIES:
-        objection = family.objection(config)
-        if objection is None:
-            return family
-        objections[family.model_type] = objection
-    nearest = _nearest(config)
-    raise ValueError(f"--to: Hugging Face has no such model; for its {nearest}, {objections[nearest]}")
-
-
-def _nearest(config: ViTConfig) -> str:
-    """The family that a configuration is most like."""
-    if config.pre_norm:
-        return "clip_vision_model"
-    if config.pooling == "map":
-        return "siglip_vision_model"
-    if config.distillation_token:
-        return "deit"
-    if config.num_registers:
-        return "dinov2_with_registers"
-    return "vit" if config.layer_scale is None else "dinov2"
+def family_for(config: ViTConfig) -> Family:
+    """Find the family with this architecture. NoCounterpart naming the field that the nearest one does not support."""
+    reasons = {family.model_type: family.unsupported_reason(config) for family in FAMILIES}
+    supporting = next((family for family in FAMILIES if reasons[family.model_type] is None), None)
+    if supporting is not None:
+        return supporting
+    nearest = "vit" if config.layer_scale is None else "dinov2"
+    for model_type, is_similar in (
+        ("clip_vision_model", config.pre_norm),
+        ("siglip_vision_model", config.pooling == "map"),
+        ("deit", config.distillation_token),
+        ("dinov2_with_registers", config.num_registers > 0),
+    ):
+        if is_similar:
+            nearest = model_type
+            break
+    raise NoCounterpart(f"--to: Hugging Face has no such model; for its {nearest}, {reasons[nearest]}")
 
 
 def to_huggingface(config: ViTConfig, tensors: Tensors) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """`config.json` and the tensors under the library's names. ValueError where it has no such model."""
-    family = expressing_family(config)
-    layout = _written_layout(family, config)
-    theirs = invert(layout, tensors, config)
-    assert not theirs.left_over, f"{layout.name} has no names for {theirs.left_over}"
+    family = family_for(config)
+    layout = _layout_to_write(family, config)
+    theirs = invert_rules(layout, tensors, config)
+    assert not theirs.unexpected, f"{layout.name} has no names for {theirs.unexpected}"
     return family.write(config), theirs.tensors | _unused(family, config)
 
 
 def write_folder(folder: Path, config: ViTConfig, tensors: Tensors) -> None:
-    """A folder that transformers' `from_pretrained` reads. ValueError where it has no such model."""
+    """Write a folder that transformers' `from_pretrained` reads. ValueError if it has no such model."""
     content, theirs = to_huggingface(config, tensors)
     _write(folder, content, theirs)
 
@@ -165,12 +157,12 @@ def write_folder(folder: Path, config: ViTConfig, tensors: Tensors) -> None:
 def _write(folder: Path, content: Mapping[str, Any], tensors: Tensors) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _written_layout(family: Family, config: ViTConfig) -> Layout:
-    """The prefix is the class's that reads the file; image towers have theirs always, as on the hub."""
+def _layout_to_write(family: Family, config: ViTConfig) -> Layout:
+    """The layout with the prefix of the class that reads the file; image towers always have a prefix."""
     prefix = _BASE.get(family.model_type, "vision_model.")
     if family.model_type in _BASE and config.num_classes == 0:
         prefix = ""
@@ -180,7 +172,7 @@ def _written_layout(family: Family, config: ViTConfig) -> Layout:
 
 
 def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
-    """DINOv2's token of masked patches, which its files always have, at its first value: nothing reads it here."""
+    """DINOv2's mask token, initialized: its files always have one, and nothing here uses it."""
     if not family.model_type.startswith("dinov2"):
         return {}
     prefix = "" if config.num_classes == 0 else _BASE[family.model_type]
@@ -191,43 +183,33 @@ def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
 
 
 def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
-    """Images to logits, projection or pooled features by transformers' own model; errors as `build_huggingface`."""
+    """Build transformers' own model: images to logits, projection or pooled features; errors as `build_huggingface`."""
     model = build_huggingface(config, tensors)
-    return lambda images: answer(model(pixel_values=images))
+    return lambda images: output_tensor(model(pixel_values=images))
 
 
 def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
-    """transformers' own model with these tensors, in evaluation mode, built from a folder written for it.
+    """Build transformers' own model with these tensors, in evaluation mode, from a temporary folder.
 
-    ValueError where it has no such model and where it does not find its tensors.
+    ValueError where it has no such model, and for missing and unexpected tensors.
     """
     import transformers
 
-    family = expressing_family(config)
+    family = family_for(config)
     content = family.write(config)
     library_class = getattr(transformers, content["architectures"][0])
     bare = family.model_type in ("vit", "deit") and config.num_classes == 0 and config.representation_width is None
     options = {"add_pooling_layer": False} if bare else {}
     with TemporaryDirectory() as folder:
         _write(Path(folder), content, _unused(family, config) | dict(tensors))
-        model, said = library_class.from_pretrained(folder, output_loading_info=True, **options)
-    if said["missing_keys"] or said["unexpected_keys"]:
-        unfilled, unknown = sorted(said["missing_keys"]), sorted(said["unexpected_keys"])
-        raise ValueError(f"--verify: transformers misses {unfilled} and does not know {unknown}")
-    found: nn.Module = model.eval()
-    return found
-
-
-def answer(output: Any) -> Tensor:
-    """What our model's `forward` gives."""
-    for name in ("logits", "image_embeds", "pooler_output"):
-        found: Tensor | None = getattr(output, name, None)
-        if found is not None:
-            return found
-    first: Tensor = output.last_hidden_state[:, 0]
-    return first
+        model, info = library_class.from_pretrained(folder, output_loading_info=True, **options)
+    if info["missing_keys"] or info["unexpected_keys"]:
+        missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+        raise ValueError(f"--verify: transformers misses {missing} and does not know {unexpected}")
+    built: nn.Module = model.eval()
+    return built
 
 
 LAYOUTS = tuple(
-    replace(layout, peer=huggingface_forward) for layout in (*hf_dinov2.LAYOUTS, *hf_vit.LAYOUTS, *hf_clip.LAYOUTS)
+    replace(layout, reference=huggingface_forward) for layout in (*hf_dinov2.LAYOUTS, *hf_vit.LAYOUTS, *hf_clip.LAYOUTS)
 )

@@ -1,8 +1,7 @@
-"""What a layout is, and how one is applied: a table of names, read in both directions.
+"""Layouts: tables that map another library's tensors to ours, and back.
 
-A `Rule` says which of our tensors are which of theirs; a `Layout` is all rules of one library's files. `apply` turns
-their tensors into ours, `invert` ours into theirs, by the same rules, and the round trip is bitwise. This module knows
-no library, no file and no model.
+A `Rule` maps some of their tensors to some of ours; a `Layout` holds all rules of one library's files. `apply` turns
+their tensors into ours and `invert` ours into theirs, by the same rules; the round trip is bitwise.
 """
 
 from __future__ import annotations
@@ -20,143 +19,170 @@ from vit.config import ViTConfig
 
 Tensors = Mapping[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
+MASK_TOKEN = "stands for masked patches in pre-training"
+MAE_DECODER = "MAE's decoder, which reconstructs pixels"
+TEXT_TOWER = "the text tower of the model"
+"""Reasons for which several layouts drop tensors."""
 PLACEHOLDERS = {"layer": r"\d+", "kind": "weight|bias"}
-"""What `{layer}` and `{kind}` stand for in a template of names."""
+"""Regular expressions for `{layer}` and `{kind}` in a template of names."""
 
 
 def always(config: ViTConfig) -> bool:  # noqa: ARG001
     return True
 
 
+def is_gated(config: ViTConfig) -> bool:
+    return config.feedforward == "swiglu"
+
+
+def is_plain(config: ViTConfig) -> bool:
+    return config.feedforward != "swiglu"
+
+
 @dataclass(frozen=True)
 class Rule:
-    """Tensors of ours that are tensors of theirs. Names are templates with `{layer}` and `{kind}` (weight or bias).
+    """Maps their tensors to ours. Names are templates with `{layer}` and `{kind}` (weight or bias).
 
-    Each of theirs is rearranged by `pattern`, then all are joined along `axis` and cut into ours; several theirs for
-    one of ours is a fusion, one for several a split.
+    Their tensors are rearranged by `pattern`, concatenated along `axis` and split into ours: several for one of ours
+    are fused, one for several is split.
     """
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     pattern: str = ""
-    """einops' pattern from one of theirs to ours; `h` in it is the number of heads. Empty: as it is."""
+    """An einops pattern from theirs to ours; `h` is the number of heads. Empty: unchanged."""
     axis: int = 0
     num_first: Callable[[ViTConfig], int] | None = None
-    """Length of the first of two of ours along `axis`; None: all pieces are equal."""
+    """Length along `axis` of the first of two of our tensors; None: equal lengths."""
     when: Callable[[ViTConfig], bool] = always
-    """Of which architectures the rule speaks."""
+    """Configs this rule applies to."""
 
     @property
     def action(self) -> str:
-        """What becomes of a tensor: `copied`, `reshaped`, `fused` or `split`."""
+        """`copied`, `reshaped`, `fused` or `split`."""
         if len(self.ours) != len(self.theirs):
             return "fused" if len(self.theirs) > 1 else "split"
         return "reshaped" if self.pattern else "copied"
 
 
 def copied(ours: str, theirs: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
-    """The same tensor under another name."""
+    """Copy a tensor to another name."""
     return Rule((ours,), (theirs,), when=when)
 
 
 def reshaped(ours: str, theirs: str, pattern: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
-    """The same numbers in another shape; `pattern` goes from theirs to ours."""
+    """Change the shape of a tensor; `pattern` goes from theirs to ours."""
     return Rule((ours,), (theirs,), pattern, when=when)
 
 
 def fused(ours: str, theirs: tuple[str, ...], pattern: str = "") -> Rule:
-    """Several of theirs, one after another, are one of ours: queries, keys and values."""
+    """Concatenate several of their tensors, such as queries, keys and values, into one of ours."""
     return Rule((ours,), theirs, pattern)
 
 
 def split(ours: tuple[str, ...], theirs: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
-    """One of theirs holds several of ours, one after another, of equal lengths."""
+    """Split one of their tensors into several of ours, of equal lengths."""
     return Rule(ours, (theirs,), when=when)
 
 
 def positions(theirs: str, pattern: str = "") -> tuple[Rule, Rule]:
-    """One table of theirs: the prefix tokens' learned positions, where there are such, and the grid's."""
+    """Split their table of positions into those of prefix tokens, if they have any, and those of the grid."""
     both = ("positions.prefix", "positions.grid")
     joined = Rule(both, (theirs,), pattern, 1, lambda c: c.num_placed_tokens, lambda c: c.num_placed_tokens > 0)
     return joined, Rule(("positions.grid",), (theirs,), pattern, when=lambda c: c.num_placed_tokens == 0)
 
 
+def block_rules(layer: str, *theirs: str | tuple[str, str, str]) -> tuple[Rule, ...]:
+    """Map the weights and biases of a block.
+
+    `theirs`: the library's names, after the prefix `layer`, of norm1, qkv (one name, or three that are fused), the
+    attention's output, norm2, fc1 and fc2.
+    """
+    ours = ("norm1", "attention.qkv", "attention.output", "norm2", "feedforward.fc1", "feedforward.fc2")
+    parts = ((name,) if isinstance(name, str) else name for name in theirs)
+    return tuple(
+        Rule((f"blocks.{{layer}}.{name}.{{kind}}",), tuple(f"{layer}{part}" for part in names))
+        for name, names in zip(ours, parts, strict=True)
+    )
+
+
+def no_config(tensors: Tensors) -> None:
+    """`Layout.config` of layouts whose tensors do not determine the architecture."""
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How one library writes a Vision Transformer's tensors."""
+    """One library's names and shapes of a Vision Transformer's tensors."""
 
     name: str
     recognizes: Callable[[Tensors], bool]
     rules: tuple[Rule, ...]
-    config: Callable[[Tensors], ViTConfig | None]
-    """The architecture, as far as a file's tensors tell all of it; None: it must be named. ValueError, naming what is
-    not supported."""
-    peer: Callable[[ViTConfig, Tensors], Forward] | None = None
-    """The library's own model of this architecture with its tensors in it: images `b 3 H W` to logits `b k`. ValueError
-    for an architecture that the library does not have."""
+    config: Callable[[Tensors], ViTConfig | None] = no_config
+    """Derives the architecture from the tensors; None if they do not determine it, so that it must be named. ValueError
+    naming an unsupported part."""
+    reference: Callable[[ViTConfig, Tensors], Forward] | None = None
+    """Builds the library's own model with these tensors: images `b 3 H W` to logits `b k`. ValueError for an
+    architecture that the library lacks."""
     prefixes: tuple[str, ...] = ()
-    """Taken off the names that begin with one, in this order, before anything else (wrappers such as `module.`)."""
+    """Prefixes of wrappers such as `module.`, removed from names in this order before anything else."""
     dropped: Mapping[str, str] = field(default_factory=dict)
-    """Regular expression of names (the whole name) → why such a tensor is left out on purpose."""
-    when_resized: str = ""
-    """What to know about positions that were resized here and not by the library; empty: it does the same."""
+    """Regular expression for full names → the reason why such tensors are dropped on purpose."""
+    resize_note: str = ""
+    """How the library's resizing of positions differs from ours; empty: it does not."""
 
 
 @dataclass
-class Applied:
-    """Tensors under the other side's names, and what became of each."""
+class Translation:
+    """Tensors under the new names, and the change of each."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
     """New name → `copied`, `reshaped`, `fused` or `split`."""
     dropped: dict[str, str] = field(default_factory=dict)
-    """Old name → why it was left out."""
-    left_over: list[str] = field(default_factory=list)
-    """Old names that no rule speaks of."""
+    """Old name → the reason why it was dropped."""
+    unexpected: list[str] = field(default_factory=list)
+    """Old names that no rule matches."""
 
 
-def apply(layout: Layout, tensors: Tensors, config: ViTConfig) -> Applied:
-    """Their tensors under our names. Nothing is raised for what is left over: that is the loader's to judge.
+def apply_rules(layout: Layout, tensors: Tensors, config: ViTConfig) -> Translation:
+    """Translate their tensors to ours. Unexpected tensors are reported, not raised: the loader decides about them.
 
-    ValueError for a tensor whose shape no rule of its name can take.
+    ValueError for a tensor whose shape does not fit the rule for its name.
     """
-    remaining = unwrapped(layout, tensors)
-    result = Applied(dropped={name: why for name in remaining if (why := _why_dropped(layout, name))})
+    remaining = strip_prefixes(layout, tensors)
+    result = Translation(dropped={name: why for name in remaining if (why := _drop_reason(layout, name))})
     for name in result.dropped:
         del remaining[name]
     for rule in (rule for rule in layout.rules if rule.when(config)):
         _move(rule.theirs, rule.ours, partial(_to_ours, rule, config=config), rule.action, remaining, result)
-    result.left_over = sorted(remaining)
+    result.unexpected = sorted(remaining)
     return result
 
 
-def invert(layout: Layout, tensors: Tensors, config: ViTConfig) -> Applied:
-    """Our tensors under their names."""
+def invert_rules(layout: Layout, tensors: Tensors, config: ViTConfig) -> Translation:
+    """Translate our tensors to theirs."""
     remaining = dict(tensors)
-    result = Applied()
+    result = Translation()
     for rule in (rule for rule in layout.rules if rule.when(config)):
         _move(rule.ours, rule.theirs, partial(_to_theirs, rule, config=config), rule.action, remaining, result)
-    result.left_over = sorted(remaining)
+    result.unexpected = sorted(remaining)
     return result
 
 
-def kept(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
-    """The tensors without the layout's prefixes and without what it leaves out on purpose."""
-    return {name: tensor for name, tensor in unwrapped(layout, tensors).items() if not _why_dropped(layout, name)}
+def without_dropped(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
+    """Remove the layout's prefixes from names, and the tensors that it drops on purpose."""
+    return {name: tensor for name, tensor in strip_prefixes(layout, tensors).items() if not _drop_reason(layout, name)}
 
 
-def unwrapped(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
-    """The tensors without the layout's prefixes."""
-    return {_strip(name, layout.prefixes): tensor for name, tensor in tensors.items()}
+def strip_prefixes(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
+    """Remove the layout's prefixes from names."""
+    stripped = dict(tensors)
+    for prefix in layout.prefixes:
+        stripped = {name.removeprefix(prefix): tensor for name, tensor in stripped.items()}
+    return stripped
 
 
-def _strip(name: str, prefixes: tuple[str, ...]) -> str:
-    for prefix in prefixes:
-        name = name.removeprefix(prefix)
-    return name
-
-
-def _why_dropped(layout: Layout, name: str) -> str | None:
+def _drop_reason(layout: Layout, name: str) -> str | None:
     return next((why for pattern, why in layout.dropped.items() if re.fullmatch(pattern, name)), None)
 
 
@@ -166,9 +192,9 @@ def _move(
     convert: Callable[[list[Tensor]], list[Tensor]],
     action: str,
     remaining: dict[str, Tensor],
-    result: Applied,
+    result: Translation,
 ) -> None:
-    """Take every set of tensors that the `sources` name out of `remaining`, and put the `targets` in."""
+    """Move every set of tensors that matches `sources` from `remaining` to the result, as `targets`."""
     for binding in _bindings(sources[0], remaining):
         names = [template.format(**binding) for template in sources]
         if not all(name in remaining for name in names):
@@ -186,40 +212,36 @@ def _move(
 
 
 def _bindings(template: str, names: Mapping[str, Tensor]) -> Iterator[dict[str, str]]:
-    """What the placeholders stand for in every name that the template fits."""
+    """Yield the values of the placeholders for every name that matches the template."""
     expression = re.escape(template)
     for placeholder, meaning in PLACEHOLDERS.items():
         expression = expression.replace(rf"\{{{placeholder}\}}", f"(?P<{placeholder}>{meaning})")
-    found = (re.fullmatch(expression, name) for name in list(names))
-    return (match.groupdict() for match in found if match)
+    matches = (re.fullmatch(expression, name) for name in list(names))
+    return (match.groupdict() for match in matches if match)
 
 
 def _to_ours(rule: Rule, pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
     if rule.pattern:
         pieces = [_rearrange(piece, rule.pattern, config) for piece in pieces]
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
-    return _cut(rule, whole, len(rule.ours), config)
+    if len(rule.ours) == 1:
+        return [whole]
+    if rule.num_first is None:
+        return _equal_parts(whole, len(rule.ours), rule.axis)
+    first = rule.num_first(config)
+    return [piece.contiguous() for piece in whole.split([first, whole.shape[rule.axis] - first], dim=rule.axis)]
 
 
 def _to_theirs(rule: Rule, pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
-    theirs = [whole] if len(rule.theirs) == 1 else _equal(whole, len(rule.theirs), rule.axis)
+    theirs = [whole] if len(rule.theirs) == 1 else _equal_parts(whole, len(rule.theirs), rule.axis)
     if rule.pattern:
         left, right = rule.pattern.split("->")
         theirs = [_rearrange(piece, f"{right.strip()} -> {left.strip()}", config) for piece in theirs]
     return theirs
 
 
-def _cut(rule: Rule, whole: Tensor, count: int, config: ViTConfig) -> list[Tensor]:
-    if count == 1:
-        return [whole]
-    if rule.num_first is None:
-        return _equal(whole, count, rule.axis)
-    first = rule.num_first(config)
-    return [piece.contiguous() for piece in whole.split([first, whole.shape[rule.axis] - first], dim=rule.axis)]
-
-
-def _equal(whole: Tensor, count: int, axis: int) -> list[Tensor]:
+def _equal_parts(whole: Tensor, count: int, axis: int) -> list[Tensor]:
     if whole.shape[axis] % count:
         raise ValueError(f"{whole.shape[axis]} rows are not {count} equal parts")
     return [piece.contiguous() for piece in whole.chunk(count, dim=axis)]

@@ -1,4 +1,4 @@
-"""All layouts that are understood, and which of them a file's names are. What is not supported is said by name."""
+"""All supported layouts, and detection of the layout of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit.config import nearest
 from vit.weights import facebook, huggingface
-from vit.weights.layout import Layout, Tensors, unwrapped
+from vit.weights.layout import Layout, Tensors, strip_prefixes
 from vit.weights.npz import BIG_VISION, NPZ
 from vit.weights.open_clip import OPEN_CLIP
 from vit.weights.timm import TIMM
@@ -20,7 +20,7 @@ LAYOUTS: tuple[Layout, ...] = (
     *huggingface.LAYOUTS,
 )
 UNSUPPORTED = {
-    r".*relative_position_(bias_table|index)|.*\.rel_pos(\..*|_[hw])": "relative position biases (of windows or not)",
+    r".*relative_position_(bias_table|index)|.*\.rel_pos(\..*|_[hw])": "relative position biases",
     r"patch_embed\.backbone\..*|conv_root/.*|block1/.*": "a hybrid's convolutional stem",
     r"blocks\.\d+\.(attns|ffns)\..*": "several branches in parallel in one block",
     r"blocks\.\d+\.(in_proj|in_norm|mlp_out_proj)\..*": "attention and feed-forward in parallel",
@@ -29,24 +29,24 @@ UNSUPPORTED = {
     r"(blocks\.\d+\.(attn|mlp)\.norm|patch_embed\.norm)\..*": "norms inside attention, feed-forward or embedding",
     r"Transformer/encoderblock/.*": "all layers stacked in one array",
 }
-"""Regular expression of names → what such a tensor belongs to."""
+"""Regular expression for names of tensors → the unsupported part of a model that they belong to."""
 
 
 def find_layout(tensors: Tensors) -> Layout | None:
-    """The layout that the names are in; None where they are in none."""
-    return next((layout for layout in LAYOUTS if layout.recognizes(unwrapped(layout, tensors))), None)
+    """Find the layout of the tensors' names; None if no layout matches."""
+    return next((layout for layout in LAYOUTS if layout.recognizes(strip_prefixes(layout, tensors))), None)
 
 
-def layout_named(name: str) -> Layout:
-    """ValueError where there is none of that name."""
-    found = next((layout for layout in LAYOUTS if layout.name == name), None)
-    if found is None:
-        raise ValueError(f"--to: there is no layout {name!r}; {nearest(name, [layout.name for layout in LAYOUTS])}")
-    return found
+def get_layout(name: str) -> Layout:
+    """Find a layout by its name. ValueError if there is none."""
+    by_name = {layout.name: layout for layout in LAYOUTS}
+    if name not in by_name:
+        raise ValueError(f"--to: there is no layout {name!r}; {nearest(name, list(by_name))}")
+    return by_name[name]
 
 
 def refuse_unsupported(tensors: dict[str, Tensor], name: str) -> None:
-    """ValueError naming a part that our Vision Transformer does not compute."""
+    """Raise ValueError naming a part that our Vision Transformer does not support."""
     for pattern, what in UNSUPPORTED.items():
         found = next((key for key in tensors if re.fullmatch(pattern, key)), None)
         if found:

@@ -1,4 +1,4 @@
-"""Tensors into a model: translated by their layout, resized to the grid, checked to the last one. Knows no file."""
+"""Loading tensors into a model: translated by their layout, resized to the grid, each one reported."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 
 import torch
-from einops import rearrange
 from torch import Tensor, nn
 
 from vit.config import ViTConfig
-from vit.layers.positions import resize_grid
+from vit.layers.positions import resize_axis, resize_grid, resize_offsets
 from vit.models import Classifier
-from vit.weights.grids import Grid, check_grid, read_grid
-from vit.weights.layout import Layout, apply, kept
+from vit.weights.grids import Grid, check_grid, infer_grid
+from vit.weights.layout import Layout, apply_rules, without_dropped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
 
+FIRST_CONVOLUTIONS = ("embedding.stem.0.weight", "embedding.projection.weight", "conv1.weight")
+"""Names of the layers that may read the pixels; with a stem, the projection does not."""
 _HEADS = ("head.", "distillation_head.", "fc.")
 
 
@@ -29,19 +30,19 @@ def load_weights(
     new_head: bool = False,
     layout: Layout | None = None,
 ) -> LoadReport:
-    """Put `source` (a known layout's names or ours) into the model.
+    """Load `source` (named by a known layout, or as ours) into the model.
 
-    `source_grid`: the patch grid its positions were learned on; None: the model's if the count fits, else a square.
-    `new_head`: leave the head at its first values. A model without a head takes none. `layout`: whose names these are;
-    None: found by them. ValueError for a tensor left over, missing, of another shape, of whole numbers or not finite,
-    for another number of classes without `new_head`, and for a grid that cannot be told.
+    `source_grid`: the patch grid of its positions; None: the model's if the count fits, else a square. `new_head`:
+    keep the initialized head. A head in `source` is ignored if the model has none. `layout`: None, found by the names.
+    ValueError for a tensor that is unexpected, missing, of another shape, not floating point or not finite, for another
+    number of classes without `new_head`, and for an ambiguous grid.
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
     if isinstance(config, ViTConfig):
         refuse_unsupported(source, name)
         layout = layout or find_layout(source)
-        check_numbers(source if layout is None else kept(layout, source), model, name)
+        check_numbers(source if layout is None else without_dropped(layout, source), model, name)
         source = _translate(layout, source, config, report)
         source = _resize_positions(source, model.state_dict(), config, source_grid, report)
     else:
@@ -53,17 +54,38 @@ def load_weights(
         report.ignored = [key for key in source if key.startswith(_HEADS) and key not in report.replaced]
         source = {key: value for key, value in source.items() if not key.startswith(_HEADS)}
     _check_classes(source, target, heads, name)
+    first = next((key for key in FIRST_CONVOLUTIONS if key in source and key in target), None)
+    if first is not None and source[first].dim() == 4 and source[first].shape[1] != config.in_channels:
+        source = source | {first: adapt_channels(source[first], config.in_channels, first, name)}
+        report.actions[first] = f"adapted to {config.in_channels} channels"
     load_exactly(model, source, report)
     return report
 
 
-def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport) -> None:
-    """Put tensors under the model's own names into it, and say so in `report`.
+def adapt_channels(weight: Tensor, channels: int, key: str, name: str) -> Tensor:
+    """Adapt RGB weights `c 3 h w` to another number of channels, by timm's rule. ValueError for other weights.
 
-    ValueError for a tensor left over, missing (unless `report.replaced` has it) or of another shape.
+    For one channel they are summed, so that a grey image gives the result of three equal channels; for more they are
+    repeated and scaled by 3 / channels, so that the sums keep their magnitude.
+    """
+    if weight.shape[1] != 3:
+        rule = (
+            f"{key} reads {weight.shape[1]} channels, the model {channels}; only weights for 3 channels can be adapted"
+        )
+        raise ValueError(f"model.in_channels: {channels} is not valid: {name}: {rule}")
+    if channels == 1:
+        return weight.float().sum(dim=1, keepdim=True).to(weight.dtype)
+    repeated = weight.float().repeat(1, -(-channels // 3), 1, 1)[:, :channels]
+    return (repeated * (3 / channels)).to(weight.dtype)
+
+
+def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport) -> None:
+    """Load tensors under the model's own names, and record it in `report`.
+
+    ValueError for a tensor that is unexpected, missing (unless in `report.replaced`) or of another shape.
     """
     target = model.state_dict()
-    report.left_over = sorted({*report.left_over, *source} - set(target))
+    report.unexpected = sorted({*report.unexpected, *source} - set(target))
     report.missing = [key for key in target if key not in source and key not in report.replaced]
     report.check()
     for key, value in source.items():
@@ -72,38 +94,29 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
                 f"model.pretrained: {report.source}: {key} has shape {tuple(value.shape)}, "
                 f"the model's is {tuple(target[key].shape)}"
             )
-    report.cast = _casts(source, target)
+    changes = ((value.dtype, target[key].dtype) for key, value in source.items())
+    report.cast = dict(Counter(f"{_name(theirs)} → {_name(ours)}" for theirs, ours in changes if theirs != ours))
     report.loaded = sorted(source)
     report.actions = {key: action for key, action in report.actions.items() if key in source}
     model.load_state_dict(source, strict=False)
 
 
 def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> None:
-    """ValueError naming the first tensor that is not of floating point, except a count of the model's own (batches that
-    a norm has seen), or that has a number that is not finite."""
+    """Raise ValueError naming a tensor that is not floating point, except BatchNorm's counters, or not finite."""
     counts = {key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()}
     for key, tensor in source.items():
         if not tensor.is_floating_point() and key not in counts:
-            kind = _word(tensor.dtype)
-            raise ValueError(f"model.pretrained: {name}: {key} is of the type {kind}; weights are of floating point")
-        if not _is_finite(tensor):
-            raise ValueError(f"model.pretrained: {name}: {key} has numbers that are not finite (NaN or infinite)")
+            kind = _name(tensor.dtype)
+            raise ValueError(f"model.pretrained: {name}: {key} is of the type {kind}; weights must be floating point")
+        if tensor.numel() == 0 or not tensor.is_floating_point():
+            continue
+        # one pass over the tensor: with a NaN in it, both extremes are NaN
+        extremes = torch.aminmax(tensor.detach() if tensor.itemsize > 1 else tensor.detach().float())
+        if not (extremes.min.isfinite() and extremes.max.isfinite()):
+            raise ValueError(f"model.pretrained: {name}: {key} has NaN or infinite values")
 
 
-def _is_finite(tensor: Tensor) -> bool:
-    """In one pass: the extremes of a tensor with a NaN are NaN."""
-    if tensor.numel() == 0 or not tensor.is_floating_point():
-        return True
-    extremes = torch.aminmax(tensor.detach() if tensor.itemsize > 1 else tensor.detach().float())
-    return bool(extremes.min.isfinite() and extremes.max.isfinite())
-
-
-def _casts(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dict[str, int]:
-    changes = ((value.dtype, target[key].dtype) for key, value in source.items())
-    return dict(Counter(f"{_word(theirs)} → {_word(ours)}" for theirs, ours in changes if theirs != ours))
-
-
-def _word(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -113,13 +126,13 @@ def _translate(
     if layout is None:
         return source
     try:
-        applied = apply(layout, source, config)
+        translation = apply_rules(layout, source, config)
     except ValueError as error:
         raise ValueError(f"model.pretrained: {report.source}: {error}; is model.name the right one?") from error
-    report.layout, report.actions, report.dropped = layout.name, applied.actions, applied.dropped
-    report.note = layout.when_resized
-    report.left_over = applied.left_over
-    return applied.tensors
+    report.layout, report.actions, report.dropped = layout.name, translation.actions, translation.dropped
+    report.note = layout.resize_note
+    report.unexpected = translation.unexpected
+    return translation.tensors
 
 
 def _check_classes(source: dict[str, Tensor], target: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
@@ -139,37 +152,32 @@ def _resize_positions(
     grid: Grid | None,
     report: LoadReport,
 ) -> dict[str, Tensor]:
-    """Learned positions on the model's grid; every kind keeps its own axes."""
+    """Resize learned positions, of any kind, to the model's grid."""
     resized = dict(source)
     new = config.grid_size
     if "positions.grid" in source and "positions.grid" in target:
-        old = _learned_grid(source, config, grid, report.source)
+        old = _source_grid(source, config, grid, report.source)
         resized["positions.grid"] = resize_grid(source["positions.grid"], old, new)
         _note(report, "positions.grid", old, new)
-    for key, size in (("positions.rows", (new[0], 1)), ("positions.columns", (new[1], 1))):
+    for key, size in (("positions.rows", new[0]), ("positions.columns", new[1])):
         if key in source:
-            old = (source[key].shape[0], 1)
-            resized[key] = resize_grid(source[key][None], old, size)[0]
-            _note(report, key, old, size)
+            resized[key] = resize_axis(source[key], size)
+            _note(report, key, (source[key].shape[0], 1), (size, 1))
     if "positions.table" in source:
         table = source["positions.table"]
-        depth, _, rows, columns = table.shape
-        size = (2 * new[0] - 1, 2 * new[1] - 1)
-        flat: Tensor = rearrange(table, "l h dr dc -> 1 (dr dc) (l h)")
-        flat = resize_grid(flat, (rows, columns), size)
-        resized["positions.table"] = rearrange(flat, "1 (dr dc) (l h) -> l h dr dc", dr=size[0], l=depth)
-        _note(report, "positions.table", (rows, columns), size)
+        resized["positions.table"] = resize_offsets(table, new)
+        _note(report, "positions.table", (table.shape[2], table.shape[3]), (2 * new[0] - 1, 2 * new[1] - 1))
     return resized
 
 
-def _learned_grid(source: dict[str, Tensor], config: ViTConfig, grid: Grid | None, name: str) -> Grid:
+def _source_grid(source: dict[str, Tensor], config: ViTConfig, grid: Grid | None, name: str) -> Grid:
     prefix = source.get("positions.prefix")
-    placed = 0 if prefix is None else prefix.shape[1]
-    rows = source["positions.grid"].shape[1] + placed
+    num_prefix = 0 if prefix is None else prefix.shape[1]
+    rows = source["positions.grid"].shape[1] + num_prefix
     if grid is not None:
-        return check_grid(rows, placed, grid, name)
+        return check_grid(rows, num_prefix, grid, name)
     tokens = config.num_placed_tokens or int(config.class_token) + int(config.distillation_token)
-    return read_grid(rows, placed=placed, tokens=tokens, wanted=config.grid_size, name=name)
+    return infer_grid(rows, num_prefix=num_prefix, possible_prefix=tokens, model_grid=config.grid_size, name=name)
 
 
 def _note(report: LoadReport, key: str, old: Grid, new: Grid) -> None:

@@ -1,9 +1,9 @@
 """Google's names for a Vision Transformer's arrays in an `.npz` file, and ours.
 
 `NPZ`: the original files and AugReg (github.com/google-research/vision_transformer); `BIG_VISION`: the later ones of
-github.com/google-research/big_vision. Kernels there are (in, out), heads an axis of their own. Both compute GELU by its
-tanh approximation (Flax's default), so that is what a file without a name gives; timm and Hugging Face run the same
-weights with the exact one, and so do the names that we share with timm.
+github.com/google-research/big_vision. Their kernels are (in, out) and heads are an axis of their own. Both compute GELU
+by its tanh approximation (Flax's default), which is used for a file without a model's name; timm and Hugging Face use
+exact GELU with the same weights, as do the names that we share with timm.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ import tempfile
 from pathlib import Path
 
 from vit.config import ViTConfig
+from vit.libraries.timm import build_timm
 from vit.weights.files import write_tensors
 from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, fused, positions, reshaped
-from vit.weights.timm_models import build_timm
 
 PARTS = ("query", "key", "value")
 MATRIX = "i o -> o i"
 _POOL = "MAPHead_0"
-_WRAPPERS = ("opt/target/", "params/", "img/")
-_DROPPED = {
-    r"opt/.*|step": "the optimizer's state",
-    r"txt/.*|t|b": "the text tower and the loss of an image–text model",
-}
 
 
 def _norm(ours: str, theirs: str) -> tuple[Rule, ...]:
@@ -40,27 +35,21 @@ def _attention_output(ours: str, theirs: str) -> tuple[Rule, ...]:
 
 
 def _rules(attention: str, norm: str, mlp: str, table: str) -> tuple[Rule, ...]:
-    """`attention`, `norm`, `mlp`: what the parts of a block are called; `table`: the positions."""
+    """`attention`, `norm` and `mlp` are the names of a block's parts, `table` is that of the positions."""
     block, ours = "Transformer/encoderblock_{layer}", "blocks.{layer}"
-    pool = f"{_POOL}/MultiHeadDotProductAttention_0"
+    qkv, pool = f"{block}/{attention}", f"{_POOL}/MultiHeadDotProductAttention_0"
     return (
         reshaped("embedding.projection.weight", "embedding/kernel", "ph pw k c -> c k ph pw"),
         copied("embedding.projection.bias", "embedding/bias"),
         copied("class_token", "cls"),
         *positions(table),
         *_norm(f"{ours}.norm1", f"{block}/LayerNorm_0"),
-        fused(
-            f"{ours}.attention.qkv.weight",
-            tuple(f"{block}/{attention}/{part}/kernel" for part in PARTS),
-            "c h d -> (h d) c",
-        ),
-        fused(
-            f"{ours}.attention.qkv.bias", tuple(f"{block}/{attention}/{part}/bias" for part in PARTS), "h d -> (h d)"
-        ),
+        fused(f"{ours}.attention.qkv.weight", tuple(f"{qkv}/{part}/kernel" for part in PARTS), "c h d -> (h d) c"),
+        fused(f"{ours}.attention.qkv.bias", tuple(f"{qkv}/{part}/bias" for part in PARTS), "h d -> (h d)"),
         *_attention_output(f"{ours}.attention.output", f"{block}/{attention}/out"),
         *_norm(f"{ours}.norm2", f"{block}/{norm}"),
-        *_dense(f"{ours}.feedforward.expand", f"{block}/{mlp}/Dense_0"),
-        *_dense(f"{ours}.feedforward.contract", f"{block}/{mlp}/Dense_1"),
+        *_dense(f"{ours}.feedforward.fc1", f"{block}/{mlp}/Dense_0"),
+        *_dense(f"{ours}.feedforward.fc2", f"{block}/{mlp}/Dense_1"),
         *_norm("norm", "Transformer/encoder_norm"),
         copied("attention_pool.probe", f"{_POOL}/probe"),
         *(
@@ -73,15 +62,15 @@ def _rules(attention: str, norm: str, mlp: str, table: str) -> tuple[Rule, ...]:
         ),
         *_attention_output("attention_pool.attention.output", f"{pool}/out"),
         *_norm("attention_pool.norm", f"{_POOL}/LayerNorm_0"),
-        *_dense("attention_pool.feedforward.expand", f"{_POOL}/MlpBlock_0/Dense_0"),
-        *_dense("attention_pool.feedforward.contract", f"{_POOL}/MlpBlock_0/Dense_1"),
+        *_dense("attention_pool.feedforward.fc1", f"{_POOL}/MlpBlock_0/Dense_0"),
+        *_dense("attention_pool.feedforward.fc2", f"{_POOL}/MlpBlock_0/Dense_1"),
         *_dense("representation", "pre_logits"),
         *_dense("head", "head"),
     )
 
 
 def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig | None:
-    """The architecture, all of which the arrays tell; None where the patches are no square grid."""
+    """Derive the architecture from the arrays; None if the patches do not form a square grid."""
     ph, pw, _, width = tensors["embedding/kernel"].shape
     block = "Transformer/encoderblock_0"
     num_heads = tensors[f"{block}/{attention}/query/kernel"].shape[1]
@@ -110,7 +99,7 @@ def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig
 
 
 def npz_forward(config: ViTConfig, tensors: Tensors) -> Forward:
-    """timm's model, filled by timm's own reader of these files. ValueError for an architecture that it cannot read."""
+    """Build timm's model through timm's own reader of these files. ValueError for an unsupported architecture."""
     from timm.models.vision_transformer import VisionTransformer
 
     model = build_timm(config)
@@ -122,24 +111,22 @@ def npz_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     return model.eval()
 
 
-_OLD = ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3", "Transformer/posembed_input/pos_embedding")
-_NEW = ("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")
+def _layout(name: str, attention: str, norm: str, mlp: str, table: str) -> Layout:
+    return Layout(
+        name=name,
+        recognizes=lambda tensors: "embedding/kernel" in tensors and table in tensors,
+        rules=_rules(attention, norm, mlp, table),
+        config=lambda tensors: _config(tensors, attention, mlp, table),
+        reference=npz_forward,
+        prefixes=("opt/target/", "params/", "img/"),
+        dropped={
+            r"opt/.*|step": "the optimizer's state",
+            r"txt/.*|t|b": "the text tower and the loss of an image–text model",
+        },
+    )
 
-NPZ = Layout(
-    name="npz",
-    recognizes=lambda tensors: "embedding/kernel" in tensors and _OLD[3] in tensors,
-    rules=_rules(*_OLD),
-    config=lambda tensors: _config(tensors, _OLD[0], _OLD[2], _OLD[3]),
-    peer=npz_forward,
-    prefixes=_WRAPPERS,
-    dropped=_DROPPED,
+
+NPZ = _layout(
+    *("npz", "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3"), "Transformer/posembed_input/pos_embedding"
 )
-BIG_VISION = Layout(
-    name="big_vision",
-    recognizes=lambda tensors: "embedding/kernel" in tensors and _NEW[3] in tensors,
-    rules=_rules(*_NEW),
-    config=lambda tensors: _config(tensors, _NEW[0], _NEW[2], _NEW[3]),
-    peer=npz_forward,
-    prefixes=_WRAPPERS,
-    dropped=_DROPPED,
-)
+BIG_VISION = _layout("big_vision", "MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")

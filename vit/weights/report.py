@@ -1,4 +1,4 @@
-"""What became of every tensor when weights were loaded. A file that fits in part must never look like success."""
+"""Report of loading weights, tensor by tensor, so that a partial load never looks complete."""
 
 from __future__ import annotations
 
@@ -8,45 +8,42 @@ from dataclasses import dataclass, field
 
 @dataclass
 class LoadReport:
-    """Names of the model's tensors (`loaded`, `actions`, `resized`, `missing`, `replaced`) and of the source's
-    (`ignored`, `dropped`, `left_over`)."""
+    """Names of tensors: the model's (`loaded`, `actions`, `resized`, `missing`, `replaced`) and the source's
+    (`ignored`, `dropped`, `unexpected`)."""
 
     source: str
     num_source: int = 0
     layout: str | None = None
-    """Whose names the source has; None: ours."""
+    """The layout of the source's names; None: our own names."""
     loaded: list[str] = field(default_factory=list)
     actions: dict[str, str] = field(default_factory=dict)
     """Name → `copied`, `reshaped`, `fused` or `split`."""
     resized: dict[str, str] = field(default_factory=dict)
     """Name → `14×14 → 24×24`."""
     replaced: list[str] = field(default_factory=list)
-    """Head tensors that were left at their first values on purpose."""
+    """Head tensors that keep their initial values on purpose."""
     ignored: list[str] = field(default_factory=list)
-    """Source tensors of a head that the model does not have on purpose."""
+    """Head tensors of the source that the model has no use for."""
     cast: dict[str, int] = field(default_factory=dict)
-    """`float16 → float32` → how many of the model's tensors."""
-    taken: str = ""
-    """Which of the source's several sets of weights was taken, and which were passed over; empty: it has one."""
+    """`float16 → float32` → number of tensors."""
+    selection: str = ""
+    """Which of several sets of weights in the source was used, and which were ignored; empty: it has one."""
     note: str = ""
-    """What to know about the resized ones."""
+    """How the library's resizing of positions differs from ours."""
     dropped: dict[str, str] = field(default_factory=dict)
-    """Source tensor → why it is left out on purpose."""
-    left_over: list[str] = field(default_factory=list)
+    """Source tensor → the reason why it was dropped on purpose."""
+    unexpected: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     def check(self) -> None:
-        """ValueError naming what is left over or missing."""
-        for what, names in (
-            ("does not have", self.missing),
-            ("has, and the model does not,", self.left_over),
-        ):
+        """Raise ValueError naming tensors that are missing or unexpected."""
+        for what, names in (("does not have", self.missing), ("has, and the model does not,", self.unexpected)):
             if names:
                 shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
                 raise ValueError(f"model.pretrained: {self.source} {what} {shown}; is model.name the right one?")
 
     def summary(self) -> str:
-        """One line."""
+        """The report in one line."""
         counts = Counter(action for action in self.actions.values() if action != "copied")
         changed = "".join(f", {count} {action}" for action, count in sorted(counts.items()))
         grids = "".join(f", {name} {change}" for name, change in self.resized.items())
@@ -56,9 +53,9 @@ class LoadReport:
         reasons = Counter(self.dropped.values())
         dropped = "".join(f", {count} left out ({why})" for why, count in reasons.items())
         layout = f" in the layout {self.layout}" if self.layout else ""
-        taken = f" ({self.taken})" if self.taken else ""
+        selection = f" ({self.selection})" if self.selection else ""
         casts = "".join(f", cast {change}: {count}" for change, count in self.cast.items())
         return (
-            f"{self.source}: {self.num_source} tensors{taken}{layout}, "
+            f"{self.source}: {self.num_source} tensors{selection}{layout}, "
             f"{len(self.loaded)} loaded{changed}{casts}{grids}{head}{ignored}{dropped}"
         )

@@ -1,217 +1,248 @@
-"""Where weights come from: a file, a folder, timm's hub, torchvision's, Hugging Face's. Each gives tensors, the
-architecture and what else it knows (preprocessing, class names, the grid of its positions).
+"""Opening weights from a file, a folder, or the hubs of timm, torchvision and Hugging Face.
 
-Downloads go through the libraries' own hubs and caches. Knows no model of ours.
+A `Source` holds the tensors and, as far as they are known, the architecture, preprocessing, class names, the grid of
+the positions and the training data. Downloads use the libraries' own caches.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from vit.config import Preprocessing, ResNetConfig, ViTConfig, nearest
+from vit.libraries import (
+    LIBRARIES,
+    LibraryModel,
+    Provenance,
+    UnsupportedArchitecture,
+    download_error,
+    timm,
+    torchvision,
+    transformers,
+)
 from vit.weights.files import read_file
 from vit.weights.grids import Grid
-from vit.weights.hf_download import fetch_folder
-from vit.weights.hf_preprocessing import PREPROCESSING
-from vit.weights.huggingface import holds_huggingface, read_folder
-from vit.weights.layout import Layout, unwrapped
+from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder, read_json
+from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
-from vit.weights.timm_models import check_timm_name, config_of, is_timm_resnet, timm_config, timm_preprocessing
 
-RESNETS = ("resnet18", "resnet34", "resnet50")
 HEADS = (
     *("head.weight", "fc.weight", "heads.head.weight", "head/bias", "classifier.weight", "cls_classifier.weight"),
     "visual_projection.weight",
 )
-"""Tensors of theirs with as many rows as there are classes."""
+"""Names, in any layout, of tensors with one row per class."""
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Weights as somebody else wrote them."""
+    """Weights as another library wrote them."""
 
     name: str
     tensors: dict[str, Tensor]
     config: ViTConfig | ResNetConfig | None
-    """The architecture; None where the tensors do not tell all of it."""
+    """The architecture; None where the tensors do not determine it."""
+    provenance: Provenance
     preprocessing: Preprocessing | None = None
     class_names: list[str] | None = None
     layout: Layout | None = None
-    """Whose names the tensors have; None: ours, or a ResNet's, which are the same everywhere."""
+    """The layout of the tensors' names; None: ours, or a ResNet's, which are the same everywhere."""
     grid: Grid | None = None
-    """The patch grid of the positions; None: to be read off their number."""
-    taken: str = ""
-    """Which of a file's several sets of weights these are; empty: it has one."""
+    """The patch grid of the positions; None: to be inferred from their number."""
+    selection: str = ""
+    """Which of several sets of weights in the file these are; empty: it has one."""
 
     @property
-    def classes(self) -> int:
-        """How many the head has; 0: there is none."""
-        tensors = self.tensors if self.layout is None else unwrapped(self.layout, self.tensors)
+    def num_classes(self) -> int:
+        """Classes of the head; 0: there is no head."""
+        tensors = self.tensors if self.layout is None else strip_prefixes(self.layout, self.tensors)
         return next((len(tensors[name]) for name in HEADS if name in tensors), 0)
 
     @property
     def hint(self) -> str:
-        """What the user might do who gave no name."""
+        """Why the architecture must be named."""
         if self.layout is None:
             return "its tensors are in no known layout"
-        return f"it is in the layout {self.layout.name}, where the number of heads (or more) is in no tensor"
+        return f"it is in the layout {self.layout.name}, whose tensors do not determine the number of heads"
 
 
-def open_source(pretrained: str) -> Source:
-    """`timm:NAME`, `torchvision:NAME`, `hf:NAME`, a folder of timm's or Hugging Face's, or a file.
+def library_of(source: str) -> str | None:
+    """The library of a source: timm, torchvision or hf, by its prefix or its folder's `config.json`; None: a file."""
+    prefix, _, name = source.partition(":")
+    if prefix in LIBRARIES and name:
+        return prefix
+    file = Path(source) / "config.json"
+    if not file.is_file():
+        return None
+    return "timm" if "architecture" in read_json(file) else "hf"
 
-    ValueError, in one line, for anything else.
+
+def open_source(source: str, *, pretrained: bool = True, num_classes: int | None = None) -> Source:
+    """Open `timm:NAME`, `torchvision:NAME`, `hf:NAME_OR_FOLDER`, a folder of timm's or Hugging Face's, or a file.
+
+    `pretrained` False: the library's random initialization, for `num_classes`. ValueError, in one line, for anything
+    else; UnsupportedArchitecture for a library's model that this package does not compute.
     """
-    library, _, name = pretrained.partition(":")
-    if library in HUBS and name:
-        return HUBS[library](name)
-    path = Path(pretrained)
-    if is_timm_folder(path):
-        return open_timm_folder(path)
-    return open_huggingface_folder(path, pretrained) if holds_huggingface(path) else open_file(path)
+    library = library_of(source)
+    name = source.removeprefix(f"{library}:")
+    if library is None:
+        return open_file(Path(source))
+    if library == "timm" and Path(name).is_dir() and pretrained:
+        return _open_timm_folder(Path(name))
+    if library == "torchvision" and pretrained:
+        return _download_torchvision(name)
+    if library == "hf" and pretrained:
+        folder = read_folder(_huggingface_folder(name))
+        return Source(
+            name=source,
+            tensors=folder.tensors,
+            config=folder.config,
+            provenance=transformers.provenance_of(name),
+            preprocessing=folder.preprocessing,
+            class_names=folder.class_names,
+            layout=folder.layout,
+            grid=_grid(folder.config),
+        )
+    return _open_library_model_as_ours(library, name, source, pretrained, num_classes)
+
+
+def open_library_model(source: str, *, pretrained: bool = True, num_classes: int | None = None) -> LibraryModel:
+    """The library's own model of a source. ValueError where the source is no library's, or building it fails."""
+    library = library_of(source)
+    name = source.removeprefix(f"{library}:")
+    if library == "timm":
+        return timm.build(name, pretrained=pretrained, num_classes=num_classes)
+    if library == "torchvision":
+        return torchvision.build(name, pretrained=pretrained, num_classes=num_classes)
+    if library == "hf":
+        folder = _huggingface_folder(name, weights=pretrained)
+        return transformers.build(folder, name, pretrained=pretrained, num_classes=num_classes)
+    raise ValueError(f"implementation: 'theirs' is not valid: {source!r} is a file, not a model of a library")
+
+
+def _huggingface_folder(name: str, *, weights: bool = True) -> Path:
+    path = Path(name)
+    if is_huggingface_folder(path):
+        return path
+    if path.is_dir():
+        raise ValueError(f"model.pretrained: {name!r} has no config.json")
+    return transformers.fetch_folder(name, transformers.PREPROCESSING, weights=weights)
+
+
+def _open_library_model_as_ours(
+    library: str, name: str, source: str, pretrained: bool, num_classes: int | None
+) -> Source:
+    """The tensors of the library's own model, if this package computes it."""
+    if library == "timm" and not Path(name).is_dir():
+        try:
+            timm.config_by_name(name)  # before downloading: refuses unsupported architectures
+        except (OSError, RuntimeError) as error:
+            raise download_error(f"timm's model {name!r}", error) from error
+    elif library == "torchvision":
+        _check_torchvision_architecture(torchvision.find_weights(name)[0])
+    theirs = open_library_model(source, pretrained=pretrained, num_classes=num_classes)
+    config: ViTConfig | ResNetConfig | None
+    layout: Layout | None
+    if isinstance(theirs.model, transformers.TransformersModel):
+        tensors = theirs.model.model.state_dict()
+        config, layout = read_config(theirs.model.config.to_dict(), tensors, source)
+    else:
+        tensors = theirs.model.state_dict()
+        layout = find_layout(tensors)
+        if library == "timm":
+            config = timm.architecture_of(theirs.model, name)
+        else:
+            config = _torchvision_config(name, theirs.num_classes, tensors, layout)
+    return Source(
+        name=source,
+        tensors=tensors,
+        config=config,
+        provenance=theirs.provenance,
+        preprocessing=theirs.preprocessing,
+        class_names=theirs.class_names or None,
+        layout=layout if isinstance(config, ViTConfig) else None,
+        grid=_grid(config),
+    )
 
 
 def open_file(path: Path) -> Source:
-    """A file of tensors, its architecture as far as they tell it. ValueError for what is not supported."""
+    """A file of tensors, with its architecture if they determine it. ValueError for unsupported tensors."""
     file = read_file(path)
     refuse_unsupported(file.tensors, str(path))
     layout = find_layout(file.tensors)
-    config = None if layout is None else _told(layout, file.tensors)
-    return Source(str(path), file.tensors, config, layout=layout, taken=file.taken)
-
-
-def _told(layout: Layout, tensors: dict[str, Tensor]) -> ViTConfig | None:
-    """The architecture; None also where a tensor that would tell it is not there, which the loader then names."""
     try:
-        return layout.config(unwrapped(layout, tensors))
-    except KeyError:
-        return None
+        config = None if layout is None else layout.config(strip_prefixes(layout, file.tensors))
+    except KeyError:  # a tensor is missing, which the loader then names
+        config = None
+    return Source(
+        str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, selection=file.selection
+    )
 
 
-def is_timm_folder(path: Path) -> bool:
-    """Whether a folder is one of timm's on the hub: its `config.json` has an `architecture`."""
-    file = path / "config.json"
-    return file.is_file() and "architecture" in json.loads(file.read_text(encoding="utf-8"))
+def _open_timm_folder(path: Path) -> Source:
+    """A folder as timm's `save_for_hf` writes it: `config.json` names the model, another file holds the weights.
 
-
-def open_timm_folder(path: Path) -> Source:
-    """A folder as timm's `save_for_hf` writes it: `config.json` names the model, the file beside it holds the weights.
-
-    ValueError for a folder without weights and for an architecture that is not supported.
+    ValueError for a folder without weights and for an unsupported architecture.
     """
-    content = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    content = read_json(path / "config.json")
     files = [path / name for name in TIMM_FILES if (path / name).is_file()]
     if not files:
         raise ValueError(f"model.pretrained: {str(path)!r} has neither {' nor '.join(TIMM_FILES)}")
     name, settings = content["architecture"], content.get("pretrained_cfg", {})
     options = dict(content.get("model_args", {})) | {"num_classes": content["num_classes"]}
-    config = _resnet(name, content["num_classes"]) or timm_config(name, **options)
+    config = timm.config_by_name(name, **options)
     needed = {"input_size", "crop_pct", "interpolation", "mean", "std"}
-    preprocessing = timm_preprocessing(settings, str(path)) if needed <= set(settings) else None
-    file, names = read_file(files[0]), content.get("label_names")
-    layout = find_layout(file.tensors) if isinstance(config, ViTConfig) else None
-    return Source(str(path), file.tensors, config, preprocessing, names, layout, _grid(config), file.taken)
+    file = read_file(files[0])
+    return Source(
+        name=str(path),
+        tensors=file.tensors,
+        config=config,
+        provenance=timm.provenance_of_tag(name, settings.get("tag") or ""),
+        preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
+        class_names=content.get("label_names"),
+        layout=find_layout(file.tensors) if isinstance(config, ViTConfig) else None,
+        grid=_grid(config),
+        selection=file.selection,
+    )
 
 
-def download_timm(name: str) -> Source:
-    """Weights by timm's name. ValueError for an unknown or unsupported model, and where they cannot be fetched."""
-    import timm
-
-    check_timm_name(name)
-    try:
-        if not is_timm_resnet(name):
-            timm_config(name)  # what is not supported is not downloaded
-        model = timm.create_model(name, pretrained=True)
-    except (OSError, RuntimeError) as error:
-        raise unreachable(f"timm's weights {name!r}", error) from error
-    config = _resnet(name, model.num_classes) or config_of(model, name)
-    tensors = model.state_dict()
-    layout = find_layout(tensors) if isinstance(config, ViTConfig) else None
-    preprocessing = timm_preprocessing(model.pretrained_cfg, name)
-    return Source(f"timm:{name}", tensors, config, preprocessing, layout=layout, grid=_grid(config))
-
-
-def download_torchvision(name: str) -> Source:
-    """`vit_b_16` takes torchvision's default weights, `vit_b_16.IMAGENET1K_SWAG_E2E_V1` those.
-
-    ValueError for an unknown or unsupported model, and where the weights cannot be fetched.
-    """
-    from torchvision import models
-
-    architecture, _, wanted = name.partition(".")
-    known = [*RESNETS, *(each for each in models.list_models(module=models) if each.startswith("vit_"))]
-    if architecture not in known:
-        raise ValueError(
-            f"model.pretrained: torchvision:{architecture} is not supported; {nearest(architecture, known)}"
-        )
-    entries = models.get_model_weights(architecture)
-    choices = [entry.name for entry in entries]
-    if wanted and wanted not in choices:
-        raise ValueError(
-            f"model.pretrained: torchvision's {architecture} has no {wanted!r}; {nearest(wanted, choices)}"
-        )
-    entry = entries[wanted] if wanted else entries.DEFAULT
+def _download_torchvision(name: str) -> Source:
+    architecture, entry = torchvision.find_weights(name)
+    _check_torchvision_architecture(architecture)
     try:
         tensors = entry.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:
-        raise unreachable(f"torchvision's weights {name!r}", error) from error
+        raise download_error(f"torchvision's weights {name!r}", error) from error
     names = list(entry.meta["categories"])
     layout = find_layout(tensors)
-    config = _resnet(name, len(names)) if layout is None else layout.config(tensors)
-    preprocessing = torchvision_preprocessing(entry.transforms())
-    return Source(f"torchvision:{name}", tensors, config, preprocessing, names, layout, _grid(config))
-
-
-def torchvision_preprocessing(transform: object) -> Preprocessing:
-    """torchvision's `ImageClassification` in our words."""
-    (crop,), (resized,) = transform.crop_size, transform.resize_size  # type: ignore[attr-defined]
-    fraction = crop / resized
-    if math.floor(crop / fraction) != resized:
-        fraction = math.nextafter(fraction, 0)
-    return Preprocessing(
-        image_size=(crop, crop),
-        crop_fraction=fraction,
-        interpolation=transform.interpolation.value,  # type: ignore[attr-defined]
-        antialias=transform.antialias is not False,  # type: ignore[attr-defined]
-        mean=tuple(transform.mean),  # type: ignore[attr-defined]
-        std=tuple(transform.std),  # type: ignore[attr-defined]
+    config = _torchvision_config(name, len(names), tensors, layout)
+    return Source(
+        name=f"torchvision:{name}",
+        tensors=tensors,
+        config=config,
+        provenance=torchvision.provenance_of(entry),
+        preprocessing=torchvision.preprocessing_of(entry.transforms()),
+        class_names=names,
+        layout=layout,
+        grid=_grid(config),
     )
 
 
-def unreachable(what: str, error: Exception) -> ValueError:
-    """The one line for weights that a hub did not give."""
-    reason = " ".join(str(error).split())[:200]
-    return ValueError(
-        f"model.pretrained: {what} could not be fetched ({reason}); without a network, give the path of a file"
-    )
+def _check_torchvision_architecture(architecture: str) -> None:
+    if not torchvision.is_ours(architecture):
+        known = (*torchvision.RESNETS, *torchvision.NAMES)
+        rule = f"torchvision:{architecture} is not supported; {nearest(architecture, known)}"
+        raise UnsupportedArchitecture(f"model.pretrained: {rule}")
 
 
-def _resnet(name: str, num_classes: int) -> ResNetConfig | None:
-    if not is_timm_resnet(name):
-        return None
-    return ResNetConfig(depth=int(name.split(".")[0].removeprefix("resnet")), num_classes=num_classes)  # type: ignore[arg-type]
+def _torchvision_config(
+    name: str, num_classes: int, tensors: dict[str, Tensor], layout: Layout | None
+) -> ViTConfig | ResNetConfig | None:
+    # torchvision's ResNets have no layout of their own, and timm's names
+    return timm.resnet_config(name, num_classes) if layout is None else layout.config(tensors)
 
 
 def _grid(config: ViTConfig | ResNetConfig | None) -> Grid | None:
     return config.grid_size if isinstance(config, ViTConfig) else None
-
-
-def open_huggingface_folder(path: Path, name: str) -> Source:
-    """A folder as transformers writes it. ValueError for a `model_type` that is not supported."""
-    folder = read_folder(path)
-    grid = folder.config.grid_size
-    return Source(name, folder.tensors, folder.config, folder.preprocessing, folder.class_names, folder.layout, grid)
-
-
-HUBS: dict[str, Callable[[str], Source]] = {
-    "timm": download_timm,
-    "torchvision": download_torchvision,
-    "hf": lambda name: open_huggingface_folder(fetch_folder(name, PREPROCESSING), f"hf:{name}"),
-}

@@ -1,24 +1,14 @@
 """timm's names for a Vision Transformer's tensors, and ours. A ResNet's are the same in both.
 
 timm (Wightman, github.com/huggingface/pytorch-image-models) keeps one `pos_embed` for prefix tokens and patches; here
-they are two tensors, so that the grid can be resized without asking which rows are patches. Facebook's DeiT, DINO and
-MAE use these names too. Knows no architecture of timm's: that is `timm_models`.
+they are two tensors, so that the grid can be resized on its own. Facebook's DeiT, DINO and MAE use these names too.
+timm's architectures are in `vit.libraries.timm`.
 """
 
 from __future__ import annotations
 
-from vit.config import ViTConfig
-from vit.weights.layout import Layout, Tensors, copied, positions, split
-from vit.weights.timm_models import timm_forward
-
-
-def _is_gated(config: ViTConfig) -> bool:
-    return config.feedforward == "swiglu"
-
-
-def _is_plain(config: ViTConfig) -> bool:
-    return not _is_gated(config)
-
+from vit.libraries.timm import timm_forward
+from vit.weights.layout import Layout, copied, is_gated, is_plain, positions, split
 
 RULES = (
     copied("embedding.projection.{kind}", "patch_embed.proj.{kind}"),
@@ -34,15 +24,15 @@ RULES = (
     copied("blocks.{layer}.attention.output.{kind}", "blocks.{layer}.attn.proj.{kind}"),
     copied("blocks.{layer}.scale1.gamma", "blocks.{layer}.ls1.gamma"),
     copied("blocks.{layer}.norm2.{kind}", "blocks.{layer}.norm2.{kind}"),
-    copied("blocks.{layer}.feedforward.expand.{kind}", "blocks.{layer}.mlp.fc1.{kind}", when=_is_plain),
+    copied("blocks.{layer}.feedforward.fc1.{kind}", "blocks.{layer}.mlp.fc1.{kind}", when=is_plain),
     split(
-        ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.expand.{kind}"),
+        ("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.feedforward.fc1.{kind}"),
         "blocks.{layer}.mlp.fc1.{kind}",
-        when=_is_gated,
+        when=is_gated,
     ),
-    copied("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.mlp.fc1_g.{kind}", when=_is_gated),
-    copied("blocks.{layer}.feedforward.expand.{kind}", "blocks.{layer}.mlp.fc1_x.{kind}", when=_is_gated),
-    copied("blocks.{layer}.feedforward.contract.{kind}", "blocks.{layer}.mlp.fc2.{kind}"),
+    copied("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.mlp.fc1_g.{kind}", when=is_gated),
+    copied("blocks.{layer}.feedforward.fc1.{kind}", "blocks.{layer}.mlp.fc1_x.{kind}", when=is_gated),
+    copied("blocks.{layer}.feedforward.fc2.{kind}", "blocks.{layer}.mlp.fc2.{kind}"),
     copied("blocks.{layer}.scale2.gamma", "blocks.{layer}.ls2.gamma"),
     copied("norm.{kind}", "norm.{kind}"),
     copied("attention_pool.probe", "attn_pool.latent"),
@@ -50,22 +40,19 @@ RULES = (
     split(("attention_pool.attention.key.{kind}", "attention_pool.attention.value.{kind}"), "attn_pool.kv.{kind}"),
     copied("attention_pool.attention.output.{kind}", "attn_pool.proj.{kind}"),
     copied("attention_pool.norm.{kind}", "attn_pool.norm.{kind}"),
-    copied("attention_pool.feedforward.expand.{kind}", "attn_pool.mlp.fc1.{kind}"),
-    copied("attention_pool.feedforward.contract.{kind}", "attn_pool.mlp.fc2.{kind}"),
+    copied("attention_pool.feedforward.fc1.{kind}", "attn_pool.mlp.fc1.{kind}"),
+    copied("attention_pool.feedforward.fc2.{kind}", "attn_pool.mlp.fc2.{kind}"),
     copied("pool_norm.{kind}", "fc_norm.{kind}"),
     copied("head.{kind}", "head.{kind}"),
     copied("distillation_head.{kind}", "head_dist.{kind}"),
 )
 
 
-def _recognizes(tensors: Tensors) -> bool:
-    return "patch_embed.proj.weight" in tensors and any(name.startswith("blocks.0.") for name in tensors)
-
-
 TIMM = Layout(
     name="timm",
-    recognizes=_recognizes,
+    recognizes=lambda tensors: (
+        "patch_embed.proj.weight" in tensors and any(name.startswith("blocks.0.") for name in tensors)
+    ),
     rules=RULES,
-    config=lambda tensors: None,  # noqa: ARG005 - the number of heads is in no tensor, and width/64 is wrong for huge
-    peer=timm_forward,
+    reference=timm_forward,
 )

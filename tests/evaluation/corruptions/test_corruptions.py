@@ -1,4 +1,6 @@
-"""Corruptions against hand-made answers, the original's arithmetic written out, and what they promise of themselves."""
+"""Corruptions against results by hand, against the original's arithmetic, and their documented properties."""
+
+from __future__ import annotations
 
 import math
 from io import BytesIO
@@ -11,7 +13,7 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from vit.evaluation.corruptions import _OPERATIONS, KINDS, STRENGTHS, blur, corrupt, digital, noise, weather
-from vit.evaluation.corruptions.strengths import CIFAR, IMAGENET, TINY_IMAGENET, table_for
+from vit.evaluation.corruptions.strengths import CIFAR, IMAGENET, TINY_IMAGENET, strengths_for_size
 from vit.randomness import SampleRandom
 
 NOT_GROWING = {"snow", "elastic_transform", "frost"}
@@ -32,18 +34,18 @@ def rng(*indices: int) -> SampleRandom:
     return SampleRandom.at(3, 1, torch.tensor(indices))
 
 
-def test_every_kind_has_five_strengths_of_three_sizes():
+def test_every_kind_has_five_strengths_of_three_sizes() -> None:
     for table in (IMAGENET, TINY_IMAGENET, CIFAR):
         assert tuple(table) == KINDS
         assert len(KINDS) == 15
         assert all(len(strengths) == 5 for strengths in table.values())
-    assert table_for(32) is table_for(44) is CIFAR
-    assert table_for(64) is TINY_IMAGENET
-    assert table_for(224) is table_for(256) is IMAGENET
+    assert strengths_for_size(32) is strengths_for_size(44) is CIFAR
+    assert strengths_for_size(64) is TINY_IMAGENET
+    assert strengths_for_size(224) is strengths_for_size(256) is IMAGENET
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_is_corrupted_alike_in_any_batch(kind):
+def test_an_image_is_corrupted_alike_in_any_batch(kind: str) -> None:
     images = torch.cat([photograph(48), photograph(48, "flower.jpg"), photograph(48).flip(3)])
     together = corrupt(images, kind, 4, indices=torch.tensor([11, 4, 7]), seed=5)
     alone = corrupt(images[1:2], kind, 4, indices=torch.tensor([4]), seed=5)
@@ -57,13 +59,13 @@ def test_an_image_is_corrupted_alike_in_any_batch(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_takes_images_that_are_not_square(kind):
+def test_it_takes_images_that_are_not_square(kind: str) -> None:
     images = photograph(96)[..., :70]
     assert corrupt(images, kind, 5, indices=torch.tensor([0])).shape == images.shape
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NOT_GROWING])
-def test_the_error_grows_with_strength(kind):
+def test_the_error_grows_with_strength(kind: str) -> None:
     """Mean squared error against the clean image, ImageNet-C's constants, the same random numbers at every strength."""
     images = photograph(112, "flower.jpg").repeat(4, 1, 1, 1) / 255
     errors = []
@@ -75,7 +77,7 @@ def test_the_error_grows_with_strength(kind):
     assert len(set(errors)) == 5
 
 
-def test_frost_hides_ever_more_of_the_image():
+def test_frost_hides_ever_more_of_the_image() -> None:
     images = photograph(112, "flower.jpg").repeat(4, 1, 1, 1) / 255
     likeness = []
     for constants in IMAGENET["frost"]:
@@ -84,7 +86,7 @@ def test_frost_hides_ever_more_of_the_image():
     assert likeness == sorted(likeness, reverse=True)
 
 
-def test_what_does_not_exist_is_refused():
+def test_what_does_not_exist_is_refused() -> None:
     images, indices = photograph(32), torch.tensor([0])
     with pytest.raises(ValueError, match="corruption: 'frosty' is not valid: did you mean 'frost'"):
         corrupt(images, "frosty", 1, indices=indices)
@@ -94,7 +96,7 @@ def test_what_does_not_exist_is_refused():
         corrupt(images[..., :31], "frost", 1, indices=indices)
 
 
-def test_noise_has_the_moments_of_its_distribution():
+def test_noise_has_the_moments_of_its_distribution() -> None:
     grey = torch.full((1, 3, 200, 200), 128 / 255)
     gaussian = noise.gaussian_noise(grey, rng(0), 0.1) - grey
     assert float(gaussian.mean()) == pytest.approx(0, abs=0.002)
@@ -108,7 +110,7 @@ def test_noise_has_the_moments_of_its_distribution():
         np.testing.assert_allclose(found[:40], stats.poisson.pmf(np.arange(40), 12 * level / 255), atol=0.01)
 
 
-def test_a_point_becomes_a_disk():
+def test_a_point_becomes_a_disk() -> None:
     point = torch.zeros(1, 1, 41, 41)
     point[..., 20, 20] = 1
     disk = blur.defocus_blur(point, rng(0), 4, 0.1)[0, 0]
@@ -117,7 +119,7 @@ def test_a_point_becomes_a_disk():
     np.testing.assert_allclose(disk.numpy(), inside / inside.sum(), atol=1e-6)
 
 
-def test_gaussian_filter_is_scipys():
+def test_gaussian_filter_is_scipys() -> None:
     values = rng(0).uniform(1, 37, 50)
     for border, mode in (("nearest", "nearest"), ("reflect", "reflect")):
         for deviation in (0.7, 3.1, 30.0):
@@ -126,7 +128,7 @@ def test_gaussian_filter_is_scipys():
             np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
-def test_glass_moves_pixels_as_far_as_swapping_one_by_one():
+def test_glass_moves_pixels_as_far_as_swapping_one_by_one() -> None:
     """The original's order, written out; both lose as much and neither loses a value."""
     values = rng(0).uniform(1, 60, 60)
     places = torch.arange(3600).repeat(1, 1)
@@ -146,18 +148,18 @@ def test_glass_moves_pixels_as_far_as_swapping_one_by_one():
     assert values.shape == (1, 1, 60, 60)
 
 
-def test_a_trail_goes_one_way_and_fades():
+def test_a_trail_goes_one_way_and_fades() -> None:
     """Half a Gaussian to the left of where the point looks: each pixel takes from its right, for an angle of 0."""
     point = torch.zeros(2, 1, 21, 21)
     point[..., 10, 10] = 1
-    found = blur.trail(point, 3, 2.0, torch.tensor([0.0, 90.0]))
+    found = blur.motion_trail(point, 3, 2.0, torch.tensor([0.0, 90.0]))
     weights = np.exp(-0.5 * (np.arange(7) / 2) ** 2)
     np.testing.assert_allclose(found[0, 0, 10, 4:11].numpy(), (weights / weights.sum())[::-1], atol=1e-6)
     np.testing.assert_allclose(found[1, 0, 4:11, 10].numpy(), (weights / weights.sum())[::-1], atol=1e-6)
     assert float(found.sum()) == pytest.approx(2)
 
 
-def test_zoom_is_scipys_of_the_centre():
+def test_zoom_is_scipys_of_the_centre() -> None:
     values = rng(0).uniform(1, 40, 40)
     kept = math.ceil(40 / 1.3)
     top = (40 - kept) // 2
@@ -167,7 +169,7 @@ def test_zoom_is_scipys_of_the_centre():
     np.testing.assert_allclose(found.numpy(), larger[trim : trim + 40, trim : trim + 40], atol=1e-5)
 
 
-def test_fog_on_black_is_the_clouds_alone_and_rough():
+def test_fog_on_black_is_the_clouds_alone_and_rough() -> None:
     clouds = weather.plasma(rng(0, 1), (48, 70), 2.0)
     assert clouds.shape == (2, 1, 48, 70)
     assert not torch.equal(clouds[0], clouds[1])
@@ -181,7 +183,7 @@ def test_fog_on_black_is_the_clouds_alone_and_rough():
     assert float(weather.fog(white, rng(0), 2.0, 2.0).min()) == pytest.approx(1 / 3)
 
 
-def test_ice_is_cold_and_bright_at_any_size():
+def test_ice_is_cold_and_bright_at_any_size() -> None:
     for side in (32, 64, 224):
         pane = weather.ice(rng(0), (side, side))
         red, green, blue = pane.mean(dim=(0, 2, 3))
@@ -190,7 +192,7 @@ def test_ice_is_cold_and_bright_at_any_size():
         assert float(pane.std()) > 0.08
 
 
-def test_brightness_keeps_hue_and_saturation():
+def test_brightness_keeps_hue_and_saturation() -> None:
     import colorsys
 
     colours = torch.tensor([[0.2, 0.4, 0.1], [0.9, 0.3, 0.6], [0.0, 0.0, 0.0]])
@@ -200,12 +202,12 @@ def test_brightness_keeps_hue_and_saturation():
         np.testing.assert_allclose(after, colorsys.hsv_to_rgb(hue, saturation, min(1, value + 0.3)), atol=1e-6)
 
 
-def test_contrast_by_hand():
+def test_contrast_by_hand() -> None:
     pixels = torch.tensor([0.0, 1.0])[None, None, None].expand(1, 3, 1, 2)
     np.testing.assert_allclose(weather.contrast(pixels, rng(0), 0.1)[0, 0, 0], [0.45, 0.55], atol=1e-6)
 
 
-def test_elastic_without_displacement_or_jitter_is_the_image():
+def test_elastic_without_displacement_or_jitter_is_the_image() -> None:
     image = photograph(64).float() / 255
     torch.testing.assert_close(digital.elastic_transform(image, rng(0), 0.0, 2.0, 0.0), image, atol=2e-4, rtol=0)
     moved = digital._affine((64, 64), rng(0), 5.0)
@@ -213,7 +215,7 @@ def test_elastic_without_displacement_or_jitter_is_the_image():
     assert float(((reach @ moved[0]) - reach[:, :2]).abs().max()) < 12
 
 
-def test_pillow_does_the_coarse_pixels_and_the_compression():
+def test_pillow_does_the_coarse_pixels_and_the_compression() -> None:
     image = photograph(64)
     picture = Image.fromarray(rearrange(image[0], "c h w -> h w c").numpy())
     small = picture.resize((38, 38), Image.Resampling.BOX).resize((64, 64), Image.Resampling.BOX)

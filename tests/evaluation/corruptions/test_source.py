@@ -1,5 +1,7 @@
 """A corrupted source through the loader that clean images go through."""
 
+from __future__ import annotations
+
 import pickle
 
 import numpy as np
@@ -14,7 +16,7 @@ from vit.evaluation.corruptions import corrupt
 from vit.evaluation.corruptions.source import CorruptedSource, _working_size
 
 
-def test_it_is_the_source_but_for_its_pixels():
+def test_it_is_the_source_but_for_its_pixels() -> None:
     clean = open_test(DataConfig(name="fake", fake_images=20)).source
     source = pickle.loads(pickle.dumps(CorruptedSource(clean, "fog", 3, seed=2)))
     assert source.class_names == clean.class_names
@@ -27,7 +29,7 @@ def test_it_is_the_source_but_for_its_pixels():
     assert np.array_equal(np.asarray(CorruptedSource(clean, "fog", 0).read(2)), np.asarray(clean.read(2)))
 
 
-def test_an_evaluation_reads_it_like_any_other():
+def test_an_evaluation_reads_it_like_any_other() -> None:
     split = open_test(DataConfig(name="digits"))
     few = Split(CorruptedSource(split.source, "frost", 2), split.indices[:5])
     loader = EvalLoader(few, Preprocessing(image_size=(24, 24)), DataConfig(name="digits", eval_batch_size=3))
@@ -38,13 +40,13 @@ def test_an_evaluation_reads_it_like_any_other():
 
 
 @pytest.mark.parametrize(("before", "after"), [((8, 10), (32, 40)), ((32, 40), (32, 40)), ((600, 300), (512, 256))])
-def test_the_size_at_which_corruption_happens(before, after):
+def test_the_size_at_which_corruption_happens(before: tuple[int, int], after: tuple[int, int]) -> None:
     from PIL import Image
 
     assert _working_size(Image.new("RGB", before)).size == after
 
 
-def test_an_unknown_kind_is_refused_at_once():
+def test_an_unknown_kind_is_refused_at_once() -> None:
     source = open_test(DataConfig(name="fake", fake_images=20)).source
     with pytest.raises(ValueError, match="corruption: 'rain' is not valid"):
         CorruptedSource(source, "rain", 1)

@@ -1,13 +1,16 @@
-"""Backends: ways to compute the same attention, one a file. Each answers exactly what is asked or refuses by name."""
+"""Backends: one file per way to compute attention. Each computes exactly what is asked for or raises `Refused`."""
 
 from __future__ import annotations
 
-from vit.attention.backends.flex import flex
-from vit.attention.backends.products import matmul, reference, reference_weights
-from vit.attention.backends.request import Backend, Refused, Request
-from vit.attention.backends.sdpa import sdpa
-from vit.attention.backends.triton import triton
+from vit.attention.backends import flex, products, sdpa, triton
+from vit.attention.backends.options import AttentionOptions, Backend, Refused
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "matmul": matmul, "sdpa": sdpa, "flex": flex, "triton": triton}
+BACKENDS: dict[str, Backend] = {
+    "reference": products.reference,
+    "matmul": products.matmul,
+    "sdpa": sdpa.sdpa,
+    "flex": flex.flex,
+    "triton": triton.triton,
+}
 
-__all__ = ["BACKENDS", "Refused", "Request", "reference_weights"]
+__all__ = ["BACKENDS", "AttentionOptions", "Refused"]

@@ -1,7 +1,6 @@
-"""What Triton programs of attention are made of: tensors by strides, blocks of products, what a mask allows, scores.
+"""Building blocks of the Triton attention kernels: strided tensors, block products, masks and scores.
 
-Scores are in base 2 and float32. It does not know softmax or gradients, nor what is refused; letters: see `attend.py`.
-Importing it imports triton.
+Scores are in base 2 and float32. Notation: see `core.py`. Importing this module imports triton.
 """
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Whether triton's interpreter runs the programs: TRITON_INTERPRET was set when triton was imported."""
+"""True if triton's interpreter runs the kernels: TRITON_INTERPRET was set when triton was imported."""
 
 
 class Strided(NamedTuple):
@@ -38,7 +37,7 @@ class Sizes(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What makes weights of products: the factor, and where asked for the bias, the mask and the dropout."""
+    """The terms that turn products into weights: the factor, and the optional bias, mask and dropout."""
 
     factor: float
     mask: Strided | None
@@ -72,8 +71,8 @@ def dot(left, right):
 
 
 @triton.jit
-def place(num_blocks, num_heads):
-    """Which block, head and sample this program is for; 64 bits, so that no offset overflows."""
+def program_indices(num_blocks, num_heads):
+    """Block, head and sample of this program, in 64 bits so that no offset overflows."""
     program = tl.program_id(0).to(tl.int64)
     return program % num_blocks, program // num_blocks % num_heads, program // num_blocks // num_heads
 
@@ -88,7 +87,7 @@ def allowed_pairs(mask, batch, head, queries, keys, sizes):
 
 @triton.jit
 def scores_of(products, allowed, terms, batch, head, queries, keys, sizes):
-    """`(factor * product + bias) / ln 2`; -inf where nothing is allowed."""
+    """`(factor * product + bias) / ln 2`; -inf where the mask excludes the pair."""
     scores = products * (terms.factor * LOG2_E)
     if terms.bias is not None:
         scores += load(terms.bias, batch, head, queries, keys, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
@@ -96,7 +95,7 @@ def scores_of(products, allowed, terms, batch, head, queries, keys, sizes):
 
 
 class Tiles(NamedTuple):
-    """Queries and keys of one block, and the warps and pipeline stages that work on it."""
+    """Queries and keys of one block, and its warps and pipeline stages."""
 
     queries: int
     keys: int
@@ -105,7 +104,7 @@ class Tiles(NamedTuple):
 
 
 def tiles(width: int, itemsize: int, backward: bool) -> Tiles:
-    """Blocks for heads of `width`, a power of 2: what keeps the sums in registers and the rest in shared memory."""
+    """Block sizes for heads of `width`, a power of 2: sums fit in registers, the rest in shared memory."""
     if itemsize == 4:
         return Tiles(64, 32, 4, 2) if width <= 64 else Tiles(32, 32, 8, 1) if width <= 128 else Tiles(16, 32, 8, 1)
     if width <= 64:

@@ -1,11 +1,10 @@
-"""The Triton programs of the `triton` backend: attention and its gradients, without the map of all weights.
+"""The Triton kernels of the `triton` backend: attention and its gradients, without the map of all weights.
 
-One program takes a block of queries and walks over the keys with an online softmax (Milakov and Gimelshein 2018); the
-way back computes the weights again from the logarithm of their sum (FlashAttention-2: Dao 2023). Blocks of keys that no
-query of the block may attend to are skipped. Scores are in base 2, all sums in float32.
+A program takes a block of queries and iterates over the keys with an online softmax (Milakov and Gimelshein 2018); the
+backward pass recomputes the weights from the logarithm of their sum (FlashAttention-2: Dao 2023). Blocks of keys that
+no query of the block may attend to are skipped. Scores are in base 2, all sums in float32.
 
-Letters: see `attend.py`. This room knows pointers, strides and blocks; it does not know what is refused, nor autograd.
-Importing it imports triton.
+Notation: see `core.py`. `triton.py` has the checks and autograd. Importing this module imports triton.
 """
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
@@ -23,8 +22,8 @@ from vit.attention.backends.triton_blocks import (
     allowed_pairs,
     dot,
     load,
-    place,
     pointers,
+    program_indices,
     scores_of,
     store,
     strided,
@@ -38,7 +37,7 @@ MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def _drop(weights, terms, batch, head, queries, keys, sizes):
-    """The weights that `SampleRandom.uniform(h, n, m)` keeps: bits of SplitMix64 (see `vit/randomness.py`)."""
+    """Dropout by `SampleRandom.uniform(h, n, m)`: bits of SplitMix64 (see `vit/randomness.py`)."""
     if terms.state is not None:
         counter = (head * sizes.queries + queries) * sizes.keys + keys
         bits = tl.load(terms.state + batch).to(tl.uint64) + counter.to(tl.uint64) * GOLDEN + GOLDEN
@@ -55,7 +54,7 @@ def _forward(
     query, key, value, out, log_sum, terms, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    block, head, batch = place(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
+    block, head, batch = program_indices(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
     group = head // (sizes.heads // sizes.groups)
     rows = block * QUERIES + tl.arange(0, QUERIES)
     widths, value_widths = tl.arange(0, WIDTH)[None, :], tl.arange(0, VALUE_WIDTH)[None, :]
@@ -84,7 +83,7 @@ def _forward(
             highest = above
     dead = total == 0.0
     average = average / tl.where(dead, 1.0, total)[:, None]
-    # of a dead row the way back makes exp2(score - inf): weights of zero
+    # for a dead row the backward pass computes exp2(score - inf): weights of zero
     log_sum_of_row = tl.where(dead, float("inf"), highest + tl.log2(tl.where(dead, 1.0, total)))
     store(out, batch, head, queries, value_widths, sizes.queries, sizes.value_width, average)
     tl.store(log_sum + (batch * sizes.heads + head) * sizes.queries + rows, log_sum_of_row, mask=rows < sizes.queries)
@@ -95,8 +94,8 @@ def _backward_query(
     query, key, value, out, out_gradient, log_sum, delta, query_gradient, bias_gradient, terms, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a block of queries and of their bias; and `delta`, what the gradients of the keys need too."""
-    block, head, batch = place(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
+    """Gradients of a block of queries and of their bias; and `delta`, which `_backward_key` needs."""
+    block, head, batch = program_indices(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
     group = head // (sizes.heads // sizes.groups)
     rows = block * QUERIES + tl.arange(0, QUERIES)
     widths, value_widths = tl.arange(0, WIDTH)[None, :], tl.arange(0, VALUE_WIDTH)[None, :]
@@ -131,8 +130,8 @@ def _backward_key(
     query, key, value, out_gradient, log_sum, delta, key_gradient, value_gradient, terms, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a block of keys and of their values, over all heads of the group; the map stands transposed."""
-    block, group, batch = place(tl.cdiv(sizes.keys, KEYS), sizes.groups)
+    """Gradients of a block of keys and of their values, over all heads of the group; the map is transposed."""
+    block, group, batch = program_indices(tl.cdiv(sizes.keys, KEYS), sizes.groups)
     columns = block * KEYS + tl.arange(0, KEYS)
     widths, value_widths = tl.arange(0, WIDTH)[None, :], tl.arange(0, VALUE_WIDTH)[None, :]
     keys = columns[:, None]
@@ -165,7 +164,7 @@ def _backward_key(
 
 
 def forward(query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor, log_sum: Tensor) -> None:
-    """Fill `out`, b h n v, and `log_sum`, b h n of float32: the logarithm to base 2 of the sum of a row's exponents."""
+    """Fill `out`, b h n v, and `log_sum`, b h n of float32: the base-2 logarithm of a row's sum of exponentials."""
     sizes = _sizes(query, key, value)
     blocks = _blocks(sizes, query.element_size(), backward=False)
     args = (*map(strided, (query, key, value, out)), log_sum, terms, sizes)
@@ -176,7 +175,7 @@ def backward(
     query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor, log_sum: Tensor, out_gradient: Tensor,
     gradients: list[Tensor], bias_gradient: Strided | None,
 ) -> None:  # fmt: skip
-    """Fill the gradients of query, key and value; add to the bias's, float32 that begins with zeros."""
+    """Fill the gradients of query, key and value; add to that of the bias, float32 and initially zero."""
     sizes = _sizes(query, key, value)
     blocks = _blocks(sizes, query.element_size(), backward=True)
     q, k, v, o, do, dq, dk, dv = map(strided, (query, key, value, out, out_gradient, *gradients))
@@ -192,9 +191,7 @@ def _sizes(query: Tensor, key: Tensor, value: Tensor) -> Sizes:
 
 
 def _blocks(sizes: Sizes, itemsize: int, backward: bool) -> dict[str, int]:
-    """What a program is compiled for; no block is much longer than the queries or keys, and none below the 16 of a
-    matrix unit.
-    """
+    """Compile-time constants. Blocks are not much longer than the sequences, and at least a matrix unit's 16."""
     width, value_width, most_queries, most_keys = (
         max(16, triton.next_power_of_2(size)) for size in (sizes.width, sizes.value_width, sizes.queries, sizes.keys)
     )

@@ -1,7 +1,7 @@
-"""What the attention weights say, for every head and query, without the map of all of them.
+"""Statistics of the attention weights, for every head and query, without materializing the map.
 
-Expected distance to the keys, entropy, mass on chosen keys and on the query itself. Letters: see `attend.py`. This room
-does not know what a class token or a patch is: it is told which keys to sum, and where tokens stand.
+Expected distance to the keys, entropy, mass on groups of keys and on the query itself. The caller gives the groups and
+the tokens' coordinates. Notation: see `core.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vit.attention.attend import DOT_PRODUCT, check_shapes, four_dimensions
-from vit.attention.backends import Refused, Request
+from vit.attention.backends import AttentionOptions
+from vit.attention.core import DOT_PRODUCT, as_4d, check_shapes
 from vit.attention.scores import Score
-from vit.attention.statistics.fused import fused
-from vit.attention.statistics.question import Answers, AttentionStatistics, Question, sets_of_keys
-from vit.attention.statistics.space import space_between
-from vit.attention.statistics.streamed import streamed
+from vit.attention.statistics import fused, streamed
+from vit.attention.statistics.space import build_space
+from vit.attention.statistics.spec import AttentionStatistics, RawStatistics, StatisticsSpec, key_sets
 from vit.config import check, nearest
 
-STATISTICS_BACKENDS = {"streamed": streamed, "triton": fused}
+STATISTICS_BACKENDS = {"streamed": streamed.streamed, "triton": fused.fused}
 
 
 def attention_statistics(
@@ -42,21 +41,20 @@ def attention_statistics(
     """Statistics of `softmax(score + bias)`, each b h n: `b h n d, b g m e` and what `attend` takes. No gradients.
 
     Distances are Euclidean between `coordinates` (m, k) of the tokens, in their unit, or given as a table `distances`
-    (n, m). A token without a place (CLS, register) is a row of NaN there; a row or column of NaN in the table. Every
-    one of `key_groups` is boolean, (m,). As with a key cache, the queries are the last n of the keys, unless `cross`
-    says that they are of another sequence; then there is no mass on oneself, and `coordinates` need
-    `query_coordinates` (n, k).
+    (n, m). A token without a position (CLS, register) has NaN coordinates, or a row or column of NaN in the table. Each
+    of `key_groups` is boolean, (m,). As with a key cache, the queries are the last n of the keys, unless `cross` says
+    that they belong to another sequence; then `self_mass` is None, and `coordinates` need `query_coordinates` (n, k).
 
-    Half types are summed in float32, and so are the answers. `streamed` works on `block_size` queries at a time,
-    memory linear in tokens (without it on as many as a CPU's threads keep up with: their number changes the memory, and
-    the last bits); `triton` is one kernel; `auto` takes it on a CUDA device for what it does not refuse.
-    Raises ValueError for what does not fit together and for a backend that cannot do what is asked.
+    Half types are summed and returned in float32. `streamed` works on `block_size` queries at a time, in memory linear
+    in tokens (by default, as many as suit the CPU's threads: their number changes the memory, and the last bits);
+    `triton` is one kernel, which has never run on a device and is used only when named. Raises ValueError for arguments
+    that contradict each other and for a backend that does not support them.
     """
     check_shapes(query, key, key, score)
     num_queries, num_keys = query.shape[2], key.shape[2]
     check(block_size is None or block_size > 0, "block_size", block_size, "it must be at least 1")
     check(cross or num_queries <= num_keys, "cross", cross, f"{num_queries} queries are not among {num_keys} keys")
-    space = space_between(
+    space = build_space(
         num_queries,
         num_keys,
         coordinates=coordinates,
@@ -66,33 +64,25 @@ def attention_statistics(
         device=query.device,
     )
     groups = key_groups or {}
-    mask, bias = four_dimensions("mask", mask, query, key), four_dimensions("bias", bias, query, key)
+    mask, bias = as_4d("mask", mask, query, key), as_4d("bias", bias, query, key)
     if bias is not None and not bool(bias.isfinite().all()):
-        raise ValueError("bias: infinite or NaN entries are not valid: a boolean mask says what is forbidden")
-    question = Question(
-        request=Request(score=score, scale=scale, mask=mask, bias=bias),
+        raise ValueError("bias: infinite or NaN entries are not valid: exclude keys by a boolean mask")
+    spec = StatisticsSpec(
+        options=AttentionOptions(score=score, scale=scale, mask=mask, bias=bias),
         names=tuple(groups),
-        sets=sets_of_keys(space, groups, key),
+        sets=key_sets(space, groups, key),
         space=space,
-        first_own=None if cross else num_keys - num_queries,
+        query_offset=None if cross else num_keys - num_queries,
         block_size=block_size,
     )
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
-        return question.name(_answer(query, key, question, backend))
+        return spec.name(_compute(query, key, spec, backend))
 
 
-def _answer(query: Tensor, key: Tensor, question: Question, backend: str) -> Answers:
-    if backend == "auto":
-        if query.device.type == "cuda":
-            try:
-                return fused(query, key, question)
-            except Refused:
-                pass
-        return streamed(query, key, question)
-    if backend not in STATISTICS_BACKENDS:
-        rule = nearest(backend, ["auto", *STATISTICS_BACKENDS])
-        raise ValueError(f"backend: {backend!r} is not valid: {rule}")
-    return STATISTICS_BACKENDS[backend](query, key, question)
+def _compute(query: Tensor, key: Tensor, spec: StatisticsSpec, backend: str) -> RawStatistics:
+    choices = ["auto", *STATISTICS_BACKENDS]
+    check(backend in choices, "backend", backend, nearest(backend, choices))
+    return STATISTICS_BACKENDS["streamed" if backend == "auto" else backend](query, key, spec)
 
 
 __all__ = ["STATISTICS_BACKENDS", "AttentionStatistics", "attention_statistics"]

@@ -1,8 +1,8 @@
-"""The Triton program of the statistics: one pass over the keys, and the map of all weights is nowhere.
+"""The Triton kernel of the statistics: one pass over the keys, without the map of all weights.
 
-An online softmax that carries, beside the sum of the weights, the sums of weight times what is asked for; all are
-shrunk together when a higher score comes (Milakov and Gimelshein 2018). Scores are in base 2, all sums in float32.
-Letters: see `attend.py`; `s` sets of keys. It does not know what is refused. Importing it imports triton.
+An online softmax that accumulates the sum of the weights and the weighted sums of each statistic; all are rescaled when
+a higher score appears (Milakov and Gimelshein 2018). Scores are in base 2, all sums in float32. Notation: see
+`core.py`; `s` sets of keys. `fused` checks the inputs. Importing this module imports triton.
 """
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
@@ -23,50 +23,50 @@ from vit.attention.backends.triton_blocks import (
     allowed_pairs,
     dot,
     load,
-    place,
+    program_indices,
     scores_of,
     strided,
 )
-from vit.attention.statistics.question import Answers, Question
 from vit.attention.statistics.space import Space
+from vit.attention.statistics.spec import RawStatistics, StatisticsSpec
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
 
 class Distances(NamedTuple):
-    """A table, n m, or the places of queries and keys, n k and m k of float32, one after the other in memory."""
+    """A table, n m, or coordinates of queries and keys, n k and m k of float32, contiguous."""
 
     table: Strided | None
-    query_places: Tensor | None
-    key_places: Tensor | None
+    queries: Tensor | None
+    keys: Tensor | None
 
 
-class Asked(NamedTuple):
-    """Sets of keys, s m of float32; distances and the key that the first query is, where asked for."""
+class Inputs(NamedTuple):
+    """Sets of keys, s m of float32; distances and the key index of the first query, if requested."""
 
     sets: Tensor
     distances: Distances | None
-    first_own: int | None
+    query_offset: int | None
 
 
-class Filled(NamedTuple):
-    """Where the answers go, of float32: b h n s, and b h n each; what is not asked for stays zero."""
+class Outputs(NamedTuple):
+    """Results in float32: b h n s, and b h n each; those not requested stay zero."""
 
     masses: Tensor
     entropy: Tensor
-    own: Tensor
+    self_mass: Tensor
     distance: Tensor
 
 
 @triton.jit
 def _distances(distances, queries, keys, sizes, DIMENSIONS: tl.constexpr):
-    """Of a block of pairs; 0 where one of the two has no place, which is NaN."""
+    """Distances of a block of pairs; 0 where either has no position, which is NaN."""
     if distances.table is not None:
         numbers = load(distances.table, 0, 0, queries, keys, sizes.queries, sizes.keys).to(tl.float32)
     else:
         squares = tl.zeros_like((queries + keys).to(tl.float32))
         for axis in tl.static_range(DIMENSIONS):
-            starts = distances.query_places + axis, distances.key_places + axis
+            starts = distances.queries + axis, distances.keys + axis
             of_queries = tl.load(starts[0] + queries * DIMENSIONS, mask=queries < sizes.queries, other=0.0)
             of_keys = tl.load(starts[1] + keys * DIMENSIONS, mask=keys < sizes.keys, other=0.0)
             squares += (of_queries - of_keys) * (of_queries - of_keys)
@@ -76,11 +76,11 @@ def _distances(distances, queries, keys, sizes, DIMENSIONS: tl.constexpr):
 
 @triton.jit
 def _statistics(
-    query, key, terms, sizes, asked, filled,
+    query, key, terms, sizes, inputs, outputs,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
     SETS: tl.constexpr, SETS_PADDED: tl.constexpr, DIMENSIONS: tl.constexpr,
 ):  # fmt: skip
-    block, head, batch = place(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
+    block, head, batch = program_indices(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
     group = head // (sizes.heads // sizes.groups)
     widths, of_set = tl.arange(0, WIDTH)[None, :], tl.arange(0, SETS_PADDED)[None, :]
     rows = block * QUERIES + tl.arange(0, QUERIES)
@@ -89,7 +89,7 @@ def _statistics(
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     surprise = tl.zeros((QUERIES,), tl.float32)
-    own = tl.zeros((QUERIES,), tl.float32)
+    self_mass = tl.zeros((QUERIES,), tl.float32)
     distance = tl.zeros((QUERIES,), tl.float32)
     masses = tl.zeros((QUERIES, SETS_PADDED), tl.float32)
     for start in range(0, sizes.keys, KEYS):
@@ -108,43 +108,44 @@ def _statistics(
             weights = tl.where(allowed, tl.exp2(below), 0.0)
             surprise = (surprise + risen * total) * shrink + tl.sum(weights * below, axis=1)
             total = total * shrink + tl.sum(weights, axis=1)
-            if asked.first_own is not None:
-                own = own * shrink + tl.sum(tl.where(keys == queries + asked.first_own, weights, 0.0), axis=1)
-            if asked.distances is not None:
-                numbers = _distances(asked.distances, queries, keys, sizes, DIMENSIONS)
+            if inputs.query_offset is not None:
+                on_self = tl.where(keys == queries + inputs.query_offset, weights, 0.0)
+                self_mass = self_mass * shrink + tl.sum(on_self, axis=1)
+            if inputs.distances is not None:
+                numbers = _distances(inputs.distances, queries, keys, sizes, DIMENSIONS)
                 distance = distance * shrink + tl.sum(weights * numbers, axis=1)
             masses *= shrink[:, None]
             for index in tl.static_range(SETS):
-                member = tl.load(asked.sets + index * sizes.keys + columns, mask=columns < sizes.keys, other=0.0)
+                member = tl.load(inputs.sets + index * sizes.keys + columns, mask=columns < sizes.keys, other=0.0)
                 part = tl.sum(weights * member[None, :], axis=1)
                 masses += tl.where(of_set == index, part[:, None], 0.0)
             highest = above
-    whole = tl.where(total == 0.0, 1.0, total)
-    entropy = tl.maximum(tl.log2(whole) - surprise / whole, 0.0) * LN_2  # rounding alone takes it below 0
+    total = tl.where(total == 0.0, 1.0, total)
+    entropy = tl.maximum(tl.log2(total) - surprise / total, 0.0) * LN_2  # only rounding takes it below 0
     of_row = (batch * sizes.heads + head) * sizes.queries + rows
-    tl.store(filled.entropy + of_row, entropy, mask=inside)
-    if asked.first_own is not None:
-        tl.store(filled.own + of_row, own / whole, mask=inside)
-    if asked.distances is not None:
-        tl.store(filled.distance + of_row, distance / whole, mask=inside)
-    to = filled.masses + of_row[:, None] * SETS + of_set
-    tl.store(to, masses / whole[:, None], mask=inside[:, None] & (of_set < SETS))
+    tl.store(outputs.entropy + of_row, entropy, mask=inside)
+    if inputs.query_offset is not None:
+        tl.store(outputs.self_mass + of_row, self_mass / total, mask=inside)
+    if inputs.distances is not None:
+        tl.store(outputs.distance + of_row, distance / total, mask=inside)
+    to = outputs.masses + of_row[:, None] * SETS + of_set
+    tl.store(to, masses / total[:, None], mask=inside[:, None] & (of_set < SETS))
 
 
 def _tiles(width: int, itemsize: int) -> Tiles:
-    """Blocks whose sums ptxas keeps in registers for compute capability 9.0, but for mask and bias together."""
+    """Blocks whose sums ptxas keeps in registers for compute capability 9.0, except with both mask and bias."""
     if itemsize == 4:
         return Tiles(32, 32, 8, 1) if width <= 128 else Tiles(16, 32, 8, 1)
     return Tiles(64, 64, 8, 2) if width <= 64 else Tiles(64, 32, 8, 2)
 
 
-def answer(query: Tensor, key: Tensor, factor: float, question: Question) -> Answers:
-    """The answers for inner products of these vectors times `factor`."""
-    request, space, num_sets = question.request, question.space, len(question.sets)
+def compute(query: Tensor, key: Tensor, factor: float, spec: StatisticsSpec) -> RawStatistics:
+    """The statistics for the scores `factor * queryᵀkey`."""
+    options, space, num_sets = spec.options, spec.space, len(spec.sets)
     masses = query.new_zeros(*query.shape[:3], num_sets, dtype=torch.float32)
-    entropy, own, distance = query.new_zeros(3, *query.shape[:3], dtype=torch.float32)
+    entropy, self_mass, distance = query.new_zeros(3, *query.shape[:3], dtype=torch.float32)
     (b, h, n, d), (g, m) = query.shape, key.shape[1:3]
-    mask, bias = (None if t is None else strided(t.expand(b, h, n, m)) for t in (request.mask, request.bias))
+    mask, bias = (None if t is None else strided(t.expand(b, h, n, m)) for t in (options.mask, options.bias))
     width = max(16, triton.next_power_of_2(d))
     queries, keys, warps, stages = _tiles(width, query.element_size())
     if query.numel() > 0:
@@ -153,29 +154,29 @@ def answer(query: Tensor, key: Tensor, factor: float, question: Question) -> Ans
             strided(key),
             Terms(factor, mask, bias, None, 0.0),
             Sizes(h, g, n, m, d, d),
-            Asked(question.sets.float(), _in_memory(space), question.first_own),
-            Filled(masses, entropy, own, distance),
+            Inputs(spec.sets.float(), _distance_inputs(space), spec.query_offset),
+            Outputs(masses, entropy, self_mass, distance),
             QUERIES=queries,
             KEYS=keys,
             WIDTH=width,
             SETS=num_sets,
             SETS_PADDED=triton.next_power_of_2(max(1, num_sets)),
-            DIMENSIONS=0 if space is None or space.places is None else space.places[0].shape[1],
+            DIMENSIONS=0 if space is None or space.coordinates is None else space.coordinates[0].shape[1],
             num_warps=warps,
             num_stages=stages,
         )
-    return Answers(
+    return RawStatistics(
         entropy=entropy,
         masses=masses,
-        own=None if question.first_own is None else own,
+        self_mass=None if spec.query_offset is None else self_mass,
         distance=None if space is None else distance,
     )
 
 
-def _in_memory(space: Space | None) -> Distances | None:
+def _distance_inputs(space: Space | None) -> Distances | None:
     if space is None:
         return None
     if space.table is not None:
         return Distances(strided(space.table.expand(1, 1, -1, -1)), None, None)
-    assert space.places is not None
-    return Distances(None, *(places.float().contiguous() for places in space.places))
+    assert space.coordinates is not None
+    return Distances(None, *(coordinates.float().contiguous() for coordinates in space.coordinates))

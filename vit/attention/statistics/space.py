@@ -1,7 +1,7 @@
-"""How far queries and keys are from one another, a block of queries at a time.
+"""Distances between queries and keys, a block of queries at a time.
 
-A token without a place (one that was added to the sequence) is NaN, and has no distance to anything. Letters: see
-`attend.py`; `k` coordinates of a place. This room does not know of weights.
+A token without a position, such as a class token, is NaN and has no distance to anything. Notation: see `core.py`; `k`
+coordinates of a position.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from vit.config import check
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Where tokens stand, or how far they are from one another."""
+    """The coordinates of tokens, or a table of the distances between them."""
 
-    places: tuple[Tensor, Tensor] | None
-    """Of the queries (n, k) and of the keys (m, k)."""
+    coordinates: tuple[Tensor, Tensor] | None
+    """Those of the queries (n, k) and of the keys (m, k)."""
     table: Tensor | None
     """(n, m)"""
 
     @property
-    def placed(self) -> tuple[Tensor, Tensor]:
-        """Which queries (n,) and which keys (m,) have a place."""
+    def has_position(self) -> tuple[Tensor, Tensor]:
+        """True for queries (n,) and for keys (m,) that have a position."""
         if self.table is not None:
             missing = self.table.isnan()
             return ~missing.all(dim=1), ~missing.all(dim=0)
-        assert self.places is not None
-        query_places, key_places = self.places
-        return ~query_places.isnan().any(dim=1), ~key_places.isnan().any(dim=1)
+        assert self.coordinates is not None
+        of_queries, of_keys = self.coordinates
+        return ~of_queries.isnan().any(dim=1), ~of_keys.isnan().any(dim=1)
 
-    def block(self, rows: slice, dtype: torch.dtype) -> Tensor:
-        """The distances of some queries, n m; 0 where there is none."""
+    def distances(self, rows: slice, dtype: torch.dtype) -> Tensor:
+        """The distances from the queries `rows`, n m; 0 where there is none."""
         if self.table is not None:
             return self.table[rows].to(dtype).nan_to_num(nan=0.0)
-        assert self.places is not None
-        query_places, key_places = (places.to(dtype) for places in self.places)
-        first, *more = zip(query_places[rows].unbind(1), key_places.unbind(1), strict=True)
+        assert self.coordinates is not None
+        query_coordinates, key_coordinates = (coordinates.to(dtype) for coordinates in self.coordinates)
+        first, *more = zip(query_coordinates[rows].unbind(1), key_coordinates.unbind(1), strict=True)
         squares = (first[0][:, None] - first[1]).square_()  # n m
         for of_queries, of_keys in more:
             difference = of_queries[:, None] - of_keys  # n m
@@ -47,7 +47,7 @@ class Space:
         return squares.sqrt_().nan_to_num_(nan=0.0)
 
 
-def space_between(
+def build_space(
     num_queries: int,
     num_keys: int,
     *,
@@ -57,39 +57,39 @@ def space_between(
     cross: bool,
     device: torch.device,
 ) -> Space | None:
-    """The space that a user describes. ValueError for what contradicts itself or has no effect."""
+    """The space of a user's arguments. ValueError for those that contradict each other or have no effect."""
     if query_coordinates is not None and (coordinates is None or not cross):
         rule = "it has an effect only with coordinates of the keys and with cross"
         raise ValueError(f"query_coordinates: {tuple(query_coordinates.shape)} is not valid: {rule}")
     if distances is not None:
         check(coordinates is None, "distances", tuple(distances.shape), "give coordinates or distances, not both")
         _check_table(distances, (num_queries, num_keys))
-        return Space(places=None, table=distances.to(device))
+        return Space(coordinates=None, table=distances.to(device))
     if coordinates is None:
         return None
-    _check_places("coordinates", coordinates, num_keys)
+    _check_coordinates("coordinates", coordinates, num_keys)
     of_queries = coordinates[num_keys - num_queries :]
     if cross:
         if query_coordinates is None:
             raise ValueError("query_coordinates: None is not valid: with cross, coordinates need those of queries too")
-        _check_places("query_coordinates", query_coordinates, num_queries)
+        _check_coordinates("query_coordinates", query_coordinates, num_queries)
         rule = f"it must have as many columns as coordinates, {coordinates.shape[1]}"
         shape = tuple(query_coordinates.shape)
         check(shape[1] == coordinates.shape[1], "query_coordinates", shape, rule)
         of_queries = query_coordinates
-    return Space(places=(of_queries.to(device), coordinates.to(device)), table=None)
+    return Space(coordinates=(of_queries.to(device), coordinates.to(device)), table=None)
 
 
-def _check_places(name: str, places: Tensor, count: int) -> None:
-    shape = tuple(places.shape)
-    fits = places.dim() == 2 and shape[0] == count and shape[1] > 0
+def _check_coordinates(name: str, coordinates: Tensor, count: int) -> None:
+    shape = tuple(coordinates.shape)
+    fits = coordinates.dim() == 2 and shape[0] == count and shape[1] > 0
     check(fits, name, shape, f"it must be (tokens, coordinates), with {count} tokens")
-    check(not places.isinf().any(), name, float("inf"), "a place is finite; NaN says that a token has none")
+    check(not coordinates.isinf().any(), name, float("inf"), "it must be finite, or NaN for a token without a position")
 
 
 def _check_table(table: Tensor, shape: tuple[int, int]) -> None:
     check(table.shape == shape, "distances", tuple(table.shape), f"it must be (queries, keys), {shape}")
-    check(not table.isinf().any(), "distances", float("inf"), "a distance is finite; NaN says that there is none")
+    check(not table.isinf().any(), "distances", float("inf"), "it must be finite, or NaN where there is none")
     missing = table.isnan()
-    whole = torch.equal(missing, missing.all(dim=1)[:, None] | missing.all(dim=0))
-    check(whole, "distances", float("nan"), "a token without a place is a whole row or column of NaN")
+    consistent = torch.equal(missing, missing.all(dim=1)[:, None] | missing.all(dim=0))
+    check(consistent, "distances", float("nan"), "a token without a position is a full row or column of NaN")

@@ -1,8 +1,8 @@
 """Statistics of the attention weights, a block of queries at a time: memory linear in tokens and in a CPU's threads.
 
-A tile of weights is made, asked and overwritten while it is in the cache; the distances of a block of queries serve
-every sample and head. Entropy is `log z - Σ p t` of t, the scores less the highest, and z = Σ exp t.
-Letters: see `attend.py`; `s` sets of keys. This room does not know what the sets mean.
+A tile of weights is computed, summed and overwritten while it is in the cache; a block's distances to the keys are
+shared by all samples and heads. Entropy is `log z - Σ p t` with t the scores minus their maximum, and z = Σ exp t.
+Notation: see `core.py`; `s` sets of keys.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from einops import repeat
 from torch import Tensor
 
-from vit.attention.backends.request import Request, dead_rows
+from vit.attention.backends.options import dead_rows
 from vit.attention.scores import Additive, InnerProduct
-from vit.attention.statistics.question import Answers, Question
+from vit.attention.statistics.spec import RawStatistics, StatisticsSpec
 
 TILE = 2**18
-"""Numbers of a tile for each thread of a CPU: about what its core's caches hold of scores, weights and distances."""
+"""Elements of a tile per CPU thread: scores, weights and distances of about this many fit into a core's caches."""
 LOWEST = -1e30
-"""The score of a key that the mask does not allow; finite, so that 0 × t is 0."""
+"""The score of a masked key; finite, so that 0 × t is 0."""
 
 
 class Tile(NamedTuple):
@@ -33,105 +33,98 @@ class Tile(NamedTuple):
     heads: slice
     rows: slice
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """Its part of what broadcasts to `b h n m`: h n m."""
+    def select(self, tensor: Tensor) -> Tensor:
+        """The tile of a tensor that broadcasts to `b h n m`: h n m."""
         sample = self.sample if tensor.shape[0] > 1 else 0
         heads = self.heads if tensor.shape[1] > 1 else slice(None)
         rows = self.rows if tensor.shape[2] > 1 else slice(None)
         return tensor[sample, heads, rows]
 
     def views(self, buffers: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
-        """Room for it in both buffers, h n m each."""
+        """Views of both buffers for this tile, h n m each."""
         shape = self.heads.stop - self.heads.start, self.rows.stop - self.rows.start, num_keys
         first, second = buffers[:, : math.prod(shape)]
         return first.view(shape), second.view(shape)
 
 
 class Sums(NamedTuple):
-    """Over the keys, of weights that do not yet sum to 1: b h n, and b h n s, of which the first set is all keys."""
+    """Sums over the keys of unnormalised weights: b h n, and b h n s, whose first set is all keys."""
 
     sets: Tensor
     surprise: Tensor
-    own: Tensor
+    self_mass: Tensor
     distance: Tensor
 
-    def normalised(self, question: Question) -> Answers:
+    def normalised(self, spec: StatisticsSpec) -> RawStatistics:
         total = self.sets[..., 0]
         part = torch.where(total > 0, total.reciprocal(), 0.0)
         entropy = torch.where(total > 0, total.log() - self.surprise * part, 0.0)
-        return Answers(
-            entropy=entropy.clamp_(min=0.0),  # rounding alone takes it below
+        return RawStatistics(
+            entropy=entropy.clamp_(min=0.0),  # only rounding takes it below
             masses=self.sets[..., 1:] * part[..., None],
-            own=None if question.first_own is None else self.own * part,
-            distance=None if question.space is None else self.distance * part,
+            self_mass=None if spec.query_offset is None else self.self_mass * part,
+            distance=None if spec.space is None else self.distance * part,
         )
 
 
-def streamed(query: Tensor, key: Tensor, question: Question) -> Answers:
-    """The answers, in float32 for half types."""
+def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
+    """The statistics, in float32 for half types."""
     dtype, (b, h, n), m = torch.promote_types(query.dtype, torch.float32), query.shape[:3], key.shape[2]
-    write_scores, cost = _scorer(query, key, question, dtype)
-    every_key = question.sets.new_ones(1, m)
-    sets = torch.cat((every_key, question.sets)).to(dtype).T  # m s
+    write_scores, cost = _score_writer(query, key, spec, dtype)
+    every_key = spec.sets.new_ones(1, m)
+    sets = torch.cat((every_key, spec.sets)).to(dtype).T  # m s
     sums = Sums(query.new_zeros(b, h, n, sets.shape[1], dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
-    num_rows, num_heads = _tile_size(h, n, m * cost, question.block_size, threads)
+    num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, threads)
     buffers = query.new_empty(2, num_heads * num_rows * m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
-        distances = None if question.space is None else question.space.block(rows, dtype)  # n m
+        distances = None if spec.space is None else spec.space.distances(rows, dtype)  # n m
         for sample, heads in product(range(b), _slices(h, num_heads)):
             tile = Tile(sample, heads, rows)
             scores, weights = tile.views(buffers, m)
             write_scores(tile, scores)
-            dead = _bias_and_mask(scores, tile, question.request)
-            _ask(scores, weights, tile, sets, distances, question.first_own, sums)
+            dead = None
+            if spec.options.bias is not None:
+                scores += tile.select(spec.options.bias)
+            if spec.options.mask is not None:
+                mask = tile.select(spec.options.mask)
+                scores.masked_fill_(~mask, LOWEST)
+                dead = dead_rows(mask)
+            _sum_tile(scores, weights, tile, sets, distances, spec.query_offset, sums)
             if dead is not None:
                 sums.sets[tile].masked_fill_(dead, 0.0)
-    return sums.normalised(question)
+    return sums.normalised(spec)
 
 
-def _ask(
+def _sum_tile(
     scores: Tensor,
     weights: Tensor,
     tile: Tile,
     sets: Tensor,
     distances: Tensor | None,
-    first_own: int | None,
+    query_offset: int | None,
     sums: Sums,
 ) -> None:
-    """Writes the sums over one tile, h n m; nothing is left of its scores."""
+    """Write the sums over one tile, h n m, and overwrite its scores."""
     scores -= scores.amax(dim=-1, keepdim=True)
     torch.exp(scores, out=weights)
     sums.sets[tile] = weights @ sets
     sums.surprise[tile] = scores.mul_(weights).sum(dim=-1)
     if distances is not None:
         sums.distance[tile] = torch.mul(weights, distances, out=scores).sum(dim=-1)
-    if first_own is not None:
-        sums.own[tile] = weights.diagonal(first_own + tile.rows.start, dim1=-2, dim2=-1)
+    if query_offset is not None:
+        sums.self_mass[tile] = weights.diagonal(query_offset + tile.rows.start, dim1=-2, dim2=-1)
 
 
-def _bias_and_mask(scores: Tensor, tile: Tile, request: Request) -> Tensor | None:
-    """Written into the scores. Gives the queries that may attend to nothing, h n 1."""
-    if request.bias is not None:
-        scores += tile.of(request.bias)
-    if request.mask is None:
-        return None
-    mask = tile.of(request.mask)
-    scores.masked_fill_(~mask, LOWEST)
-    return dead_rows(mask)
-
-
-def _scorer(
-    query: Tensor, key: Tensor, question: Question, dtype: torch.dtype
+def _score_writer(
+    query: Tensor, key: Tensor, spec: StatisticsSpec, dtype: torch.dtype
 ) -> tuple[Callable[[Tile, Tensor], None], int]:
-    """What writes a tile of scores, and how many numbers it needs for one. What no product gives, the score itself
-    gives, in the type of the vectors.
-    """
-    score, scale = question.request.score, question.request.scale
+    """A function that writes a tile of scores, and how many numbers it allocates per score."""
+    score, scale = spec.options.score, spec.options.scale
     if isinstance(score, Additive):
         query, key, score = score.query(query), score.key(key), score.projected
     key = repeat(key, "b g m d -> b (g r) m d", r=query.shape[1] // key.shape[1])
-    if not isinstance(score, InnerProduct):
+    if not isinstance(score, InnerProduct):  # the score's definition, in the type of the vectors
 
         def write(tile: Tile, scores: Tensor) -> None:
             one = slice(tile.sample, tile.sample + 1)
@@ -148,10 +141,10 @@ def _scorer(
 
 
 def _tile_size(h: int, n: int, row: int, block_size: int | None, threads: int) -> tuple[int, int]:
-    """Queries and heads of a tile whose rows need `row` numbers each."""
-    room = TILE * threads
-    num_rows = max(1, min(n, block_size or room // max(1, row)))
-    return num_rows, max(1, min(h, room // max(1, num_rows * row)))
+    """Queries and heads of a tile whose rows allocate `row` numbers each."""
+    limit = TILE * threads
+    num_rows = max(1, min(n, block_size or limit // max(1, row)))
+    return num_rows, max(1, min(h, limit // max(1, num_rows * row)))
 
 
 def _slices(size: int, step: int) -> list[slice]:

@@ -1,8 +1,8 @@
-"""Augmentation of a whole training batch on its device; `Augment` is the door, the other names are for tests.
+"""Augmentation of a whole training batch on its device; `Augment` is the entry point, other names are for tests.
 
-The way of a batch: crop and flip (`crops`, `resampling`), policy and colour jitter (`policies`, `geometry`,
-`colors`), normalisation, `erasing`, `mixing`. Every random number comes from `SampleRandom`, so what happens to a
-sample depends on (seed, epoch, position) alone, mixing also on its group; never on the batch it came in.
+The steps: crop and flip (`crops`, `resampling`), policy and colour jitter (`policies`, `geometry`, `colors`),
+normalisation, `erasing`, `mixing`. Every random number comes from `SampleRandom`, so the result for a sample depends on
+(seed, epoch, position) alone, for mixing also on its group; never on the rest of the batch.
 
 Pixels stay whole numbers from 0 to 255 until normalisation, and nearly all arithmetic on them is fixed-point (factors
 rounded to a power of two, sums below 2²⁴), so float32 computes it without rounding error: the result does not depend

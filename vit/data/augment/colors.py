@@ -1,4 +1,4 @@
-"""Pixel operations on uint8 batches, each with one argument a sample, equal to Pillow's in whole numbers.
+"""Pixel operations on uint8 batches with one argument per sample, equal to Pillow's in whole numbers.
 
 Every function: images uint8 (b, 3, h, w), argument (b,) float → uint8 (b, 3, h, w). Blending factors are rounded to
 multiples of 2⁻¹² (a tenth of a level at most), which makes the arithmetic exact in float32.
@@ -61,25 +61,25 @@ def solarize_add(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from black (factor above 1) or towards it."""
+    """Blend with black; a factor above 1 brightens."""
     pixels = images.to(torch.float32)
     return blend(pixels, torch.zeros_like(pixels[:, :1]), factor)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from the image's mean luminance (rounded to a level) or towards it."""
+    """Blend with the image's mean luminance, rounded to a level."""
     pixels = images.to(torch.float32)
     return blend(pixels, mean_luminance(luminance(pixels)), factor)
 
 
 def color(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from grey or towards it."""
+    """Blend with the grey image."""
     pixels = images.to(torch.float32)
     return blend(pixels, luminance(pixels), factor)
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from the image smoothed by Pillow's 3×3 kernel (1 1 1, 1 5 1, 1 1 1) / 13, whose border is not smoothed."""
+    """Blend with the image smoothed by Pillow's 3×3 kernel (1 1 1, 1 5 1, 1 1 1) / 13, border excepted."""
     pixels = images.to(torch.float32)
     smooth = pixels.clone()
     if min(images.shape[-2:]) > 2:
@@ -90,26 +90,26 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian of `sigma` pixels, up to 2, cut off at 6 pixels; the border pixel is repeated."""
+    """Blur by a Gaussian of `sigma` pixels, up to 2, cut off at 6 pixels; the border pixel is repeated."""
     rows, columns = (blur_weights(sigma, size, radius=6) for size in images.shape[-2:])
     return resample(images, rows, columns)
 
 
 def blend(pixels: Tensor, reference: Tensor, factor: Tensor) -> Tensor:
-    """reference + factor · (pixels - reference), cut to 0..255 and down to a whole level: float32 in, uint8 out."""
+    """Compute reference + factor · (pixels - reference), clamped to 0..255 and rounded down: float32 in, uint8 out."""
     steps = (factor / _FACTOR_UNIT).round().mul(_FACTOR_UNIT).to(torch.float32)[:, None, None, None]
     return (pixels - reference).mul_(steps).add_(reference).clamp_(0, 255).to(torch.uint8)
 
 
 def luminance(pixels: Tensor) -> Tensor:
-    """Whole ITU-R 601 luminance (b, 1, h, w) of float32 pixels, in Pillow's 16-bit fixed point (sums below 2²⁴)."""
+    """ITU-R 601 luminance (b, 1, h, w) of float32 pixels, in whole levels by Pillow's 16-bit fixed point."""
     red, green, blue = pixels.unbind(dim=1)
     weighted = red.mul(19595).add_(green, alpha=38470).add_(blue, alpha=7471)
     return weighted.add_(32768).div_(65536).floor_()[:, None]
 
 
 def mean_luminance(grey: Tensor) -> Tensor:
-    """(b, 1, 1, 1) mean of whole-number luminance, rounded to a whole level."""
+    """Mean luminance (b, 1, 1, 1) of each image, rounded to a whole level."""
     mean = grey.sum(dim=(1, 2, 3), dtype=torch.float64) / grey[0].numel()
     return (mean + 0.5).floor().to(torch.float32)[:, None, None, None]
 

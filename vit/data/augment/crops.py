@@ -1,7 +1,7 @@
-"""Which part of the canvas a sample shows: rectangles drawn for a whole batch, and the padded shift.
+"""Crops: rectangles of the canvas drawn for a whole batch, and the shift of padded images.
 
-Boxes are whole canvas pixels. A canvas may be squashed: `aspects` says how many times wider than high the original was
-for a square canvas, and areas and ratios are those of the original image.
+Boxes are whole canvas pixels. A canvas may be squashed: `aspects` is the original's width / height
+for a square one, and areas and ratios are those of the original image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class Boxes:
-    """One rectangle a sample, in canvas pixels; every field is int64 (b,)."""
+    """One rectangle per sample, in canvas pixels; every field is int64 (b,)."""
 
     top: Tensor
     left: Tensor
@@ -28,7 +28,7 @@ class Boxes:
     width: Tensor
 
     def cover(self, canvas: tuple[int, int]) -> bool:
-        """Whether every box is the whole canvas."""
+        """Check that every box is the whole canvas."""
         return bool(((self.height == canvas[0]) & (self.width == canvas[1])).all())
 
 
@@ -40,11 +40,11 @@ def draw_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> tuple[Boxes, Tensor]:
-    """Boxes of uniform area in `scale` and log-uniform width / height in `ratio`, and which of them fit (b,).
+    """Boxes of uniform area in `scale` and log-uniform width / height in `ratio`, with a mask (b,) of those that fit.
 
     `shape` (b,): width / height of the image. torchvision draws up to ten times until a box fits; here ten candidates
-    are drawn at once and the first that fits is taken, which is the same distribution. Where none fits the box is
-    meaningless and the caller chooses.
+    are drawn at once and the first that fits is used, which gives the same distribution. Where none fits, the caller
+    must replace the box.
     """
     draws = rng.fork("size").uniform(_TRIES, 2).to(torch.float64)  # b tries 2
     area = scale[0] + (scale[1] - scale[0]) * draws[..., 0]
@@ -56,9 +56,9 @@ def draw_boxes(
     misses = (fits.cumsum(dim=1) == 0).sum(dim=1, keepdim=True)  # b 1
     chosen = misses.clamp(max=_TRIES - 1)
     height, width = (sizes.gather(1, chosen).squeeze(1).clamp(min=1) for sizes in (heights, widths))
-    place = rng.fork("place").uniform(2)
-    top = (place[:, 0] * (canvas[0] - height + 1)).to(torch.int64)
-    left = (place[:, 1] * (canvas[1] - width + 1)).to(torch.int64)
+    corner = rng.fork("place").uniform(2)
+    top = (corner[:, 0] * (canvas[0] - height + 1)).to(torch.int64)
+    left = (corner[:, 1] * (canvas[1] - width + 1)).to(torch.int64)
     return Boxes(top, left, height, width), misses.squeeze(1) < _TRIES
 
 
@@ -70,7 +70,7 @@ def random_resized_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> Boxes:
-    """torchvision's `RandomResizedCrop`: `draw_boxes`, or the largest central box within `ratio` where none fits."""
+    """Draw the boxes of torchvision's `RandomResizedCrop`: the largest central box within `ratio` where none fits."""
     shape = _image_shape(canvas, aspects)
     boxes, fits = draw_boxes(rng, canvas, shape, scale=scale, ratio=ratio)
     fallback = _central(canvas, (shape / ratio[0]).clamp(max=1), (ratio[1] / shape).clamp(max=1))
@@ -81,16 +81,15 @@ def random_resized_boxes(
 def evaluation_boxes(
     canvas: tuple[int, int], aspects: Tensor, image_size: tuple[int, int], crop_fraction: float
 ) -> Boxes:
-    """The part that evaluation shows: the largest central box of the input's shape, times `crop_fraction`."""
-    excess = _image_shape(canvas, aspects) * image_size[0] / image_size[1]  # how much too wide the image is
+    """The evaluation crop: the largest central box of the input's shape, times `crop_fraction`."""
+    excess = _image_shape(canvas, aspects) * image_size[0] / image_size[1]  # above 1: wider than the input
     return _central(canvas, crop_fraction * excess.clamp(max=1), crop_fraction * (1 / excess).clamp(max=1))
 
 
 def shift_reflected(images: Tensor, offset: Tensor, mirrored: Tensor) -> Tensor:
-    """Move the window by `offset` (b, 2) rows and columns, flip the samples that are `mirrored` (b,) left to right.
+    """Shift images uint8 (b, 3, h, w) by `offset` (b, 2) rows and columns and flip those that are `mirrored` (b,).
 
-    uint8 (b, 3, h, w) → same. What the window shows beyond the border is reflected without repeating the border
-    pixel, so an offset must be smaller than the side.
+    Beyond the border, the image is reflected without repeating the border pixel; an offset is smaller than the side.
     """
     num_rows, num_columns = images.shape[-2:]
     rows = _reflect(torch.arange(num_rows, device=images.device) + offset[:, :1], num_rows)  # b h
@@ -102,12 +101,12 @@ def shift_reflected(images: Tensor, offset: Tensor, mirrored: Tensor) -> Tensor:
 
 
 def _image_shape(canvas: tuple[int, int], aspects: Tensor) -> Tensor:
-    """Width / height (b,) of the images; only square canvases are squashed."""
+    """Width / height (b,) of the original images."""
     return aspects.to(torch.float64) * canvas[1] / canvas[0]
 
 
 def _central(canvas: tuple[int, int], height: Tensor, width: Tensor) -> Boxes:
-    """The central box whose sides are these fractions (b,) of the canvas."""
+    """Place a central box whose sides are these fractions (b,) of the canvas."""
     rows = (height * canvas[0]).round().to(torch.int64).clamp(1, canvas[0])
     columns = (width * canvas[1]).round().to(torch.int64).clamp(1, canvas[1])
     return Boxes((canvas[0] - rows) // 2, (canvas[1] - columns) // 2, rows, columns)

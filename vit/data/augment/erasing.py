@@ -14,29 +14,28 @@ _AREA = (0.02, 1 / 3)
 _RATIO = (0.3, 1 / 0.3)
 
 
-def erase(images: Tensor, positions: Tensor, probability: float, *, seed: int, epoch: int) -> Tensor:
-    """Normalised float32 (b, 3, h, w) → same, changed in place: standard normal noise for every pixel and channel."""
+def erase_rectangles(images: Tensor, positions: Tensor, probability: float, *, seed: int, epoch: int) -> Tensor:
+    """Erase rectangles of normalised images float32 (b, 3, h, w) in place: standard normal noise in every channel."""
     rng = SampleRandom.at(seed, epoch, positions)
     chosen = (rng.fork("erase").uniform() < probability).nonzero().squeeze(1)
-    height, width = images.shape[-2:]
-    rectangles = _rectangles(SampleRandom(rng.state[chosen]), (height, width))
-    member, place = rectangles.flatten(1).nonzero(as_tuple=True)
-    sample = chosen[member]
-    # A hash of each erased pixel, so that only those are drawn.
-    words = SampleRandom(rng.fork("erase noise").state[sample]).words_at(place)[:, : images.shape[1]]
-    images.flatten(2).movedim(1, -1)[sample, place] = _quantiles(images.device)[words]
+    rectangles = _rectangles(SampleRandom(rng.state[chosen]), (images.shape[-2], images.shape[-1]))
+    row, pixel = rectangles.flatten(1).nonzero(as_tuple=True)
+    sample = chosen[row]
+    # the noise is a hash of the pixel's index, so that only erased pixels need a draw
+    words = SampleRandom(rng.fork("erase noise").state[sample]).words_at(pixel)[:, : images.shape[1]]
+    images.flatten(2).movedim(1, -1)[sample, pixel] = _quantiles(images.device)[words]
     return images
 
 
 @cache
 def _quantiles(device: torch.device) -> Tensor:
-    """The standard normal's at 65,536 evenly spaced probabilities, none beyond 4.4: for noise they are enough."""
+    """The standard normal's quantiles at 65,536 probabilities, up to 4.4 in magnitude: enough for noise."""
     probabilities = (torch.arange(65536, dtype=torch.float64) + 0.5) / 65536
     return torch.special.ndtri(probabilities).to(device, torch.float32)
 
 
 def _rectangles(rng: SampleRandom, size: tuple[int, int]) -> Tensor:
-    """(b, h, w) boolean. Where ten tries gave no rectangle that fits, nothing is erased."""
+    """Draw masks (b, h, w), True for erased pixels; all False if none of ten candidates fits."""
     shape = torch.full_like(rng.state, 1, dtype=torch.float64) * size[1] / size[0]
     boxes, fits = draw_boxes(rng.fork("erase box"), size, shape, scale=_AREA, ratio=_RATIO)
     row = torch.arange(size[0], device=rng.state.device)

@@ -1,6 +1,6 @@
-"""`Augment`: a uint8 batch on its device becomes normalised, augmented images and mixed targets.
+"""The augmentation pipeline: from a uint8 batch to normalised, augmented images and mixed targets.
 
-Owns the order of the steps and which random stream each uses; each step has a module of its own. Papers: Inception
+This module orders the steps and gives each its random stream; each step has a module of its own. Papers: Inception
 crop (Szegedy et al. 2015), RandAugment (Cubuk et al. 2020), AutoAugment (Cubuk et al. 2019), 3-Augment (Touvron et al.
 2022), random erasing (Zhong et al. 2020), Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019).
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vit.config import AugmentConfig, Preprocessing, check
 from vit.data.augment.crops import Boxes, evaluation_boxes, random_resized_boxes, shift_reflected
-from vit.data.augment.erasing import erase
-from vit.data.augment.mixing import mix
+from vit.data.augment.erasing import erase_rectangles
+from vit.data.augment.mixing import mixup_or_cutmix
 from vit.data.augment.policies import apply_policy, jitter_colors
 from vit.data.augment.resampling import resample, resize_weights
 from vit.data.preprocessing import normalize
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Augment:
-    """Batched augmentation as configured; holds no state, so equal batches give equal results.
+    """Batched augmentation as configured; stateless, so equal batches give equal results.
 
-    What happens to a sample is a function of (seed, epoch, position), and of its group's where it is mixed. Images that
-    grow (`augment.first_image_size`) have sides that are multiples of `patch_size`; ValueError where none is possible.
+    The result for a sample depends on (seed, epoch, position), and with mixing on its group's positions. Growing images
+    (`augment.first_image_size`) have sides that are multiples of `patch_size`; ValueError where none fits.
     """
 
     def __init__(
@@ -47,14 +47,15 @@ class Augment:
         self.image_sizes = growing_sizes(config, preprocessing.image_size, patch_size)
 
     def image_size(self, epoch: int) -> tuple[int, int]:
-        """(H, W) of the images in an epoch."""
+        """Size (H, W) of the images of an epoch."""
         return self.image_sizes[min(epoch, len(self.image_sizes) - 1)]
 
     @torch.no_grad()
     def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """uint8 (b, 3, h, w) → normalised float32 (b, 3, H, W) and targets float32 (b, k), each row's sum 1.
+        """Augment uint8 (b, 3, h, w): normalised float32 (b, 3, H, W), and targets float32 (b, k).
 
-        ValueError where `augment.pad` is not smaller than the images.
+        A row of targets sums to 1, or for labels (b, k) to the image's number of labels. ValueError where
+        `augment.pad` is not smaller than the images.
         """
         config, positions = self.config, batch.positions
         rng = SampleRandom.at(seed, epoch, positions)
@@ -64,10 +65,11 @@ class Augment:
             images = jitter_colors(images, rng, config.color_jitter)
         images = normalize(images, self.preprocessing)
         if config.erasing_probability > 0:
-            images = erase(images, batch.positions, config.erasing_probability, seed=seed, epoch=epoch)
-        targets = F.one_hot(batch.labels, self.num_classes).to(torch.float32)
+            images = erase_rectangles(images, batch.positions, config.erasing_probability, seed=seed, epoch=epoch)
+        labels = batch.labels if batch.labels.ndim == 2 else F.one_hot(batch.labels, self.num_classes)
+        targets = labels.to(torch.float32)
         if config.mixes:
-            images, targets = mix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
+            images, targets = mixup_or_cutmix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
         return images, targets
 
     def _crop_and_flip(self, images: Tensor, aspects: Tensor, rng: SampleRandom, size: tuple[int, int]) -> Tensor:
@@ -79,19 +81,16 @@ class Augment:
             check(config.pad < min(canvas), "augment.pad", config.pad, rule)
             offset = rng.fork("crop").integers(2 * config.pad + 1, 2) - config.pad
             images, mirrored = shift_reflected(images, offset, mirrored), torch.zeros_like(mirrored)
-        boxes = self._boxes(canvas, aspects, rng, size)
+        if config.crop == "random_resized":
+            stream = rng.fork("crop")
+            boxes = random_resized_boxes(stream, canvas, aspects, scale=config.scale, ratio=config.ratio)
+        else:
+            boxes = evaluation_boxes(canvas, aspects, size, self.preprocessing.crop_fraction)
         if canvas != size or not boxes.cover(canvas):
             return self._resize(images, boxes, mirrored, size)
         if config.flip and config.crop != "pad":
             images = shift_reflected(images, images.new_zeros(len(images), 2, dtype=torch.int64), mirrored)
         return images
-
-    def _boxes(self, canvas: tuple[int, int], aspects: Tensor, rng: SampleRandom, size: tuple[int, int]) -> Boxes:
-        config = self.config
-        if config.crop == "random_resized":
-            stream = rng.fork("crop")
-            return random_resized_boxes(stream, canvas, aspects, scale=config.scale, ratio=config.ratio)
-        return evaluation_boxes(canvas, aspects, size, self.preprocessing.crop_fraction)
 
     def _resize(self, images: Tensor, boxes: Boxes, mirrored: Tensor, size: tuple[int, int]) -> Tensor:
         (num_rows, num_columns), (height, width) = images.shape[-2:], size
@@ -108,9 +107,9 @@ class Augment:
 def growing_sizes(
     config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    """(H, W) of the first epochs, one each, and last `final`, which all others have.
+    """List the sizes (H, W) of the growing epochs, then `final`, the size of all epochs after them.
 
-    The longer side grows evenly; each side is rounded down to whole patches and holds at least one.
+    The longer side grows evenly; each side is rounded down to whole patches, but at least one.
     """
     first, epochs, longer = config.first_image_size, config.growing_epochs, max(final)
     if first is None:

@@ -1,27 +1,29 @@
-"""Which operations a sample gets and how strong: RandAugment, AutoAugment, 3-Augment and colour jitter.
+"""Choice of operations and their strengths for each sample: RandAugment, AutoAugment, 3-Augment, colour jitter.
 
 A policy is a few slots; in each slot a sample draws one operation and its strength, the batch is sorted by operation,
-and each operation runs once on the samples that drew it (all of geometry as one).
+and each operation runs once on the samples that drew it (all geometric ones together).
 
-- RandAugment is timm's `rand-m{magnitude}-mstd{std}-inc1` with `num_ops` slots: an operation of fifteen, drawn with
-  replacement, applied with probability 1/2, its level drawn around `magnitude` and cut to 0..10.
-- AutoAugment draws one of 25 pairs of (operation, probability, level); strengths as in torchvision.
+- RandAugment is timm's `rand-m{magnitude}-mstd{std}-inc1` with `num_ops` slots: one of fifteen operations, drawn with
+  replacement, applied with probability 1/2, its level drawn around `magnitude` and clamped to 0..10.
+- AutoAugment draws one of 25 pairs of (operation, probability, level); pairs and strengths are torchvision's.
 - 3-Augment (DeiT-III) draws one of grey, solarize at 128, and blur by 0.1 to 2 pixels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vit.config import AugmentConfig
-from vit.data.augment.autoaugment import CIFAR10, IMAGENET, Policy
 from vit.data.augment.colors import OPERATIONS, blend, luminance, mean_luminance
-from vit.data.augment.geometry import GEOMETRY, affine_maps, warp
+from vit.data.augment.geometry import GEOMETRY, affine_maps, warp_affine
 from vit.randomness import SampleRandom
+
+Policy = tuple[tuple[tuple[str, float, int], ...], ...]
 
 _NAMES = (*GEOMETRY, *OPERATIONS)
 _IDENTITY = len(_NAMES)
@@ -29,12 +31,12 @@ _IDENTITY = len(_NAMES)
 
 @dataclass(frozen=True)
 class Strength:
-    """An operation's argument at a level between 0 and 1: base ± slope · level, the product made whole if asked."""
+    """An operation's argument at a level in 0..1: base ± slope · level, the product rounded by `rounding`."""
 
     base: float = 0.0
     slope: float = 0.0
     signed: bool = False
-    whole: Literal["no", "down", "nearest"] = "no"
+    rounding: Literal["none", "down", "nearest"] = "none"
 
 
 _ENHANCE = Strength(1, 0.9, signed=True)
@@ -43,9 +45,9 @@ _RANDAUGMENT = {
     "Equalize": Strength(),
     "Invert": Strength(),
     "Rotate": Strength(0, 30, signed=True),
-    "Posterize": Strength(4, -4, whole="down"),
-    "Solarize": Strength(256, -256, whole="down"),
-    "SolarizeAdd": Strength(0, 110, whole="down"),
+    "Posterize": Strength(4, -4, rounding="down"),
+    "Solarize": Strength(256, -256, rounding="down"),
+    "SolarizeAdd": Strength(0, 110, rounding="down"),
     "Color": _ENHANCE,
     "Contrast": _ENHANCE,
     "Brightness": _ENHANCE,
@@ -56,7 +58,7 @@ _RANDAUGMENT = {
     "TranslateY": Strength(0, 0.45, signed=True),
 }
 _AUTOAUGMENT = {name: strength for name, strength in _RANDAUGMENT.items() if name != "SolarizeAdd"} | {
-    "Posterize": Strength(8, -4, whole="nearest"),
+    "Posterize": Strength(8, -4, rounding="nearest"),
     "Solarize": Strength(255, -255),
     "TranslateX": Strength(0, 150 / 331, signed=True),
     "TranslateY": Strength(0, 150 / 331, signed=True),
@@ -64,30 +66,42 @@ _AUTOAUGMENT = {name: strength for name, strength in _RANDAUGMENT.items() if nam
 
 
 def apply_policy(images: Tensor, rng: SampleRandom, config: AugmentConfig) -> Tensor:
-    """uint8 (b, 3, h, w) → same, by `config.policy`."""
+    """Apply `config.policy` to images uint8 (b, 3, h, w)."""
     match config.policy:
         case "none":
             return images
         case "randaugment":
             return _randaugment(images, rng, config)
         case "autoaugment_cifar10":
-            return _autoaugment(images, rng, CIFAR10)
+            return _autoaugment(images, rng, autoaugment_policy("cifar10"))
         case "autoaugment_imagenet":
-            return _autoaugment(images, rng, IMAGENET)
+            return _autoaugment(images, rng, autoaugment_policy("imagenet"))
         case "three_augment":
             return _three_augment(images, rng)
 
 
+@cache
+def autoaugment_policy(data: Literal["cifar10", "imagenet"]) -> Policy:
+    """Pairs of (operation, probability, level 0 to 9) found for a data set (Cubuk et al. 2019, appendix).
+
+    The level is 0 for an operation without a strength. Two rows of ImageNet's policy are repeated, as in the paper.
+    """
+    from torchvision.transforms import autoaugment  # takes a second to import, and few runs need it
+
+    rows = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy(data)).policies
+    return tuple(tuple((name, probability, level or 0) for name, probability, level in row) for row in rows)
+
+
 def apply_operations(images: Tensor, kind: Tensor, argument: Tensor) -> Tensor:
-    """Each sample's operation: `kind` (b,) indexes geometry, then `OPERATIONS`; beyond them nothing is done."""
+    """Apply one operation to each sample: `kind` (b,) indexes geometry, then `OPERATIONS`; beyond them, none."""
     order = kind.argsort(stable=True)
     counts = torch.bincount(kind, minlength=_IDENTITY + 1).tolist()
-    # The samples of an operation are made neighbours.
+    # sorted by operation, so that each operation runs once, on a slice
     images, argument, kind = (each.index_select(0, order) for each in (images, argument, kind))
     first = sum(counts[: len(GEOMETRY)])
     if first:
         maps = affine_maps(kind[:first], argument[:first], (images.shape[-2], images.shape[-1]))
-        images[:first] = warp(images[:first], maps)
+        images[:first] = warp_affine(images[:first], maps)
     for operation, count in zip(OPERATIONS.values(), counts[len(GEOMETRY) : _IDENTITY], strict=True):
         if count:
             last = first + count
@@ -97,7 +111,7 @@ def apply_operations(images: Tensor, kind: Tensor, argument: Tensor) -> Tensor:
 
 
 def jitter_colors(images: Tensor, rng: SampleRandom, strength: float) -> Tensor:
-    """Brightness, contrast and saturation by factors in [max(0, 1 - strength), 1 + strength], in an order drawn.
+    """Change brightness, contrast and saturation by factors in [max(0, 1 - strength), 1 + strength], in random order.
 
     torchvision's `ColorJitter(strength, strength, strength)`. All three are blends with a reference (black, the mean
     luminance, the luminance), so each of the three turns is one blend of the whole batch.
@@ -150,13 +164,13 @@ def _three_augment(images: Tensor, rng: SampleRandom) -> Tensor:
 
 
 def _arguments(strengths: dict[str, Strength], kind: Tensor, level: Tensor, negative: Tensor) -> Tensor:
-    """(b,) float64: each sample's argument for its operation, 0 for one that has none.
+    """Each sample's argument (b,) float64 for its operation, 0 where it takes none.
 
-    `level` float64 in 0..1; `negative` is a drawn sign, used where the operation has two directions.
+    `level`: float64 in 0..1; `negative`: a random sign, used where the operation has two directions.
     """
-    chosen = [strengths.get(name, Strength()) for name in _NAMES] + [Strength()]
-    columns = [[each.base, each.slope, each.signed, each.whole == "down", each.whole == "nearest"] for each in chosen]
-    table = torch.tensor(columns, dtype=torch.float64, device=kind.device)[kind]  # b 5
+    by_kind = [strengths.get(name, Strength()) for name in _NAMES] + [Strength()]
+    rows = [[s.base, s.slope, s.signed, s.rounding == "down", s.rounding == "nearest"] for s in by_kind]
+    table = torch.tensor(rows, dtype=torch.float64, device=kind.device)[kind]  # b 5
     base, slope, signed, down, nearest = table.unbind(dim=1)
     amount = slope * level
     amount = torch.where(down > 0, amount.trunc(), torch.where(nearest > 0, amount.round(), amount))

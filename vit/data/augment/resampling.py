@@ -1,10 +1,10 @@
-"""Resizing, cropping and blurring as two small matrices a sample: out = rows · image · columnsᵀ.
+"""Resizing, cropping and blurring by two small matrices per sample: out = rows · image · columnsᵀ.
 
-Every separable resampling is a product with a matrix for each axis, and a batched product costs little next to the
-model. So each sample may have a box, a mirror and a filter width of its own, with the antialiasing of Pillow and
-torchvision's `resized_crop` at any reduction, which `grid_sample` does not offer. Weights are multiples of 2⁻¹⁵ and the
-image is rounded between the axes (as Pillow does): both products are exact in float32. (With TF32 products allowed on a
-GPU they are exact to about a tenth of a level, before rounding.)
+Every separable resampling is a product with one matrix per axis, and a batched product costs little compared to the
+model. So each sample may have its own box, mirroring and filter width, with the antialiasing of Pillow and
+torchvision's `resized_crop` at any reduction, which `grid_sample` lacks. Weights are multiples of 2⁻¹⁵ and the image is
+rounded between the axes (as in Pillow): both products are exact in float32. (With TF32 products enabled on a GPU they
+are exact to about a tenth of a level, before rounding.)
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch import Tensor
 Filter = Literal["nearest", "bilinear", "bicubic"]
 
 _UNIT = 2.0**-15
-_TOGETHER = 32
-"""Samples resampled at a time: on a CPU what is between the products then stays in its caches."""
+_CHUNK = 32
+"""Samples resampled at a time, so that on a CPU the intermediate images stay in its caches."""
 _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 
 
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """uint8 (b, 3, h, w), rows (b, H, h), columns (b, W, w) → uint8 (b, 3, H, W)."""
-    parts = zip(images.split(_TOGETHER), rows.split(_TOGETHER), columns.split(_TOGETHER), strict=True)
+    """Apply rows (b, H, h) and columns (b, W, w) to images uint8 (b, 3, h, w): uint8 (b, 3, H, W)."""
+    parts = zip(*(tensor.split(_CHUNK) for tensor in (images, rows, columns)), strict=True)
     return torch.cat([_resample(*part) for part in parts])
 
 
 def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """An image's rows lie above those of all channels, so that either product is one matrix product a sample."""
+    """Resample one chunk. Channels are stacked along an axis, so that each step is one product per sample."""
     lines = rearrange(images, "b c h w -> b (h c) w").to(torch.float32)
     lines = (lines @ columns.mT).add_(0.5).floor_().clamp_(0, 255)
     lines = rearrange(lines, "b (h c) w -> b h (c w)", c=images.shape[1])
@@ -49,10 +49,10 @@ def resize_weights(
     antialias: bool,
     mirrored: Tensor | None = None,
 ) -> Tensor:
-    """(b, num_out, num_in) weights that resize pixels [start, start + length) of an axis to `num_out` pixels.
+    """Build weights (b, num_out, num_in) that resize pixels [start, start + length) of an axis to `num_out` pixels.
 
-    `start`, `length`: int64 (b,). Pixels outside the box count as absent and the rest is renormalised, as if the box
-    had been cut out first. `mirrored`: boolean (b,). The filters are Pillow's (bicubic with a = -0.5).
+    `start`, `length`: int64 (b,). Pixels outside the box have no weight and the rest is renormalised, as if the box
+    had been cropped first. `mirrored`: boolean (b,). The filters are Pillow's (bicubic with a = -0.5).
     """
     scale = length.to(torch.float64)[:, None] / num_out  # b 1
     stretch = scale.clamp(min=1) if antialias and filter != "nearest" else torch.ones_like(scale)
@@ -71,7 +71,7 @@ def resize_weights(
 
 
 def blur_weights(sigma: Tensor, size: int, *, radius: int) -> Tensor:
-    """(b, size, size) weights of a Gaussian of standard deviation `sigma` (b,) pixels, cut off at `radius` pixels.
+    """Weights (b, size, size) of a Gaussian of standard deviation `sigma` (b,) pixels, cut off at `radius` pixels.
 
     Beyond the border the last pixel is repeated (Pillow's rule).
     """
@@ -93,7 +93,7 @@ def _filter_value(filter: Filter, distance: Tensor) -> Tensor:
 
 
 def _scatter(weights: Tensor, source: Tensor, num_in: int) -> Tensor:
-    """Normalise, round to the fixed-point unit, and spread taps (b, taps, num_out) over `num_in` pixels."""
+    """Normalise taps (b, taps, num_out), round them to the fixed-point unit and scatter them over `num_in` pixels."""
     weights = weights / weights.sum(dim=1, keepdim=True)
     weights = (weights / _UNIT).round().mul(_UNIT).to(torch.float32)
     dense = weights.new_zeros(len(weights), weights.shape[2], num_in)

@@ -1,7 +1,7 @@
-"""Images made worse: the fifteen kinds of ImageNet-C at five strengths (Hendrycks and Dietterich 2019).
+"""Image corruptions: the fifteen kinds of ImageNet-C at five strengths (Hendrycks and Dietterich 2019).
 
-Batched, on the images' device, and reproducible: what happens to an image is a function of (seed, its index, kind,
-strength), whatever batch it is in. JPEG and pixelation go through Pillow, image by image. Knows no models.
+Batched, on the images' device, and reproducible: the result depends on (seed, index of the image, kind, strength), not
+on the batch. JPEG compression and pixelation go through Pillow, image by image.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from torch import Tensor
 
 from vit.config import check, nearest
 from vit.evaluation.corruptions import blur, digital, noise, weather
-from vit.evaluation.corruptions.strengths import MEANING, table_for
+from vit.evaluation.corruptions.strengths import CONSTANTS, strengths_for_size
 from vit.randomness import SampleRandom
 
-KINDS = tuple(MEANING)
+KINDS = tuple(CONSTANTS)
 """In the order of the paper."""
 STRENGTHS = (1, 2, 3, 4, 5)
-SMALLEST = 32
-"""Of an image's sides: wider trails and disks would not fit."""
+MIN_SIDE = 32
+"""In pixels: on smaller images, trails and disks would not fit."""
 CONVENTIONS = {
     "corruptions": "fifteen kinds, five strengths of Hendrycks and Dietterich 2019 (ImageNet-C), made anew: the same "
-    "constants, other random numbers; numbers are comparable among models judged here, nearly with published ones",
+    "constants, other random numbers; numbers are comparable among models evaluated here, nearly with published ones",
     "frost": "generated ice, not the original's photographs: not comparable with published numbers",
     "glass_blur": "pixels are exchanged in another order than the original's, over the same distances",
     "compression": "not stored as JPEG of quality 85 afterwards, as the original's images are",
@@ -49,23 +49,23 @@ _OPERATIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def corrupt(images: Tensor, kind: str, strength: int, *, indices: Tensor, seed: int = 0) -> Tensor:
-    """uint8 (b, 3, h, w) to the same; `indices` int64 (b,) are the images' numbers in their source.
+    """Corrupt images uint8 (b, 3, h, w), whose numbers in their source are `indices` int64 (b,).
 
-    Which constants are taken depends on the shorter side (`strengths.table_for`). ValueError: an unknown kind or
-    strength, or sides below `SMALLEST`.
+    The constants depend on the shorter side (`strengths_for_size`). ValueError for an unknown kind or strength, and
+    for sides below `MIN_SIDE`.
     """
     assert images.dtype == torch.uint8
     assert indices.shape == images.shape[:1]
     check_corruption(kind, strength)
     side = min(images.shape[-2:])
-    check(side >= SMALLEST, "images", f"{side} pixels", f"their sides must have at least {SMALLEST}")
+    check(side >= MIN_SIDE, "images", f"{side} pixels", f"their sides must have at least {MIN_SIDE}")
     rng = SampleRandom.at(seed, strength, indices.to(images.device)).fork(kind)
-    constants = table_for(side)[kind][strength - 1]
+    constants = strengths_for_size(side)[kind][strength - 1]
     pixels = _OPERATIONS[kind](images.to(torch.float32) / 255, rng, *constants)
-    return pixels.mul_(255).add_(1e-3).clamp_(0, 255).to(torch.uint8)  # down to whole levels, as the original
+    return pixels.mul_(255).add_(1e-3).clamp_(0, 255).to(torch.uint8)  # rounded down, as the original does
 
 
 def check_corruption(kind: str, strength: int) -> None:
-    """ValueError unless there is such a corruption."""
+    """Raise ValueError unless there is such a corruption."""
     check(kind in KINDS, "corruption", kind, nearest(kind, KINDS))
     check(strength in STRENGTHS, "strength", strength, "it is 1, 2, 3, 4 or 5")

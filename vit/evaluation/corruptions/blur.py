@@ -1,4 +1,4 @@
-"""Blurs of the lens, the pane, the hand and the zoom. Pixels are float32 (b, c, h, w) in [0, 1]."""
+"""Defocus, glass, motion and zoom blur. Pixels are float32 (b, c, h, w) in [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,30 +15,24 @@ from vit.randomness import SampleRandom
 
 
 def defocus_blur(pixels: Tensor, rng: SampleRandom, radius: float, softness: float) -> Tensor:  # noqa: ARG001
-    """Every point becomes a disk with a soft edge; beyond the border the image is mirrored."""
-    kernel = _disk(radius, softness).to(pixels)
-    reach = kernel.shape[0] // 2
-    planes = rearrange(pixels, "b c h w -> (b c) 1 h w")
-    blurred = conv2d(pad(planes, (reach,) * 4, mode="reflect"), kernel[None, None])
-    return rearrange(blurred, "(b c) 1 h w -> b c h w", c=pixels.shape[1])
-
-
-def _disk(radius: float, softness: float) -> Tensor:
+    """Spread every point over a disk with a soft edge; beyond the border the image is mirrored."""
     reach = max(8, math.ceil(radius))
     offset = torch.arange(-reach, reach + 1)
     disk = (offset.square()[:, None] + offset.square() <= radius**2).to(torch.float64)
     edge = torch.arange(-1, 2) if radius <= 8 else torch.arange(-2, 3)
     taps = torch.exp(-0.5 * (edge.to(torch.float64) / softness).square())
-    soft = torch.outer(taps, taps)[None, None]
-    softened = conv2d(disk[None, None], soft, padding=len(edge) // 2)[0, 0]
-    return softened / softened.sum()
+    soft = conv2d(disk[None, None], torch.outer(taps, taps)[None, None], padding=len(edge) // 2)
+    kernel = (soft / soft.sum()).to(pixels)
+    planes = rearrange(pixels, "b c h w -> (b c) 1 h w")
+    blurred = conv2d(pad(planes, (reach,) * 4, mode="reflect"), kernel)
+    return rearrange(blurred, "(b c) 1 h w -> b c h w", c=pixels.shape[1])
 
 
 def glass_blur(pixels: Tensor, rng: SampleRandom, deviation: float, farthest: float, passes: float) -> Tensor:
-    """Blurred, pixels exchanged with near ones, blurred again.
+    """Blur, exchange pixels with near ones, and blur again.
 
-    The original exchanges one pixel after another, from the last to the first. Here all those that cannot meet, 2 d
-    apart, go at once: another order, the same distances.
+    The original exchanges one pixel after another, from the last to the first. Here pixels 2 d apart, which cannot
+    interfere, are exchanged at once: in another order, over the same distances.
     """
     height, width = pixels.shape[-2:]
     blurred = gaussian_filter(pixels, deviation, border="nearest").mul(255).add(1e-3).floor().div(255)
@@ -51,7 +45,7 @@ def glass_blur(pixels: Tensor, rng: SampleRandom, deviation: float, farthest: fl
 
 
 def _exchange(places: Tensor, size: tuple[int, int], farthest: int, rng: SampleRandom) -> None:
-    """One pass over all pixels but a border of `farthest`, in place."""
+    """Exchange all pixels but those of a border of `farthest` once, in place."""
     height, width = size
     period = 2 * farthest
     rows = torch.arange(farthest + 1, height - farthest + 1, device=places.device)
@@ -72,12 +66,12 @@ def _exchange(places: Tensor, size: tuple[int, int], farthest: int, rng: SampleR
 
 
 def motion_blur(pixels: Tensor, rng: SampleRandom, radius: float, deviation: float) -> Tensor:
-    """A trail at an angle of up to 45° from the horizontal."""
-    return trail(pixels, radius, deviation, degrees=rng.uniform() * 90 - 45)
+    """Draw points out into a trail at an angle of up to 45° from the horizontal."""
+    return motion_trail(pixels, radius, deviation, degrees=rng.uniform() * 90 - 45)
 
 
-def trail(pixels: Tensor, radius: float, deviation: float, degrees: Tensor) -> Tensor:
-    """Each point drawn out to one side, fading as half a Gaussian: ImageMagick's motion blur of 2 radius + 1 pixels.
+def motion_trail(pixels: Tensor, radius: float, deviation: float, degrees: Tensor) -> Tensor:
+    """Draw points out to one side, fading as half a Gaussian: ImageMagick's motion blur of 2 radius + 1 pixels.
 
     `degrees` (b,), clockwise from the right. Beyond the border the last pixel is repeated.
     """
@@ -97,7 +91,7 @@ def trail(pixels: Tensor, radius: float, deviation: float, degrees: Tensor) -> T
 
 
 def zoom_blur(pixels: Tensor, rng: SampleRandom, largest: float, step: float) -> Tensor:  # noqa: ARG001
-    """The mean of the image and of its centre at growing zoom."""
+    """Average the image and its centre at growing zoom."""
     factors = np.arange(1, largest, step).tolist()
     total = pixels.clone()
     for factor in factors:
@@ -106,7 +100,7 @@ def zoom_blur(pixels: Tensor, rng: SampleRandom, largest: float, step: float) ->
 
 
 def zoom_in(pixels: Tensor, factor: float) -> Tensor:
-    """The centre enlarged to the image's own size, linearly between corner pixels."""
+    """Enlarge the centre to the image's own size, linearly between corner pixels."""
     height, width = pixels.shape[-2:]
     kept = [math.ceil(side / factor) for side in (height, width)]
     top, left = (height - kept[0]) // 2, (width - kept[1]) // 2
@@ -120,7 +114,7 @@ def zoom_in(pixels: Tensor, factor: float) -> Tensor:
 def gaussian_filter(
     pixels: Tensor, deviation: float, *, border: Literal["nearest", "reflect"], cut_off: float = 4.0
 ) -> Tensor:
-    """Both axes, cut off at `cut_off` standard deviations. Reflection repeats the border pixel (c b a a b c)."""
+    """Blur along both axes, cut off at `cut_off` standard deviations; `reflect` repeats the border (c b a a b c)."""
     reach = int(cut_off * deviation + 0.5)
     if reach == 0:
         return pixels
@@ -129,7 +123,7 @@ def gaussian_filter(
 
 
 def _gaussian_matrix(side: int, deviation: float, reach: int, border: str) -> Tensor:
-    """(side, side): a row of weights for each pixel."""
+    """Build (side, side): a row of weights for each pixel."""
     offset = torch.arange(-reach, reach + 1)
     weights = torch.exp(-0.5 * (offset.to(torch.float64) / deviation).square())
     source = torch.arange(side)[:, None] + offset  # side taps

@@ -1,4 +1,4 @@
-"""What software does to images: warping, coarse pixels, compression. Pixels are float32 (b, 3, h, w) in [0, 1]."""
+"""Digital corruptions: warping, pixelation, compression. Pixels are float32 (b, 3, h, w) in [0, 1]."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vit.randomness import SampleRandom
 
 
 def elastic_transform(pixels: Tensor, rng: SampleRandom, amplitude: float, smoothness: float, jitter: float) -> Tensor:
-    """A random affine map, then a smooth random displacement (Simard, Steinkraus and Platt 2003).
+    """Apply a random affine map and a smooth random displacement (Simard, Steinkraus and Platt 2003).
 
-    Both in one interpolation, where the original takes two, which blurs a little more.
+    Both in one interpolation; the original takes two, which blurs a little more.
     """
     height, width = pixels.shape[-2:]
     noise = rng.fork("displacement").uniform(2, height, width) * 2 - 1
@@ -34,7 +34,7 @@ def elastic_transform(pixels: Tensor, rng: SampleRandom, amplitude: float, smoot
 
 
 def _affine(size: tuple[int, int], rng: SampleRandom, jitter: float) -> Tensor:
-    """(b, 3, 2): (column, row, 1) → where the pixel comes from, three points each moved by up to `jitter`."""
+    """Draw maps (b, 3, 2) of (column, row, 1) to the source pixel: three points each move by up to `jitter`."""
     column, row, reach = size[1] // 2, size[0] // 2, min(size) // 3
     points = [[column + reach, row + reach], [column + reach, row - reach], [column - reach, row - reach]]
     before = torch.tensor(points, device=rng.state.device, dtype=torch.float32).expand(len(rng.state), -1, -1)
@@ -44,28 +44,28 @@ def _affine(size: tuple[int, int], rng: SampleRandom, jitter: float) -> Tensor:
 
 
 def pixelate(pixels: Tensor, rng: SampleRandom, part: float) -> Tensor:  # noqa: ARG001
-    """Pillow's box filter to a smaller image and back."""
-    return _through_pillow(pixels, lambda image: _coarsen(image, part))
+    """Shrink to a fraction `part` of the sides and enlarge again, both by Pillow's box filter."""
 
+    def coarsen(image: Image.Image) -> Image.Image:
+        small = image.resize((int(image.width * part), int(image.height * part)), Image.Resampling.BOX)
+        return small.resize(image.size, Image.Resampling.BOX)
 
-def _coarsen(image: Image.Image, part: float) -> Image.Image:
-    small = image.resize((int(image.width * part), int(image.height * part)), Image.Resampling.BOX)
-    return small.resize(image.size, Image.Resampling.BOX)
+    return _through_pillow(pixels, coarsen)
 
 
 def jpeg_compression(pixels: Tensor, rng: SampleRandom, quality: float) -> Tensor:  # noqa: ARG001
-    """Pillow's JPEG at a low quality."""
-    return _through_pillow(pixels, lambda image: _compress(image, int(quality)))
+    """Store as JPEG of a low quality by Pillow, and read again."""
 
+    def compress(image: Image.Image) -> Image.Image:
+        file = BytesIO()
+        image.save(file, "JPEG", quality=int(quality))
+        return Image.open(file).convert("RGB")
 
-def _compress(image: Image.Image, quality: int) -> Image.Image:
-    file = BytesIO()
-    image.save(file, "JPEG", quality=quality)
-    return Image.open(file).convert("RGB")
+    return _through_pillow(pixels, compress)
 
 
 def _through_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """One image after another, on the CPU."""
+    """Change one image after another on the CPU."""
     levels = rearrange((pixels * 255).round().to(torch.uint8), "b c h w -> b h w c").cpu().numpy()
     changed = np.stack([np.asarray(change(Image.fromarray(image))) for image in levels])
     return rearrange(torch.from_numpy(changed), "b h w c -> b c h w").to(pixels.device, torch.float32) / 255

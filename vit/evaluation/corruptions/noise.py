@@ -1,4 +1,4 @@
-"""Noise of the sensor: every value of a pixel by itself. Pixels are float32 (b, 3, h, w) in [0, 1]."""
+"""Sensor noise, independent for each value. Pixels are float32 (b, 3, h, w) in [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def gaussian_noise(pixels: Tensor, rng: SampleRandom, deviation: float) -> Tenso
 
 
 def shot_noise(pixels: Tensor, rng: SampleRandom, photons: float) -> Tensor:
-    """Poisson counts, by the inverse of their distribution: one draw a value. A pixel has one of 256 rates.
+    """Draw Poisson counts by inverting their distribution: one draw for each value, which has one of 256 rates.
 
-    All distributions lie in one ascending table, that of level v shifted by v, so that one search answers all.
+    All distributions lie in one ascending table, that of level v shifted by v, so that one search serves all.
     """
     levels = np.arange(256)
     most = int(poisson.ppf(1 - 2.0**-26, photons)) + 1
@@ -30,6 +30,6 @@ def shot_noise(pixels: Tensor, rng: SampleRandom, photons: float) -> Tensor:
 
 
 def impulse_noise(pixels: Tensor, rng: SampleRandom, amount: float) -> Tensor:
-    """Salt and pepper, as often the one as the other."""
+    """Set a fraction `amount` of the values to 0 or 1, equally often."""
     draws = rng.uniform(*pixels.shape[1:])
     return pixels.masked_fill(draws < amount, 1.0).masked_fill(draws < amount / 2, 0.0)

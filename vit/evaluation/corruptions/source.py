@@ -1,6 +1,6 @@
-"""A source whose images are corrupted as they are read, before any model's own preprocessing.
+"""An image source that corrupts images as they are read, before any model's own preprocessing.
 
-So models of different input sizes are judged on the very same corrupted images, through the same loader as clean ones.
+Models of different input sizes are thus evaluated on the same corrupted images, through the same loader as clean ones.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from torch import Tensor
 
 from vit.data.images import ImageSource
 from vit.data.preprocessing import to_tensor
-from vit.evaluation.corruptions import SMALLEST, check_corruption, corrupt
+from vit.evaluation.corruptions import MIN_SIDE, check_corruption, corrupt
 
-LARGEST = 256
-"""Of the shorter side: larger images are resized to it first (bilinear), as for ImageNet-C; smaller than `SMALLEST`,
-likewise.
+MAX_SIDE = 256
+"""Images whose shorter side is longer are resized to it first (bilinear), as for ImageNet-C; those below `MIN_SIDE`, to
+that.
 """
 
 
 @dataclass(frozen=True)
 class CorruptedSource:
-    """`source` with one kind of corruption at one strength; labels, names and numbers stay.
+    """`source` with one kind of corruption at one strength; labels, names and indices stay.
 
-    `strength` 0 is the clean image at the same size: what the loss of accuracy is measured from.
+    `strength` 0 is the clean image at the same size, the reference for the loss of accuracy.
     """
 
     source: ImageSource
@@ -51,7 +51,7 @@ class CorruptedSource:
         return self.source.name(index)
 
     def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:  # noqa: ARG002
-        """Always from the whole image: a JPEG decoded at a reduced scale would be another image."""
+        """Read and corrupt the whole image: a JPEG decoded at a reduced scale would be another image."""
         image = _working_size(self.source.read(index))
         if self.strength == 0:
             return image
@@ -62,8 +62,8 @@ class CorruptedSource:
 
 def _working_size(image: Image.Image) -> Image.Image:
     shorter = min(image.size)
-    wanted = min(max(shorter, SMALLEST), LARGEST)
-    if shorter == wanted:
+    target = min(max(shorter, MIN_SIDE), MAX_SIDE)
+    if shorter == target:
         return image
-    width, height = (int(side * wanted / shorter) for side in image.size)
+    width, height = (int(side * target / shorter) for side in image.size)
     return image.resize((width, height), Image.Resampling.BILINEAR)

@@ -1,7 +1,7 @@
-"""The constants of every kind at its five strengths, for images of three sizes. Facts only, no pixels.
+"""The constants of every corruption at its five strengths, for images of three sizes.
 
 They are those of ImageNet-C, Tiny-ImageNet-C and CIFAR-10-C (Hendrycks and Dietterich 2019; `make_imagenet_c.py`,
-`make_tinyimagenet_c.py` and `make_cifar_c.py` of github.com/hendrycks/robustness). Lengths are pixels of an image of
+`make_tinyimagenet_c.py` and `make_cifar_c.py` of github.com/hendrycks/robustness). Lengths are in pixels of an image of
 that size. ImageNet-C's are for photographs whose shorter side was resized to 256.
 """
 
@@ -10,24 +10,24 @@ from __future__ import annotations
 Constants = tuple[float, ...]
 Table = dict[str, tuple[Constants, Constants, Constants, Constants, Constants]]
 
-MEANING = {
+CONSTANTS = {
     "gaussian_noise": "standard deviation",
     "shot_noise": "photons of a white pixel",
-    "impulse_noise": "part of the values that become 0 or 1",
+    "impulse_noise": "fraction of the values that become 0 or 1",
     "defocus_blur": "radius of the disk, softness of its edge",
     "glass_blur": "standard deviation of the blur, farthest swap, passes",
     "motion_blur": "half the length of the trail, its standard deviation",
     "zoom_blur": "largest zoom (left out), step",
-    "snow": "flakes: mean, spread, zoom, threshold, half trail, its deviation; part of the colour that is kept",
-    "frost": "part of the image, part of the ice",
+    "snow": "flakes: mean, spread, zoom, threshold, half trail, its deviation; fraction of the colour that is kept",
+    "frost": "weight of the image, weight of the ice",
     "fog": "density, decay of its roughness from scale to scale",
     "brightness": "added to the value of HSV",
     "contrast": "factor",
     "elastic_transform": "amplitude of the displacement, its smoothness, jitter of three corners",
-    "pixelate": "side of the small image, as a part",
+    "pixelate": "side of the small image, as a fraction",
     "jpeg_compression": "quality",
 }
-"""The kinds in the order of the paper, and what their constants are."""
+"""The kinds in the order of the paper, with the meaning of their constants."""
 
 IMAGENET: Table = {
     "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
@@ -106,10 +106,8 @@ CIFAR: Table = {
 }
 
 
-def table_for(side: int) -> Table:
-    """The constants for images whose shorter side has so many pixels: of the size (32, 64, 224) that is nearest by
-    ratio.
-    """
+def strengths_for_size(side: int) -> Table:
+    """Choose the constants for a shorter side of `side` pixels: those of the size (32, 64, 224) nearest by ratio."""
     if side < 45:
         return CIFAR
     return TINY_IMAGENET if side < 120 else IMAGENET

@@ -1,8 +1,8 @@
-"""Snow, frost, fog, and a brighter sun. Pixels are float32 (b, 3, h, w) in [0, 1].
+"""Snow, frost, fog, brightness and contrast. Pixels are float32 (b, 3, h, w) in [0, 1].
 
 Frost is not the original's, which lays one of its photographs of frozen panes over the image; they are not shipped
-here. The ice is generated instead, see `ice`; so results on this kind are comparable among models judged here and not
-with published ones.
+here. The ice is generated instead, see `ice`; so results on this kind are comparable among models evaluated here, but
+not with published ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vit.evaluation.corruptions.blur import gaussian_filter, trail, zoom_in
+from vit.evaluation.corruptions.blur import gaussian_filter, motion_trail, zoom_in
 from vit.randomness import SampleRandom
 
 _ICE_COLOUR = (0.84, 0.93, 1.0)
@@ -27,23 +27,25 @@ def snow(
     deviation: float,
     kept: float,
 ) -> Tensor:
-    """Flakes with trails, the same again turned by half a circle, over an image whose colours whiten."""
+    """Lay flakes with trails, and the same rotated by 180°, over an image whose colours whiten."""
     flakes = zoom_in(mean + spread * rng.fork("flakes").normal(1, *pixels.shape[-2:]), zoom)  # b 1 h w
     flakes = flakes.masked_fill(flakes < threshold, 0).clamp(0, 1)
-    flakes = trail(flakes, radius, deviation, degrees=rng.fork("angle").uniform() * 90 - 135)
-    whitened = torch.maximum(pixels, _grey(pixels) * 1.5 + 0.5)
+    flakes = motion_trail(flakes, radius, deviation, degrees=rng.fork("angle").uniform() * 90 - 135)
+    weights = torch.tensor((0.299, 0.587, 0.114), device=pixels.device)[:, None, None]  # ITU-R 601
+    grey = (pixels * weights).sum(dim=1, keepdim=True)
+    whitened = torch.maximum(pixels, grey * 1.5 + 0.5)
     return kept * pixels + (1 - kept) * whitened + flakes + flakes.flip(2, 3)
 
 
 def frost(pixels: Tensor, rng: SampleRandom, image: float, frozen: float) -> Tensor:
-    """A pane of generated ice over the image."""
+    """Blend the image with a generated pane of ice."""
     return image * pixels + frozen * ice(rng, pixels.shape[-2:])
 
 
 def ice(rng: SampleRandom, size: tuple[int, int] | torch.Size) -> Tensor:
-    """(b, 3, h, w) of frozen pane in [0, 1]: needles in three directions 60° apart over veins of four scales.
+    """Generate a frozen pane (b, 3, h, w) in [0, 1]: needles in three directions 60° apart over veins of four scales.
 
-    Scales are parts of the shorter side, so that a small image shows the whole pattern of a large one.
+    Scales are fractions of the shorter side, so that a small image shows the whole pattern of a large one.
     """
     side = min(size)
     veins = torch.zeros(len(rng.state), 1, *size, device=rng.state.device)
@@ -52,21 +54,21 @@ def ice(rng: SampleRandom, size: tuple[int, int] | torch.Size) -> Tensor:
         veins += 2.0**-octave * (-(4 * noise / noise.std(dim=(2, 3), keepdim=True)).abs()).exp()
     seeds = (rng.fork("seeds").uniform(1, *size) < 0.004).to(torch.float32)
     turn = rng.fork("turn").uniform() * 60
-    needles = [trail(seeds, side // 12, side / 14, turn + 60 * direction) for direction in range(3)]
+    needles = [motion_trail(seeds, side // 12, side / 14, turn + 60 * direction) for direction in range(3)]
     crystals = gaussian_filter(torch.stack(needles).amax(dim=0), side / 280, border="nearest")
     brightness = 0.45 + 0.3 * veins + 0.9 * side**0.5 * crystals
     return brightness.clamp(0, 1) * torch.tensor(_ICE_COLOUR, device=veins.device)[:, None, None]
 
 
 def fog(pixels: Tensor, rng: SampleRandom, density: float, decay: float) -> Tensor:
-    """Clouds added, and the whole scaled back to the image's own brightest value."""
+    """Add clouds and scale the sum back to the image's own maximum."""
     brightest = pixels.amax(dim=(1, 2, 3), keepdim=True)
     clouds = plasma(rng, pixels.shape[-2:], decay)
     return (pixels + density * clouds) * brightest / (brightest + density)
 
 
 def plasma(rng: SampleRandom, size: tuple[int, int] | torch.Size, decay: float) -> Tensor:
-    """(b, 1, h, w) in [0, 1]: the diamond-square fractal (Fournier, Fussell and Carpenter 1982) on a torus.
+    """Generate clouds (b, 1, h, w) in [0, 1] by diamond-square (Fournier, Fussell and Carpenter 1982) on a torus.
 
     From scale to scale the roughness falls by the square of `decay`, as in the original.
     """
@@ -88,23 +90,18 @@ def plasma(rng: SampleRandom, size: tuple[int, int] | torch.Size, decay: float) 
 
 
 def _mean_of_four(centres: Tensor, corners: Tensor, axis: int) -> Tensor:
-    """Of a diamond: the centres here and one back along `axis`, the corners here and one on along the other."""
+    """Average a diamond: the centres here and one back along `axis`, the corners here and one on along the other."""
     return (centres + centres.roll(1, axis) + corners + corners.roll(-1, 3 - axis)) / 4
 
 
 def brightness(pixels: Tensor, rng: SampleRandom, added: float) -> Tensor:  # noqa: ARG001
-    """HSV's value raised; hue and saturation stay. Black, which has neither, becomes grey."""
+    """Raise the value of HSV; hue and saturation stay. Black, which has neither, becomes grey."""
     value = pixels.amax(dim=1, keepdim=True)
     raised = (value + added).clamp(max=1)
     return torch.where(value > 0, pixels * raised / value.clamp(min=1 / 255), raised)
 
 
 def contrast(pixels: Tensor, rng: SampleRandom, factor: float) -> Tensor:  # noqa: ARG001
-    """Towards the mean of each channel."""
+    """Blend with the mean of each channel."""
     means = pixels.mean(dim=(2, 3), keepdim=True)
     return (pixels - means) * factor + means
-
-
-def _grey(pixels: Tensor) -> Tensor:
-    """(b, 1, h, w), ITU-R 601."""
-    return (pixels * torch.tensor((0.299, 0.587, 0.114), device=pixels.device)[:, None, None]).sum(dim=1, keepdim=True)

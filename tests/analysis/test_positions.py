@@ -1,0 +1,153 @@
+"""Similarity of positions: closed forms of every kind, and the tables of other libraries."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.analysis.models import hugging, timm_model, torchvision_model
+from vit.analysis.positions import PositionTable, position_similarity, position_vectors, similarity_of
+from vit.config import ViTConfig
+from vit.layers.positions import resize_grid, sincos_2d
+from vit.models import VisionTransformer
+
+SMALL = {"image_size": (24, 40), "patch_size": (8, 8), "width": 24, "depth": 1, "num_heads": 2, "num_classes": 3}
+
+
+def table(vectors: Tensor, grid: tuple[int, int], kind: str = "learned_1d") -> PositionTable:
+    return PositionTable(vectors=vectors, grid=grid, kind=kind)
+
+
+def test_a_table_by_hand() -> None:
+    vectors = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]])
+    found = similarity_of(table(vectors, (1, 3)))
+    half = math.sqrt(0.5)
+    expected = torch.tensor([[1, half, 0], [half, 1, half], [0, half, 1]], dtype=torch.float64)
+    torch.testing.assert_close(found.similarity[0, :, 0], expected)
+    assert found.distance_correlation == pytest.approx(-1)
+    assert (found.row_share, found.column_share) == (0, pytest.approx(1))
+
+
+def test_vectors_that_know_their_column_only_are_all_column() -> None:
+    columns = torch.randn(5, 7)
+    found = similarity_of(table(columns.repeat(3, 1), (3, 5)))
+    assert found.column_share == pytest.approx(1)
+    assert found.row_share == pytest.approx(0, abs=1e-12)
+
+
+def test_sincos_similarity_is_block_toeplitz_and_its_vectors_are_equally_long() -> None:
+    gh, gw, width = 4, 6, 64
+    vectors = sincos_2d((gh, gw), width)[0]
+    torch.testing.assert_close(vectors.square().sum(dim=1), torch.full((gh * gw,), width / 2))
+    found = similarity_of(table(vectors, (gh, gw), "sincos_2d"))
+    by_offset: dict[tuple[int, int], float] = {}
+    for r in range(gh):
+        for c in range(gw):
+            for y in range(gh):
+                for x in range(gw):
+                    value = float(found.similarity[r, c, y, x])
+                    assert value == pytest.approx(by_offset.setdefault((y - r, x - c), value), abs=1e-6)
+    rates = 10_000.0 ** -torch.linspace(0, 1, width // 4, dtype=torch.float64)
+    assert by_offset[2, 3] == pytest.approx(float(((2 * rates).cos() + (3 * rates).cos()).mean() / 2), abs=1e-6)
+    assert found.row_share + found.column_share == pytest.approx(1, abs=1e-6)
+
+
+def test_the_kernel_of_rope_is_the_mean_score_over_random_queries() -> None:
+    torch.manual_seed(0)
+    model = VisionTransformer(ViTConfig(**{**SMALL, "width": 32}, positions="rope"))
+    found = position_similarity(model, kind="rope").similarity
+    rotate = model.positions.rotation((3, 5), None, torch.device("cpu"))
+    queries = nn.functional.normalize(torch.randn(40_000, 16), dim=1)
+    turned = rotate(torch.cat((torch.zeros(40_000, 1, 1, 16), queries[:, None, None].expand(-1, -1, 15, -1)), dim=2))
+    scores = torch.einsum("bhnd,bhmd->nm", turned[:, :, 1:], turned[:, :, 1:]) / len(queries)
+    torch.testing.assert_close(found.flatten(0, 1).flatten(1).float(), scores, atol=0.01, rtol=0)
+
+
+def test_axes_of_equal_length_are_row_and_column_and_nothing_else() -> None:
+    model = VisionTransformer(ViTConfig(**SMALL, positions="learned_2d"))
+    with torch.no_grad():
+        for axis in (model.positions.rows, model.positions.columns):
+            axis.copy_(nn.functional.normalize(torch.randn_like(axis), dim=1))
+    found = position_similarity(model)
+    assert found.kind == "learned_2d"
+    assert found.row_share + found.column_share == pytest.approx(1)
+    assert found.grid == (3, 5)
+
+
+def test_a_larger_grid_is_the_one_that_the_model_computes_with() -> None:
+    model = VisionTransformer(ViTConfig(**SMALL, positions="learned_1d"))
+    nn.init.normal_(model.positions.grid)
+    vectors = position_vectors(model, (6, 4))["learned_1d"].vectors
+    torch.testing.assert_close(vectors, resize_grid(model.positions.grid.detach(), (3, 5), (6, 4))[0])
+
+
+@pytest.mark.parametrize("kind", ["relative", "none"])
+def test_kinds_without_vectors_are_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"no (vectors to compare|position vectors)"):
+        position_similarity(VisionTransformer(ViTConfig(**SMALL, positions=kind)))
+
+
+def test_equal_positions_have_no_correlation_and_no_shares() -> None:
+    found = similarity_of(table(torch.ones(6, 4), (2, 3)))
+    assert all(math.isnan(v) for v in (found.distance_correlation, found.row_share, found.column_share))
+
+
+OTHERS = {
+    "timm": (lambda: timm_model("vit_tiny_patch16_224"), "learned", (14, 14), lambda m: m.pos_embed[0, 1:]),
+    "timm registers": (
+        lambda: timm_model("vit_small_patch14_reg4_dinov2", img_size=(28, 42)),
+        "learned",
+        (2, 3),
+        lambda m: m.pos_embed[0],
+    ),
+    "timm rope": (lambda: timm_model("vit_small_patch16_rope_224"), "rope", (14, 14), None),
+    "timm mixed rope": (lambda: timm_model("vit_small_patch16_rope_mixed_224"), "rope", (14, 14), None),
+    "torchvision": (torchvision_model, "learned", (4, 4), lambda m: m.encoder.pos_embedding[0, 1:]),
+    "vit": (lambda: hugging("ViT"), "learned", (4, 4), lambda m: m.embeddings.position_embeddings[0, 1:]),
+    "clip": (lambda: hugging("CLIPVision"), "learned", (4, 4), lambda m: m.embeddings.position_embedding.weight[1:]),
+    "siglip": (lambda: hugging("SiglipVision"), "learned", (4, 4), lambda m: m.embeddings.position_embedding.weight),
+    "dinov3": (lambda: hugging("DINOv3ViT"), "rope", (4, 4), None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_tables_of_other_libraries(name: str) -> None:
+    build, kind, grid, rows = OTHERS[name]
+    model = build()
+    found = position_vectors(model)[kind]
+    assert found.grid == grid
+    assert len(found.vectors) == grid[0] * grid[1]
+    if rows is not None:
+        torch.testing.assert_close(found.vectors, rows(model).detach())
+    else:
+        diagonal = torch.arange(grid[0])
+        similarity = similarity_of(found).similarity
+        torch.testing.assert_close(similarity[diagonal, diagonal, diagonal, diagonal], torch.ones(grid[0]).double())
+    assert position_vectors(model, (3, 5))[kind].vectors.shape[0] == 15
+
+
+def test_timms_rotary_kernel_depends_on_the_offset_alone() -> None:
+    found = similarity_of(position_vectors(timm_model("vit_small_patch16_rope_224"), (4, 5))["rope"]).similarity
+    torch.testing.assert_close(found[0, 0, :3, :4], found[1, 1, 1:, 1:], atol=1e-6, rtol=0)
+
+
+def test_large_grids_are_shown_by_some_of_their_tiles() -> None:
+    found = similarity_of(table(sincos_2d((20, 9), 16)[0], (20, 9)))
+    axes = found.plot(most=5).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "6", "11", "15", "20"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "3", "5", "7", "9"]
+    shown = axes.images[0].get_array()
+    assert shown.mask.sum() > 0
+    assert shown[0, 0] == pytest.approx(float(found.similarity[0, 0, 0, 0]))
+    assert shown[-1, -1] == pytest.approx(float(found.similarity[19, 8, 19, 8]))
+    gap = 2  # an eighth of a tile of 20 rows
+    tile = shown[3 * (20 + gap) : 3 * (20 + gap) + 20, 9 + gap : 9 + gap + 9]
+    torch.testing.assert_close(torch.from_numpy(tile.filled()), found.similarity[14, 2])
+
+
+def test_a_kind_of_positions_that_the_model_lacks() -> None:
+    with pytest.raises(ValueError, match="kind: 'rope' is not valid: the model has learned_1d"):
+        position_similarity(VisionTransformer(ViTConfig(**SMALL, positions="learned_1d")), kind="rope")

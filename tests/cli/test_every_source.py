@@ -1,0 +1,40 @@
+"""Every command that takes a model takes every kind of source: exit code 0, or one clear line and exit code 2."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.cli.every_source import COMMANDS, SOURCES, make_sources, run_cell
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch|copyreg", "ignore::DeprecationWarning")
+REFUSED = {
+    ("hf folder, headless", "compare"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("hf folder, headless", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("hf folder, headless", "predict"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("timm:NAME, theirs", "convert"): "'test_byobnet' is not supported: it has the class ByobNet",
+    ("torchvision:NAME", "convert"): "a ResNet's tensors have the same names in timm, torchvision and here",
+    ("function", "convert"): "is not one of this package's Vision Transformers",
+}
+CELLS = list(product(SOURCES, COMMANDS))
+FAST = {(kind, list(COMMANDS)[place % len(COMMANDS)]) for place, kind in enumerate(SOURCES)}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return make_sources(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"), [pytest.param(*cell, marks=() if cell in FAST else pytest.mark.slow) for cell in CELLS]
+)
+def test_a_command_with_a_source(kind: str, command: str, sources: dict[str, list[str]], tmp_path: Path) -> None:
+    code, said = run_cell(command, sources[kind], tmp_path)
+    refusal = REFUSED.get((kind, command))
+    assert code == (2 if refusal else 0), said
+    if refusal:
+        (line,) = [line for line in said.splitlines() if line.startswith("vit: ")]
+        assert refusal in line
+        assert said.strip().splitlines()[-1] == line

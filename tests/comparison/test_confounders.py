@@ -1,0 +1,94 @@
+"""Provenance read from names, and the warnings about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+from torch import nn
+
+from tests.training.tiny import tiny
+from vit.comparison.confounders import provenance_warnings
+from vit.config import Preprocessing, RunConfig
+from vit.hub import OpenedModel, provenance_of_run
+from vit.libraries import NEVER_TRAINED, Provenance
+from vit.libraries.timm import provenance_of_tag
+
+PLAIN = Provenance("timm", ("ImageNet-1k",), "a1", "none stated")
+SIZE = Preprocessing(image_size=(224, 224))
+
+
+def model(name: str, provenance: Provenance = PLAIN, preprocessing: Preprocessing = SIZE) -> OpenedModel:
+    return OpenedModel(
+        name=name,
+        source=name,
+        model=nn.Identity(),
+        provenance=provenance,
+        stated_preprocessing=preprocessing,
+        class_names=[],
+        num_classes=1000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tag", "expected"),
+    [
+        ("vit_base_patch16_224", "augreg_in21k_ft_in1k", (("ImageNet-21k", "ImageNet-1k"), "augreg", "none stated")),
+        ("resnet50", "a1_in1k", (("ImageNet-1k",), "a1", "none stated")),
+        ("resnet50", "fb_swsl_ig1b_ft_in1k", (("Instagram (1 B)", "ImageNet-1k"), "fb_swsl", "none stated")),
+        ("deit_base_distilled_patch16_224", "fb_in1k", (("ImageNet-1k",), "fb", "from a teacher")),
+        ("vit_base_patch16_clip_224", "laion2b_ft_in12k_in1k", (("LAION-2B", "ImageNet-12k", "ImageNet-1k"),)),
+        ("convnext", "", ((), "not stated", "none stated")),
+    ],
+)
+def test_a_tag(architecture: str, tag: str, expected: tuple) -> None:
+    found = provenance_of_tag(architecture, tag)
+    assert (found.data, found.recipe, found.distillation)[: len(expected)] == expected
+
+
+def test_a_run_says_what_it_started_from() -> None:
+    config = tiny(model={"pretrained": "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", "new_head": True})
+    assert of_run(config).data == ("ImageNet-21k", "ImageNet-1k", "fake")
+    assert of_run(tiny(model={"pretrained": "runs/before"})).data == ("runs/before", "fake")
+    found = of_run(tiny(data={"fraction": 0.25}))
+    assert found.data == ("fake",)
+    assert found.recipe == "adamw, lr 0.003, 2 epochs of 0.25 of the images"
+    assert found.distillation == "none"
+    assert found.weights == "run, step 7"
+
+
+def of_run(config: RunConfig) -> Provenance:
+    return provenance_of_run({"config": asdict(config), "progress": {"step": 7}})
+
+
+def test_like_for_like_has_no_warning() -> None:
+    assert (
+        provenance_warnings([model("a"), model("b", replace(PLAIN, weights="torchvision", distillation="none"))]) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"data": ("ImageNet-21k", "ImageNet-1k")}, "Trained on different data (a: ImageNet-1k; b: ImageNet-21k → Im"),
+        ({"recipe": "augreg"}, "Different recipes (a: a1; b: augreg)"),
+        ({"distillation": "from a teacher"}, "Different distillation (a: none; b: from a teacher)"),
+        ({"preprocessing": Preprocessing(image_size=(288, 288))}, "Different image sizes (a: 224×224; b: 288×288)"),
+        (
+            {"preprocessing": Preprocessing(image_size=(224, 224), crop_fraction=0.9)},
+            "Different preprocessing (a: centre 1, bicubic; b: centre 0.9, bicubic)",
+        ),
+    ],
+)
+def test_each_confounder_is_said(changed: dict, said: str) -> None:
+    preprocessing = changed.pop("preprocessing", SIZE)
+    (line,) = provenance_warnings([model("a"), model("b", replace(PLAIN, **changed), preprocessing)])
+    assert line.startswith(said)
+
+
+def test_of_a_model_that_learned_nothing_only_its_size_counts() -> None:
+    size = Preprocessing(image_size=(288, 288), crop_fraction=0.5)
+    lines = provenance_warnings([model("a"), model("b", NEVER_TRAINED, size)])
+    assert len(lines) == 2
+    assert lines[0].startswith("Never trained: b.")
+    assert lines[1].startswith("Different image sizes")

@@ -1,0 +1,103 @@
+"""Which changes make stored predictions invalid, and which models have validation predictions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.evaluation.test_head_columns import headed
+from vit.comparison import predictions
+from vit.comparison.predictions import EvalSet, add_validation, cache_key, last_modified
+from vit.config import DataConfig, Preprocessing
+from vit.data.folders import FileSource
+from vit.data.images import MissingImages, Split
+from vit.engine import make_accelerator
+from vit.evaluation.metrics import classification_metrics
+from vit.evaluation.predictions import Predictions
+
+
+@pytest.fixture
+def eval_set(tmp_path: Path) -> EvalSet:
+    for place, name in enumerate("abc"):
+        (tmp_path / f"{name}.png").touch()
+        os.utime(tmp_path / f"{name}.png", (1000 + place, 1000 + place))
+    source = FileSource(tmp_path, ["a.png", "b.png", "c.png"], torch.tensor([0, 1, 0]), ["x", "y"])
+    split = Split(source, torch.tensor([0, 1]))
+    return EvalSet("test", split, split, DataConfig(), tmp_path, make_accelerator("cpu", "fp32"))
+
+
+def test_a_changed_image_invalidates_stored_predictions(eval_set: EvalSet, tmp_path: Path) -> None:
+    assert last_modified(eval_set.split) == 1001, "the newest of the evaluated images"
+    before = cache_key(headed(2), eval_set)
+    os.utime(tmp_path / "a.png", (2000, 2000))
+    assert cache_key(headed(2), eval_set) != before
+
+
+def test_everything_that_changes_predictions_changes_the_key(eval_set: EvalSet) -> None:
+    model = headed(2)
+    before = cache_key(model, eval_set)
+    other = Preprocessing(image_size=(8, 8), interpolation="bilinear")
+    for changed in (
+        replace(model, source="timm:b"),
+        replace(model, model=torch.nn.Linear(1, 1)),
+        replace(model, stated_preprocessing=other),
+    ):
+        assert cache_key(changed, eval_set) != before
+    fewer = replace(eval_set, split=Split(eval_set.split.source, torch.tensor([0])))
+    assert cache_key(model, fewer) != before
+    assert (before["device"], before["precision"]) == ("cpu", "no")
+
+
+def test_imagenet_logits_are_read_among_the_datas_classes_and_among_all(eval_set: EvalSet) -> None:
+    logits = np.zeros((3, 1000), dtype=np.float32)
+    logits[0, [701, 0, 5]] = 3, 1, 2  # right in both
+    logits[1, [701, 0, 5]] = 1, 2, 3  # right among the two classes only
+    logits[2, [701, 0, 5]] = 3, 2, 1  # wrong in both
+    head = Predictions(np.arange(3), np.array([0, 1, 1]), logits, [str(number) for number in range(1000)], 3, 0)
+    found = predictions._restrict(head, [701, 0], eval_set, "run")
+    assert found.predictions.logits.tolist() == [[3, 1], [1, 2], [3, 2]]
+    assert found.predictions.class_names == ["x", "y"]
+    assert classification_metrics(found.predictions)["top1"] == pytest.approx(2 / 3)
+    assert found.unrestricted_top1 == pytest.approx(1 / 3)
+    assert found.imagenet_classes is not None
+    assert found.imagenet_classes.tolist() == [701, 5, 701]
+
+
+# ------------------------------------------------------------------ validation
+
+
+def refuse_with(error: Exception) -> Any:
+    def open_training(_: object) -> None:
+        raise error
+
+    return open_training
+
+
+@pytest.fixture
+def results() -> Any:
+    """One model's result for three images."""
+    indices = np.arange(3)
+    return [SimpleNamespace(predictions=Predictions(indices, indices, np.eye(3, dtype=np.float32), list("abc"), 3, 0))]
+
+
+def test_data_without_training_images_have_no_validation(
+    eval_set: EvalSet, results: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "open_training", refuse_with(MissingImages("data.root: there is no train/")))
+    (model,) = add_validation([headed(2)], [[0]], results, eval_set)
+    assert model.test.indices.tolist() == [0, 1, 2]
+    assert model.validation is None
+    assert model.reason == "no validation images (data.root: there is no train/)"
+
+
+def test_other_errors_are_not_swallowed(eval_set: EvalSet, results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "open_training", refuse_with(ValueError("a defect")))
+    with pytest.raises(ValueError, match="a defect"):
+        add_validation([headed(2)], [[0]], results, eval_set)

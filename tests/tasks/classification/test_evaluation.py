@@ -1,0 +1,124 @@
+"""A trained checkpoint on a test set: what is returned, what is stored and where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.data.image_folders import picture
+from tests.training.tiny import tiny
+from vit.data.decoding import read_rgb
+from vit.data.preprocessing import normalize, resize_and_crop
+from vit.evaluation.classify import classify_images
+from vit.evaluation.metrics import CONVENTIONS
+from vit.evaluation.predictions import Predictions
+from vit.hub import open_model
+from vit.tasks.classification import evaluation as checkpoint_module
+from vit.tasks.task import EvalRequest
+from vit.trained_runs import evaluate_checkpoint
+from vit.training.loop import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        train(tiny(train={"epochs": 1}), folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "save_figure", lambda *_: None)
+
+
+def strict_json(path: Path) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def test_speed_and_classes_are_returned_and_stored_with_their_conventions(run: Path, tmp_path: Path) -> None:
+    metrics = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
+    assert metrics["images_per_second"] > 0
+    assert list(metrics["per_class_accuracy"]) == ["pattern 0", "pattern 1", "pattern 2"]
+    counts = {"pattern 0": 4, "pattern 1": 3, "pattern 2": 3}
+    right = sum(counts[name] * value for name, value in metrics["per_class_accuracy"].items())
+    assert right / 10 == pytest.approx(metrics["top1"])
+    stored = strict_json(tmp_path / "fake_best_auto.json")
+    assert {key: stored[key] for key in metrics} == metrics
+    assert CONVENTIONS.items() <= stored["conventions"].items()
+    assert "knn" not in stored["conventions"]
+
+
+def test_the_speed_is_that_of_the_prediction(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 104.0])
+    monkeypatch.setattr(checkpoint_module.time, "perf_counter", lambda: next(times, 200.0))
+    assert evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))["images_per_second"] == 2.5
+
+
+def test_a_class_without_images_is_null(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = checkpoint_module.predict_all
+
+    def two_classes(*arguments: Any, **options: Any) -> Predictions:
+        whole = answer(*arguments, **options)
+        kept = whole.labels != 1
+        return Predictions(
+            whole.indices[kept], whole.labels[kept], whole.logits[kept], whole.class_names, int(kept.sum()), 0
+        )
+
+    monkeypatch.setattr(checkpoint_module, "predict_all", two_classes)
+    metrics = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
+    assert metrics["per_class_accuracy"]["pattern 1"] is None
+    assert strict_json(tmp_path / "fake_best_auto.json")["per_class_accuracy"]["pattern 1"] is None
+
+
+@pytest.mark.parametrize("inside", [".", "checkpoints/step-00000003"])
+def test_a_relative_path_stores_in_the_run(inside: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = run / "predictions" / "fake_last_auto.json"
+    stored.unlink(missing_ok=True)
+    monkeypatch.chdir(run / inside)
+    before = {path for path in run.rglob("*") if "predictions" not in path.parts}
+    evaluate_checkpoint(EvalRequest(Path(), select="last"))
+    assert stored.is_file()
+    assert {path for path in run.rglob("*") if "predictions" not in path.parts} == before
+    assert list(run.rglob("predictions")) == [run / "predictions"]
+
+
+def test_transfer_under_several_processes_is_refused_at_once(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two:
+        num_processes = 2
+
+    def evaluated(*_: Any, **__: Any) -> None:
+        raise AssertionError("the test set was opened")
+
+    monkeypatch.setattr(checkpoint_module, "make_accelerator", lambda *_: Two())
+    monkeypatch.setattr(checkpoint_module, "open_test", evaluated)
+    with pytest.raises(ValueError, match=r"--transfer: .* one process"):
+        evaluate_checkpoint(EvalRequest(run, transfer=True, output_dir=tmp_path))
+
+
+def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_path: Path) -> None:
+    """A 16-bit image, which PIL alone would turn white."""
+    path = tmp_path / "deep.png"
+    grey = np.asarray(picture((12, 12), 3).convert("L")).astype(np.uint16) * 257
+    Image.fromarray(grey).save(path)
+    loaded = open_model(run)
+    pixels = resize_and_crop(read_rgb(path, "deep"), loaded.preprocessing)[None]
+    with torch.inference_mode():
+        expected = loaded.model.eval()(normalize(pixels, loaded.preprocessing)).softmax(dim=1)[0]
+    (first, classes), (second, again) = classify_images(loaded, [path, path], "cpu")
+    assert (first, classes) == (second, again)
+    assert first == path
+    answers = dict(classes)
+    assert [answers[f"pattern {number}"] for number in range(3)] == pytest.approx(expected.tolist(), abs=1e-6)

@@ -1,0 +1,358 @@
+"""Multi-label classification: tables, metrics against other libraries, and a run from training to prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchmetrics.functional.classification import multilabel_average_precision, multilabel_f1_score
+
+from tests.experiments.test_profile import profiled
+from vit.analysis.model_figures import head_ablation
+from vit.analysis.targets import open_target, read_images
+from vit.analysis.unsupported import Unsupported
+from vit.cli import main
+from vit.config import AugmentConfig, DataConfig, Preprocessing
+from vit.data.augment import Augment
+from vit.data.loading import TrainBatch
+from vit.evaluation import classify_images, evaluate_model
+from vit.hub import open_model
+from vit.settings import resolve_run
+from vit.tasks.multilabel.config import TableDataConfig
+from vit.tasks.multilabel.metrics import (
+    LabelPredictions,
+    average_precisions,
+    best_thresholds,
+    decision_metrics,
+    ranking_metrics,
+)
+from vit.tasks.multilabel.table import open_test, open_training
+from vit.training.interruption import Stopped
+from vit.training.loop import train
+
+COLORS = {"red": 0, "green": 1, "blue": 2}
+
+
+def write_set(root: Path, count: int = 48) -> None:
+    """Images whose labels are the colour channels that are bright: none, one or several."""
+    for part in ("train", "test"):
+        lines = ["file,labels"]
+        for index in range(count):
+            bits = np.random.default_rng([index, part == "test"]).integers(0, 2, 3)
+            pixels = np.random.default_rng(index).integers(0, 60, (8, 8, 3)) + 180 * bits
+            name = f"{part}_{index}.png"
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name)
+            lines.append(f"{name},{';'.join(color for color, place in COLORS.items() if bits[place])}")
+        (root / f"{part}.csv").write_text("\n".join(lines) + "\n")
+
+
+def write_config(root: Path, **changes: Any) -> Path:
+    settings = {
+        "task": "multilabel",
+        "model": {"name": "vit", "image_size": 8, "patch_size": 4, "width": 32, "depth": 1, "num_heads": 2},
+        "data": {"root": str(root), "batch_size": 8, "workers": 0, "val_fraction": 0.25},
+        "augment": {"mixup_alpha": 0.2, "mix_group": 4},
+        "optim": {"lr": 0.003},
+        "train": {"epochs": 6, "precision": "fp32"},
+    }
+    path = root / "run.json"
+    path.write_text(json.dumps({**settings, **changes}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    write_set(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "colors"
+    assert main(["train", "--config", str(write_config(images)), "--output_dir", str(run)]) == 0
+    return run
+
+
+def predictions(labels: np.ndarray, logits: np.ndarray, thresholds: np.ndarray | None = None) -> LabelPredictions:
+    n, k = labels.shape
+    return LabelPredictions(
+        indices=np.arange(n),
+        labels=labels.astype(np.uint8),
+        logits=logits.astype(np.float32),
+        class_names=[str(number) for number in range(k)],
+        thresholds=np.full(k, 0.5) if thresholds is None else thresholds,
+        num_total=n,
+        num_broken=0,
+    )
+
+
+def test_average_precision_by_hand() -> None:
+    """In order of the scores right, wrong, right: precision 1 at half of recall, 2/3 at the other half."""
+    found = average_precisions(predictions(np.array([[1], [0], [1]]), np.array([[3.0], [2.0], [1.0]])))
+    assert found == [pytest.approx(5 / 6)]
+
+
+def test_metrics_are_those_of_torchmetrics() -> None:
+    rng = np.random.default_rng(0)
+    labels, logits = rng.integers(0, 2, (101, 5)), rng.normal(size=(101, 5))
+    ours = predictions(labels, logits)
+    scores, truth = torch.from_numpy(ours.probabilities), torch.from_numpy(labels)
+    expected = multilabel_average_precision(scores, truth, num_labels=5, average="none")
+    assert average_precisions(ours) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert ranking_metrics(ours)["map"] == pytest.approx(float(expected.mean()), abs=1e-6)
+    for average in ("macro", "micro"):
+        f1 = multilabel_f1_score(scores, truth, num_labels=5, average=average)
+        assert decision_metrics(ours)[f"f1_{average}"] == pytest.approx(float(f1), abs=1e-6)
+
+
+def test_a_class_that_no_image_has_is_in_no_mean() -> None:
+    labels = np.array([[1, 0], [0, 0], [1, 0]])
+    found = predictions(labels, np.zeros((3, 2)))
+    assert average_precisions(found)[1] is None
+    assert ranking_metrics(found)["map"] == average_precisions(found)[0]
+    assert best_thresholds(found)[1] == 0.5
+
+
+def test_no_threshold_has_a_better_f1() -> None:
+    rng = np.random.default_rng(1)
+    labels, logits = rng.integers(0, 2, (40, 3)), rng.normal(size=(40, 3))
+    chosen = best_thresholds(predictions(labels, logits))
+    best = decision_metrics(predictions(labels, logits, chosen))["f1_macro"]
+    for threshold in np.linspace(0.01, 0.99, 99):
+        others = predictions(labels, logits, np.full(3, threshold))
+        assert decision_metrics(others)["f1_macro"] <= best + 1e-12
+
+
+def test_labels_of_mixed_images_are_shared_out() -> None:
+    labels = torch.tensor([[1, 1, 0], [0, 0, 0], [0, 1, 1], [1, 0, 0]], dtype=torch.uint8)
+    batch = TrainBatch(
+        images=torch.zeros(4, 3, 8, 8, dtype=torch.uint8),
+        labels=labels,
+        positions=torch.arange(4),
+        indices=torch.arange(4),
+        weights=torch.ones(4),
+        aspects=torch.ones(4),
+    )
+    config = AugmentConfig(mixup_alpha=1.0, mix_group=4)
+    _, targets = Augment(config, Preprocessing(image_size=(8, 8)), 3)(batch, seed=0, epoch=0)
+    share = targets[1, 0]  # image 1 has no label and is mixed with image 2, image 0 with image 3
+    assert targets[0, 1] + targets[3, 1] == pytest.approx(1)
+    assert targets[1].tolist() == pytest.approx([float(share), *(2 * [float(targets[1, 1])])])
+    assert 0 < float(targets[1, 1]) < 1
+
+
+def test_both_forms_of_a_table_are_the_same(images: Path) -> None:
+    one = open_training(TableDataConfig(root=str(images)))[0].source
+    lines = ["file,blue,green,red"]
+    for name, row in zip(one.files, one.labels.tolist(), strict=True):  # type: ignore[attr-defined]
+        lines.append(",".join([name, *map(str, row)]))
+    (images / "columns.csv").write_text("\n".join(lines))
+    columns = TableDataConfig(root=str(images), train_table="columns.csv", label_columns=("blue", "green", "red"))
+    other = open_training(columns)[0].source
+    assert one.class_names == other.class_names == ["blue", "green", "red"]
+    assert torch.equal(one.labels, other.labels)
+    assert (one.labels.sum(dim=1) == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "message"),
+    [
+        (None, {}, r"data.train_table: there is no file "),
+        ("", {}, r"data.file_column: .* has no column 'file'; it is empty"),
+        ("files,labels\na.png,red\n", {}, r"data.file_column: .* has no column 'file'; did you mean 'files'\?"),
+        ("file,label\na.png,red\n", {}, r"data.labels_column: .* did you mean 'label'\?"),
+        ("file,red\na.png,1\n", {"label_columns": ("rad",)}, r"data.label_columns: .* did you mean 'red'\?"),
+        ("file,labels\n", {}, r"data.train_table: .* it has no rows"),
+        ("file,labels\na.png,red\na.png,\n", {}, r"'a.png' is there twice, in rows 2 and 3"),
+        ("file,labels\nb.png,red\n", {}, r"row 2: there is no file .*b.png"),
+        ("file,labels\n,red\n", {}, r"row 2 names no file"),
+        ("file,labels\na.png\n", {}, r"row 2 \(a.png\) has not as many cells as the header"),
+        ("file,labels\na.png,red;red\n", {}, r"a label is there twice"),
+        ("file,labels\na.png,\n", {}, r"no image has a label"),
+        ("file,red\na.png,yes\n", {"label_columns": ("red",)}, r"red is 'yes'; it must be 0 or 1"),
+        ("file,labels\na.png,red\n", {}, r"at least 2 images"),
+    ],
+)
+def test_a_malformed_table_is_one_line(
+    content: str | None, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    if content is not None:
+        (tmp_path / "train.csv").write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        open_training(TableDataConfig(root=str(tmp_path), **changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_label_that_training_has_not_is_named(images: Path) -> None:
+    with pytest.raises(ValueError, match=r"data.test_table: .* 'red' is none of the training table's"):
+        open_test(TableDataConfig(root=str(images)), ["green", "blue", "rad"])
+
+
+def test_a_wrong_test_table_is_found_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_set(tmp_path)
+    (tmp_path / "test.csv").write_text("file,labels\ntest_0.png,violet\n")
+    words = ["train", "--config", str(write_config(tmp_path)), "--output_dir", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "data.test_table: " in (said := capsys.readouterr().err)
+    assert "the label 'violet' is none of the training table's" in said
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("train.loss", "cross_entropy", "train.loss"),
+        ("train.label_smoothing", "0.1", "train.label_smoothing"),
+        ("data.name", "cifar10", "data.name"),
+        ("data.separator", "", "data.separator"),
+        ("data.label_columns", '["a", "a"]', "data.label_columns"),
+    ],
+)
+def test_settings_without_effect_are_errors(images: Path, setting: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{message}: "):
+        resolve_run(write_config(images), [f"--{setting}", value])
+
+
+def test_a_run_learns_stores_and_says_what_it_did(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["test.map"] > 0.8
+    stored = np.load(run / "predictions" / "test.npz")
+    labels, scores = stored["labels"], stored["logits"]
+    assert np.mean(average_precisions(predictions(labels, scores))) == pytest.approx(summary["test.map"])
+    assert "average precision" in (run / "README.md").read_text()
+    assert (run / "figures" / "average_precision.png").is_file()
+
+
+def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert main(["eval", str(run), "--output_dir", str(tmp_path)]) == 0
+    metrics = json.loads(capsys.readouterr().out)
+    for name in ("map", "f1_macro", "f1_micro"):
+        assert metrics[name] == pytest.approx(summary[f"test.{name}"])
+    assert list(metrics["classes"]) == ["blue", "green", "red"]
+    assert (tmp_path / "test_best_auto.npz").is_file()
+
+
+def test_data_is_the_folder_of_the_tables(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write_set(other, count=8)
+    config = resolve_run(write_config(images), ["--data", str(other)]).config
+    assert isinstance(config.data, TableDataConfig)
+    assert (config.data.name, config.data.root) == ("table", str(other))
+    assert main(["eval", str(run), "--data", str(other), "--output_dir", str(tmp_path / "output")]) == 0
+    assert json.loads(capsys.readouterr().out)["n_total"] == 8
+    for words in (["train", "--config", str(write_config(images))], ["eval", str(run)]):
+        assert main([*words, "--data", "cifar10"]) == 2
+        assert "--data: 'cifar10' is not valid: it is neither a folder nor one of table" in capsys.readouterr().err
+
+
+def test_prediction_names_every_label_at_its_threshold(
+    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [line.split(",")[0] for line in (images / "test.csv").read_text().splitlines()[1:9]]
+    assert main(["predict", str(run), *(str(images / name) for name in names)]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in names)
+    stored = np.load(run / "predictions" / "test.npz")
+    probabilities = 1 / (1 + np.exp(-stored["logits"][:8].astype(np.float64)))
+    assert said.count("%") == int((probabilities >= stored["thresholds"]).sum())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of the run's own classes, of which an image has one."""
+    root = tmp_path_factory.mktemp("folders")
+    for part in ("train", "test"):
+        for color, place in COLORS.items():
+            (root / part / color).mkdir(parents=True)
+            for index in range(4):
+                pixels = np.random.default_rng(index).integers(0, 60, (8, 8, 3))
+                pixels[..., place] += 180
+                Image.fromarray(pixels.astype(np.uint8)).save(root / part / color / f"{index}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare {run} {run} --data {folders}",
+        "compare {run} vit_tiny_patch16_224 --data {folders}",
+        "compare vit_tiny_patch16_224 {run} --data {folders}",
+        "doctor {run} --data {folders}",
+        "doctor {run} --data {folders}/test/red/0.png",
+        "train --data.name imagefolder --data.root {folders} --data.workers 0 --distill.teacher {run}",
+    ],
+)
+def test_a_command_that_needs_one_label_an_image_refuses(
+    command: str, run: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command.format(run=run, folders=folders).split()
+    output = [] if words[0] == "doctor" else ["--output_dir", str(tmp_path / "output")]
+    assert main([*words, *output]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said, said
+    assert f"'{run}' is not valid: it gives an image any number of labels" in said
+
+
+def test_functions_that_need_one_label_an_image_refuse(run: Path, folders: Path, tmp_path: Path) -> None:
+    opened, data = open_model(run), DataConfig(name="imagefolder", root=str(folders), workers=0)
+    message = "model: .* gives an image any number of labels, .* use `vit eval` or `vit predict`"
+    with pytest.raises(ValueError, match=message):
+        classify_images(opened, [folders / "test" / "red" / "0.png"], "cpu")
+    for transfer in (False, True):
+        with pytest.raises(ValueError, match=message):
+            evaluate_model(opened, data, tmp_path, transfer=transfer, device="cpu")
+    images = read_images(data, opened.preprocessing)
+    with pytest.raises(Unsupported, match="any number of labels"):
+        head_ablation(open_target(opened, replace(images, class_names=tuple(opened.class_names)), device="cpu"))
+
+
+def test_a_run_is_analysed_and_exported(run: Path, folders: Path, tmp_path: Path) -> None:
+    picture = str(folders / "test" / "red" / "0.png")
+    figures = ["--figures", "attention_distance", "head_ablation", "--output", str(tmp_path / "a")]
+    assert main(["analyze", str(run), "--data", picture, *figures]) == 0
+    assert (tmp_path / "a" / "analysis.html").is_file()
+    assert main(["export", str(run), "--format", "torch", "--output", str(tmp_path / "model.pt2")]) == 0
+    assert "before the sigmoid" in (tmp_path / "model.pt2.json").read_text()
+
+
+def test_a_stopped_run_continues_to_the_same_bits(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vit.training import loop
+
+    config = resolve_run(write_config(images)).config
+    save, count = loop.save_session, [0]
+
+    def stop_in_the_third(session: Any) -> None:
+        save(session)
+        count[0] += 1
+        if count[0] == 3:
+            raise Stopped(15, session.progress.step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_session", stop_in_the_third)
+        with pytest.raises(Stopped):
+            train(config, tmp_path / "run")
+    train(config, tmp_path / "run", resume=True)
+    first, second = (np.load(place / "predictions" / "test.npz") for place in (run, tmp_path / "run"))
+    for name in first.files:
+        assert np.array_equal(first[name], second[name]), name
+
+
+def test_a_profile_times_decoding_and_validation(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = profiled(resolve_run(write_config(images)).config, tmp_path, monkeypatch)
+    assert set(found.loading_ms) == {"read", "decode"}
+    assert min(found.loading_ms.values()) > 0
+    assert found.evaluation["images"] == found.evaluation["of_images"] > 0

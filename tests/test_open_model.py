@@ -1,0 +1,197 @@
+"""The one door: whatever the source, a model with what is known of it, or one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from vit.config import Preprocessing
+from vit.hub import open_model, short_names
+
+
+def test_timms_model_has_timms_preprocessing_and_the_datas_classes() -> None:
+    found = open_model("timm:test_vit.r160_in1k", random_weights=True, num_classes=7)
+    assert found.model(torch.zeros(1, 3, 160, 160)).shape == (1, 7)
+    assert found.preprocessing.image_size == (160, 160)
+    assert found.preprocessing.crop_fraction == 0.95
+    assert found.provenance.is_random
+    assert found.provenance.data == ()
+
+
+def test_random_weights_are_the_same_again_and_leave_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    models = [open_model("timm:test_vit", random_weights=True, num_classes=3, seed=seed) for seed in (0, 0, 1)]
+    one, again, other = (model.identity for model in models)
+    assert one == again != other
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_torchvisions_model() -> None:
+    found = open_model("torchvision:shufflenet_v2_x0_5", random_weights=True, num_classes=5)
+    assert found.preprocessing.image_size == (224, 224)
+    assert math.floor(224 / found.preprocessing.crop_fraction) == 256
+    assert found.num_classes == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "timm:vit_tinny_patch16_224",
+            "timm has no model 'vit_tinny_patch16_224'; did you mean 'vit_tiny_patch16_224'",
+        ),
+        ("torchvision:resnet1", "torchvision has no classifier 'resnet1'; did you mean 'resnet1"),
+        ("torchvision:resnet18.V9", "torchvision's resnet18 has no weights 'V9'"),
+    ],
+)
+def test_an_unknown_name_is_one_line(source: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        open_model(source, random_weights=True)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.slow
+def test_hugging_faces_folder(tmp_path: Path) -> None:
+    """The wrapper's logits are the model's, its preprocessing the file's, its classes the configuration's."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=32, patch_size=16
+    )
+    config.id2label = {0: "ant", 1: "bee", 2: "cat"}
+    theirs = ViTForImageClassification(config).eval()
+    theirs.save_pretrained(tmp_path)
+    settings = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps(settings | {"do_resize": True, "do_normalize": True, "image_processor_type": "ViTImageProcessor"})
+    )
+    found = open_model(f"hf:{tmp_path}")
+    images = torch.randn(2, 3, 32, 32)
+    for implementation in ("ours", "theirs"):
+        model = open_model(f"hf:{tmp_path}", implementation=implementation).model
+        torch.testing.assert_close(model(images), theirs(pixel_values=images).logits, rtol=1e-4, atol=1e-5)
+    assert found.class_names == ["ant", "bee", "cat"]
+    assert found.preprocessing.squash
+    assert found.preprocessing.interpolation == "bilinear"
+
+
+def test_names_are_short_and_differ() -> None:
+    assert short_names(["runs/vit", "runs/resnet"]) == ["vit", "resnet"]
+    assert short_names(["a/vit", "b/vit", "c/other"]) == ["a/vit", "b/vit", "other"]
+    assert short_names(["timm:x", "timm:x"]) == ["x (1)", "x (2)"]
+    assert short_names(["timm:resnet18", "torchvision:resnet18", "hf:a/b"]) == [
+        "timm/resnet18",
+        "torchvision/resnet18",
+        "b",
+    ]
+
+
+IMAGE = Preprocessing(image_size=(8, 8))
+
+
+class Flat(nn.Module):
+    """Three logits an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(192, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(images.flatten(1))
+
+
+def test_a_module_of_the_users_own() -> None:
+    model = Flat()
+    opened = open_model(model, preprocessing=IMAGE, class_names=["a", "b", "c"])
+    assert opened.model is model
+    assert (opened.num_classes, opened.preprocessing, opened.implementation) == (3, IMAGE, "its own code")
+    with pytest.raises(ValueError, match="preprocessing: it is missing: Flat does not say how its images"):
+        open_model(model)
+    with pytest.raises(ValueError, match="one row of logits of 2 classes"):
+        open_model(model, preprocessing=IMAGE, class_names=["a", "b"])
+    with pytest.raises(ValueError, match="one row of logits"):
+        open_model(nn.Identity(), preprocessing=IMAGE)
+
+
+def test_a_function_is_imported_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_test.py").write_text("from torch import nn\ndef build(): return nn.Flatten()\nnumber = 3\n")
+    monkeypatch.chdir(tmp_path)
+    opened = open_model("mine_of_test:build", mean=(0.5,) * 3, std=(0.5,) * 3, image_size=4)
+    assert (opened.num_classes, opened.preprocessing.image_size) == (48, (4, 4))
+    for source, said in (("mine_of_test:absent", "absent"), ("no_such_file:build", "No module named 'no_such_file'")):
+        with pytest.raises(ValueError, match=said):
+            open_model(source)
+
+
+def test_an_architectures_weights_are_random_and_it_says_so() -> None:
+    opened = open_model("vit", num_classes=5, seed=1)
+    assert opened.name == "vit · RANDOM"
+    assert "random weights" in opened.summary()
+    assert opened.num_classes == 5
+    assert opened.identity != open_model("vit", num_classes=5).identity
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "said"),
+    [
+        ("vit", {"select": "last"}, "select: it has no effect on 'vit', only on runs"),
+        ("vit", {"implementation": "theirs"}, "implementation: it has no effect on 'vit', only on libraries' models"),
+        ("vit", {"mean": (0.5,) * 3}, "std: None is not valid: give mean and std together"),
+        ("timm:test_vit", {"seed": 1}, "seed: it has no effect on 'timm:test_vit', only on random weights"),
+        ("timm:test_byobnet", {"random_weights": True, "implementation": "ours"}, "it has the class ByobNet"),
+        ("vitt_tiny_patch16_224", {}, "did you mean 'vit_tiny_patch16_224'"),
+    ],
+)
+def test_what_has_no_effect_or_is_impossible_is_one_line(source: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        open_model(source, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_whose_code_computes_is_said() -> None:
+    ours = open_model("timm:test_vit", random_weights=True, num_classes=3)
+    theirs = open_model("timm:test_vit", random_weights=True, num_classes=3, implementation="theirs")
+    assert (ours.implementation, theirs.implementation) == ("vit", "timm")
+    images = torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.model(images), theirs.model(images), rtol=1e-4, atol=1e-5)
+    other = open_model("timm:test_byobnet", random_weights=True, num_classes=3)
+    assert other.summary().endswith(
+        "computed by timm ('test_byobnet' is not supported: it has the class ByobNet; a plain VisionTransformer is)"
+    )
+
+
+def test_random_weights_of_another_librarys_architecture_are_said() -> None:
+    opened = open_model("timm:test_vit", random_weights=True, num_classes=3)
+    assert "random weights" in opened.summary()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("build = 3", "build is no function"),
+        ("def build(width): ...", "its function is called without arguments"),
+        ("def other(): ...", "has no attribute 'build'"),
+    ],
+)
+def test_a_users_function_that_cannot_be_called_is_one_line(
+    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"users_{len(body)}"
+    (tmp_path / f"{name}.py").write_text(body + "\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=said) as caught:
+        open_model(f"{name}:build")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_inside_a_users_function_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "users_broken.py").write_text("def build():\n    return None.width\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'width'"):
+        open_model("users_broken:build")

@@ -1,0 +1,69 @@
+"""What the package offers: every exported name exists, and type checkers see the same names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import vit
+from tests.api_page import PACKAGES, page
+
+ROOT = Path(vit.__file__).parents[1]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_name_exists(package: str) -> None:
+    module = import_module(package)
+    assert module.__all__ == sorted(set(module.__all__))
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'absent'"):
+        module.absent  # noqa: B018
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_see_the_exported_names(package: str) -> None:
+    module = import_module(package)
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    imported = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(map(str, imported)) == module.__all__
+    for name, path in imported.items():
+        home, _, attribute = path.rpartition(".")
+        assert name == attribute
+        assert getattr(import_module(home), name) is getattr(module, name)
+
+
+def test_the_page_lists_what_the_packages_export() -> None:
+    """Names and signatures, in both directions; `python -m tests.api_page docs/api.md` writes the page anew."""
+    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## `(.*)`$", written, re.MULTILINE) == list(PACKAGES)
+    rows = re.compile(r"^\| (`.*?`) \| (.+) \|$", re.MULTILINE)
+    listed = [name for name, line in rows.findall(written) if line.strip()]
+    expected = [name for name, _ in rows.findall(page())]
+    assert listed == expected
+    assert [re.split(r"\W", name)[1] for name in listed] == [
+        name for package in PACKAGES for name in import_module(package).__all__
+    ]
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert vit.__version__ == version("vit")
+
+
+def test_types_are_packaged() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "py.typed" in settings["tool"]["setuptools"]["package-data"]["vit"]
+    assert (ROOT / "vit" / "py.typed").read_bytes() == b""

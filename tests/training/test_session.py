@@ -1,0 +1,80 @@
+"""What is refused before the first step."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.tiny import tiny
+from vit.config import TrainConfig
+from vit.engine import make_accelerator
+from vit.training import session as session_module
+from vit.training.session import compile_as_configured, open_session
+
+RESNET = {"name": "resnet18_cifar", "width": 4, "patch_size": None, "depth": None, "num_heads": None}
+
+
+def test_a_resnet_refuses_micro_batches_too_small_for_its_statistics(tmp_path: Path) -> None:
+    split = open_session(
+        tiny(model=RESNET, train={"accumulation_steps": 2}), tmp_path
+    ).task.train_loader.samples_per_epoch
+    assert split % 16 == 5, "the last step's five images make micro-batches of two and three, but not four of two"
+    with pytest.raises(ValueError, match=r"data\.batch_size: 16 is not valid: .* a micro-batch of 1 images"):
+        open_session(tiny(model=RESNET, train={"accumulation_steps": 4}), tmp_path)
+    open_session(tiny(train={"accumulation_steps": 4}), tmp_path)
+
+
+GRAPHS = {"compile": True, "cuda_graphs": True}
+
+
+def test_cuda_graphs_need_cuda(tmp_path: Path) -> None:
+    rule = r"train\.cuda_graphs: True is not valid: only CUDA has them, this run is on cpu"
+    for compiles in (True, False):  # a plan refuses what training would
+        with pytest.raises(ValueError, match=rule):
+            open_session(tiny(train=GRAPHS), tmp_path, compiles=compiles)
+
+
+@pytest.mark.parametrize(("processes", "refused"), [(1, False), (2, True)])
+def test_cuda_graphs_are_one_processs(processes: int, refused: bool) -> None:
+    device: Any = SimpleNamespace(device=torch.device("cuda"), num_processes=processes)
+    if refused:
+        with pytest.raises(ValueError, match=r"train\.cuda_graphs: True is not valid: .*launch one, or leave it out"):
+            session_module._check_cuda_graphs(tiny(train=GRAPHS), device)
+    else:
+        session_module._check_cuda_graphs(tiny(train=GRAPHS), device)
+
+
+@pytest.mark.parametrize(("settings", "modes"), [({}, []), ({"compile": True}, [None]), (GRAPHS, ["reduce-overhead"])])
+def test_compiled_as_configured(
+    settings: dict[str, bool], modes: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda _, mode: asked.append(mode))
+    compile_as_configured(nn.Linear(2, 2), TrainConfig(**settings))
+    assert asked == modes
+
+
+@pytest.mark.parametrize(("trains", "calls"), [(True, 1), (False, 0)])
+def test_freed_memory_is_kept_for_training_alone(
+    trains: bool, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(session_module, "keep_freed_memory", lambda: kept.append("call"))
+    make_accelerator("cpu", "fp32")
+    open_session(tiny(), tmp_path, compiles=trains)
+    assert len(kept) == calls
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's mallopt")
+def test_an_accelerator_leaves_the_allocator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries: list[object] = []
+    monkeypatch.setattr(ctypes, "CDLL", libraries.append)
+    make_accelerator("cpu", "fp32")
+    assert libraries == []

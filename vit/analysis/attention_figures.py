@@ -1,0 +1,89 @@
+"""Figures of a model's attention with their numbers and captions."""
+
+from __future__ import annotations
+
+from vit.analysis.analysis_figure import AnalysisFigure
+from vit.analysis.attention_distance import ENOUGH_FOR_BARS, PREFIXES, distance_from_profile
+from vit.analysis.maps import CONVENTIONS, attention_maps, relevance
+from vit.analysis.profile import QUANTITIES
+from vit.analysis.targets import AnalysisTarget
+from vit.analysis.unsupported import Unsupported
+
+NUM_OVERLAYS = 4
+"""Images in a sheet of overlays."""
+
+
+def attention_distance(target: AnalysisTarget) -> AnalysisFigure:
+    found = distance_from_profile(target.profile)
+    others = {name: distance_from_profile(target.profile, prefix=name) for name in ("raw", "kept")}
+    numbers = found.numbers()
+    for name, other in others.items():
+        numbers[name] = {"pixels": other.pixels.tolist(), "uniform_pixels": other.uniform, "convention": PREFIXES[name]}
+    caption = (
+        f"Mean attention distance of each head over {found.num_images} images. "
+        f"Uniform attention: {found.uniform:.2f} pixels."
+    )
+    if target.profile.layout.num_prefix:
+        caption += (
+            f" Convention: {found.convention}. Class tokens get {float(found.class_mass.mean()):.1%} of the patches' "
+            f"attention, all tokens without a place {float(found.prefix_mass.mean()):.1%}: without making the rest sum "
+            f"to 1, the mean of {float(found.pixels.mean()):.1f} pixels would be "
+            f"{float(others['raw'].pixels.mean()):.1f}."
+        )
+    if found.num_images >= ENOUGH_FOR_BARS:
+        caption += " Bars: 95 % intervals over images."
+    return AnalysisFigure(figure=found.plot(), numbers=numbers, caption=caption, table=target.profile.rows())
+
+
+def attention_distance_sorted(target: AnalysisTarget) -> AnalysisFigure:
+    found = distance_from_profile(target.profile)
+    caption = "The same distances, the heads of each layer sorted (Raghu et al. 2021, figure 3)."
+    return AnalysisFigure(figure=found.plot(sort_heads=True), numbers=found.numbers(), caption=caption)
+
+
+def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:
+    profile = target.profile
+    numbers = {
+        **{name: profile.mean(name) for name in ("entropy", "self_mass", "class_mass", "prefix_mass")},
+        "uniform_entropy": profile.uniform_entropy,
+        "images": profile.num_images,
+        "layers": list(profile.layers),
+        "conventions": {**QUANTITIES, "mean": "over the patches as queries, then over images"},
+    }
+    caption = (
+        "Entropy of the weights, and what a patch gives to itself and to tokens that are no patches; means over "
+        f"{profile.num_images} images."
+    )
+    return AnalysisFigure(figure=profile.plot(), numbers=numbers, caption=caption)
+
+
+def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
+    found = attention_maps(target.model, target.first(1))
+    whose = {"class": "the class token looks", "patches": "the patches look, on average,"}[str(found.query)]
+    return AnalysisFigure(
+        figure=found.plot(pixels=target.images.pixels),
+        numbers={**found.numbers(), "images": target.images.names[:1]},
+        caption=f"Where {whose} in {target.images.names[0]}, by block (down) and head (across); each map to its "
+        "own greatest weight.",
+    )
+
+
+def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
+    images = target.first(NUM_OVERLAYS)
+    found = attention_maps(target.model, images)
+    last = found.overlays()["last layer"]
+    numbers = {"rollout": found.rollout, "last_layer": last, "images": target.images.names[:NUM_OVERLAYS]}
+    others = {}
+    caption = "The last layer's heads on average, rollout (Abnar and Zuidema 2020)"
+    try:
+        relevant = relevance(target.model, images)
+        others["relevance"] = relevant.maps
+        numbers |= {"relevance": relevant.maps, "classes": relevant.classes}
+        caption += " and relevance to the class that the model answers (Chefer et al. 2021)."
+    except Unsupported as error:
+        caption += f". No relevance: {error}."
+    return AnalysisFigure(
+        figure=found.plot_overlays(others, pixels=target.images.pixels),
+        numbers=numbers | {"conventions": CONVENTIONS},
+        caption=caption,
+    )

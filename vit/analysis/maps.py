@@ -1,0 +1,241 @@
+"""Maps of attention over the image: of a query, head by head; rollout; relevance to a class.
+
+Rollout: Abnar and Zuidema 2020; relevance: Chefer et al. 2021 (generic attention, self-attention only). The gradient of
+a map is computed from the gradient of the layer's output and the values, so that the model keeps its fused attention.
+Tokens that are no patches (class, distillation, registers) stand first, and take part in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from einops import rearrange, reduce, repeat
+from torch import Tensor, nn
+
+from vit.analysis.capture import AttentionLayer, capture_attention
+from vit.analysis.model_structure import Grid, crop_to_patches, has_class_token, logits_of, patch_grid
+from vit.analysis.unsupported import Unsupported
+from vit.attention.core import attend
+from vit.config import check
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
+
+MOST_ROWS = 6
+"""Layers whose head maps are drawn, evenly chosen."""
+Query = Literal["class", "patches"] | tuple[int, int]
+"""The class token, the mean of all patches (which a pooled model reads), or one patch (row, column)."""
+CONVENTIONS = {
+    "maps": "weights of the query on the patches, not renormalised; layer, image, head, row, column",
+    "prefix_mass": "what the query gives to tokens that are no patches (class, distillation, registers)",
+    "query": "'class': the class token; 'patches': the mean over all patches; [row, column]: one patch, from 0",
+    "rollout": "product over layers, from the first, of (mean of the heads + identity), each row divided by its sum "
+    "(Abnar and Zuidema 2020); tokens that are no patches take part, and are left out of the picture only",
+    "relevance": "R = 1; R <- R + mean over heads of max(A * dy/dA, 0) R (Chefer et al. 2021), without the 1; y is the "
+    "logit of the class",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionMaps:
+    """`maps`: l b h gh gw, weights of the query on patches; `rollout`: b gh gw; `prefix_mass`: l b h."""
+
+    maps: Tensor
+    rollout: Tensor
+    prefix_mass: Tensor
+    query: Query
+    images: Tensor
+    """b 3 H W, normalised: the part that the patches lie on."""
+
+    def plot(self, image: int = 0, *, pixels: Tensor | None = None) -> Figure:
+        """Draw one of the images beside the maps of its heads, of at most six layers evenly chosen.
+
+        `pixels` (uint8 `b 3 H W`) are drawn instead of the normalised images, whose colours are stretched.
+        """
+        from vit.figures import plot_head_maps
+
+        depth = len(self.maps)
+        layers = torch.linspace(0, depth - 1, min(depth, MOST_ROWS)).round().int().tolist()
+        picture = _pictures(self.images, pixels)[image]
+        query = self.query if isinstance(self.query, tuple) else None
+        return plot_head_maps(picture, self.maps[layers, image], [layer + 1 for layer in layers], query=query)
+
+    def overlays(self) -> dict[str, Tensor]:
+        """Maps to lay over the images, `b gh gw` each: the last layer's, the mean of its heads, and the rollout."""
+        return {"last layer": self.maps[-1].mean(dim=1), "rollout": self.rollout}
+
+    def plot_overlays(
+        self, others: Mapping[str, Tensor] | None = None, *, pixels: Tensor | None = None, titles: Sequence[str] = ()
+    ) -> Figure:
+        """Draw `overlays` and `others` (`b gh gw` each) over every image, a row an image; `pixels` as in `plot`."""
+        from vit.figures import plot_attention_overlays
+
+        maps = self.overlays() | dict(others or {})
+        return plot_attention_overlays(_pictures(self.images, pixels), maps, titles)
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "query": list(self.query) if isinstance(self.query, tuple) else self.query,
+            "prefix_mass": self.prefix_mass.tolist(),
+            "rollout": self.rollout.tolist(),
+            "maps": [[[[round(w, 6) for w in m.flatten().tolist()] for m in i] for i in layer] for layer in self.maps],
+            "grid": list(self.maps.shape[3:]),
+            "conventions": CONVENTIONS,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Relevance:
+    """`maps` b gh gw: relevance of each patch to the image's class in `classes` (b,)."""
+
+    maps: Tensor
+    classes: Tensor
+    images: Tensor
+    """b 3 H W, normalised: the part that the patches lie on."""
+
+    def plot(self, *, pixels: Tensor | None = None) -> Figure:
+        """Draw the maps over every image, a row an image; `pixels` as in `AttentionMaps.plot`."""
+        from vit.figures import plot_attention_overlays
+
+        titles = [f"class {index}" for index in self.classes.tolist()]
+        return plot_attention_overlays(_pictures(self.images, pixels), {"relevance": self.maps}, titles)
+
+    def numbers(self) -> dict[str, Any]:
+        return {"classes": self.classes.tolist(), "maps": self.maps.tolist(), "conventions": CONVENTIONS}
+
+
+def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None) -> AttentionMaps:
+    """Maps of every layer and head and their rollout, of normalised images `b 3 H W`, with any captured model.
+
+    `query` None: the class token, or the mean of the patches where there is none. Only the query's rows are kept, and
+    one b n n table. ValueError for a query that the model does not have.
+    """
+    grid = patch_grid(model, (images.shape[2], images.shape[3]))
+    chosen = _checked_query(model, query, grid)
+    maps, masses, rolled = [], [], None
+
+    def consume(layer: AttentionLayer) -> None:
+        nonlocal rolled
+        weights = layer.weights().float()
+        rolled = extend_rollout(rolled, weights)
+        rows = rows_of_query(weights, chosen, grid)  # b h m
+        maps.append(_on_patches(rows, grid))
+        masses.append(rows.sum(dim=-1) - maps[-1].sum(dim=(-2, -1)))
+
+    with torch.no_grad():
+        capture_attention(model, images, consume)
+    assert rolled is not None
+    return AttentionMaps(
+        maps=torch.stack(maps).cpu(),
+        rollout=_on_patches(rows_of_query(rolled, chosen, grid), grid).cpu(),
+        prefix_mass=torch.stack(masses).cpu(),
+        query=chosen,
+        images=crop_to_patches(model, images).detach().cpu(),
+    )
+
+
+def rollout(layers: Iterable[Tensor]) -> Tensor:
+    """Multiply the maps `b h n n` of the layers, from the first, to `b n n`: the share of each first-layer token in
+    each one of the last.
+
+    Rows sum to 1. A row of zeros (a token that may attend to nothing) stays the token itself. ValueError: no layer.
+    """
+    rolled = None
+    for weights in layers:
+        rolled = extend_rollout(rolled, weights)
+    if rolled is None:
+        raise ValueError("rollout: [] is not valid: it needs the map of at least one layer")
+    return rolled
+
+
+def extend_rollout(rolled: Tensor | None, weights: Tensor) -> Tensor:
+    """Add one layer `b h n n` to a rollout `b n n` (None: the first layer), in float32 at least."""
+    mean = reduce(weights.to(torch.promote_types(weights.dtype, torch.float32)), "b h n m -> b n m", "mean")
+    with_skip = mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
+    step = with_skip / with_skip.sum(dim=-1, keepdim=True)  # of every row, which is the last axis
+    return step if rolled is None else step @ rolled
+
+
+def relevance(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Relevance:
+    """Relevance of each patch of normalised images `b 3 H W` to `classes` (b,), by default the predicted ones.
+
+    Needs one backward pass and every layer's vectors at once. Unsupported for a model without logits.
+    """
+    grid = patch_grid(model, (images.shape[2], images.shape[3]))
+    layers: list[AttentionLayer] = []
+    with torch.enable_grad():
+        logits = logits_of(capture_attention(model, images.detach().clone().requires_grad_(), layers.append))
+        chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
+        score = logits.gather(1, chosen[:, None]).sum()
+        gradients = torch.autograd.grad(score, [layer.output for layer in layers], allow_unused=True)
+    spread = None
+    for layer, gradient in zip(layers, gradients, strict=True):
+        if gradient is None:
+            raise Unsupported(f"relevance: {layer.name} is not valid: the class does not depend on what it gave")
+        spread = _relevance_step(spread, layer, gradient)
+    assert spread is not None
+    spread = spread - torch.eye(spread.shape[-1], device=spread.device)
+    query: Query = "class" if has_class_token(model) else "patches"
+    return Relevance(
+        maps=_on_patches(rows_of_query(spread, query, grid), grid).cpu(),
+        classes=chosen.cpu(),
+        images=crop_to_patches(model, images).detach().cpu(),
+    )
+
+
+def rows_of_query(weights: Tensor, query: Query, grid: Grid) -> Tensor:
+    """The rows of a query in `… n m`, `… m`; patches are the last gh gw tokens."""
+    first = weights.shape[-2] - grid[0] * grid[1]
+    if query == "class":
+        return weights[..., 0, :]
+    if query == "patches":
+        return weights[..., first:, :].mean(dim=-2)
+    return weights[..., first + query[0] * grid[1] + query[1], :]
+
+
+def weights_gradient(layer: AttentionLayer, gradient: Tensor) -> Tensor:
+    """The gradient of a scalar by the layer's map, `b h n m`, from its gradient by the layer's output, `b n c`."""
+    q, k, v = (vectors.detach() for vectors in (layer.query, layer.key, layer.value))
+    bias = None if layer.bias is None else layer.bias.detach()
+    with torch.enable_grad():
+        attended = attend(q, k, v, mask=layer.mask, bias=bias, scale=layer.scale)
+        attended = attended.detach().requires_grad_()
+        (of_attended,) = torch.autograd.grad(layer.finish(attended, slice(None)), attended, gradient)
+    values = repeat(v, "b g m v -> b (g times) m v", times=q.shape[1] // v.shape[1])
+    return of_attended @ values.mT
+
+
+@torch.no_grad()
+def _relevance_step(spread: Tensor | None, layer: AttentionLayer, gradient: Tensor) -> Tensor:
+    weights = layer.weights()
+    step = reduce((weights * weights_gradient(layer, gradient)).clamp(min=0), "b h n m -> b n m", "mean").float()
+    one = torch.eye(step.shape[-1], device=step.device)
+    return one + step if spread is None else spread + step @ spread
+
+
+def _on_patches(rows: Tensor, grid: Grid) -> Tensor:
+    """`… m` to `… gh gw`: the last gh gw tokens."""
+    return rearrange(rows[..., rows.shape[-1] - grid[0] * grid[1] :], "... (gh gw) -> ... gh gw", gh=grid[0])
+
+
+def _checked_query(model: nn.Module, query: Query | None, grid: Grid) -> Query:
+    has_class = has_class_token(model)
+    if query is None:
+        return "class" if has_class else "patches"
+    if isinstance(query, tuple):
+        inside = all(0 <= place < size for place, size in zip(query, grid, strict=True))
+        check(inside, "query", query, f"the patches are numbered from (0, 0) to ({grid[0] - 1}, {grid[1] - 1})")
+    check(query != "class" or has_class, "query", query, "the model has no class token; choose 'patches' or one patch")
+    return query
+
+
+def _pictures(images: Tensor, pixels: Tensor | None) -> Tensor:
+    """`b H W 3`, uint8: the pixels, or else normalised images, each stretched from its least to its greatest number."""
+    if pixels is None:
+        low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)
+        pixels = ((images - low) / (high - low).clamp(min=1e-6) * 255).round().to(torch.uint8)
+    height, width = images.shape[2:]
+    return rearrange(pixels[: len(images), :, :height, :width], "b c h w -> b h w c").cpu()

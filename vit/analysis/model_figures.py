@@ -1,0 +1,149 @@
+"""Figures of a model's weights and representations with their numbers and captions."""
+
+from __future__ import annotations
+
+import torch
+
+from vit.analysis.analysis_figure import AnalysisFigure
+from vit.analysis.filters import patch_filters
+from vit.analysis.head_ablation import ablate_heads
+from vit.analysis.layer_probe import probe_layers
+from vit.analysis.model_structure import logits_of, patch_grid
+from vit.analysis.positions import position_vectors, similarity_of
+from vit.analysis.receptive_field import effective_receptive_field
+from vit.analysis.representations import representation_similarity
+from vit.analysis.streams import residual_streams
+from vit.analysis.targets import AnalysisTarget
+from vit.analysis.unsupported import Unsupported
+from vit.data.images import MissingImages, open_test, open_training
+from vit.data.loading import EvalLoader
+from vit.data.splits import balanced_subset
+from vit.evaluation.evaluate import evaluating
+from vit.evaluation.transfer import probe_fault
+
+IMAGES_OF_GRADIENTS = 8
+"""Images of the receptive field, few because it needs a backward pass for every block."""
+TRAINING_IMAGES = 4
+"""Training images of a probe for each test image."""
+
+
+def position_similarity(target: AnalysisTarget) -> AnalysisFigure:
+    """The first kind of positions that the model has is drawn; the numbers hold all kinds."""
+    height, width = target.preprocessing.image_size
+    grid = patch_grid(target.model, (height, width))
+    found, larger = (
+        {kind: similarity_of(table) for kind, table in position_vectors(target.model, each).items()}
+        for each in (grid, (grid[0] * 3 // 2, grid[1] * 3 // 2))
+    )
+    kind, similarity = next(iter(found.items()))
+    numbers, resized = ({name: each.numbers() for name, each in every.items()} for every in (found, larger))
+    caption = (
+        f"Cosine similarity of the position of each patch with all others ({kind}): with the distance on the grid it "
+        f"correlates by {similarity.distance_correlation:+.3f}; rows explain {similarity.row_share:.1%} of it, columns "
+        f"{similarity.column_share:.1%} (by chance {numbers[kind]['chance_row_share']:.1%} and "
+        f"{numbers[kind]['chance_column_share']:.1%}). Resized to {larger[kind].grid[0]}×{larger[kind].grid[1]}: "
+        f"{larger[kind].distance_correlation:+.3f}, {larger[kind].row_share:.1%}, {larger[kind].column_share:.1%}."
+    )
+    conventions = numbers[kind]["conventions"]
+    return AnalysisFigure(
+        figure=similarity.plot(),
+        numbers={"positions": numbers, "resized": resized, "conventions": conventions},
+        caption=caption,
+    )
+
+
+def filters(target: AnalysisTarget) -> AnalysisFigure:
+    found = patch_filters(target.model)
+    together = float(found.explained.sum())
+    caption = (
+        f"The first {len(found.filters)} principal components of the layer that reads the pixels ({found.layer}); they "
+        f"hold {together:.1%} of its weights' variance."
+    )
+    return AnalysisFigure(figure=found.plot(), numbers=found.numbers(), caption=caption)
+
+
+def receptive_field(target: AnalysisTarget) -> AnalysisFigure:
+    found = effective_receptive_field(target.model, target.batches(IMAGES_OF_GRADIENTS, 2))
+    numbers = found.numbers()
+    distances = numbers["mean_distance"]
+    return AnalysisFigure(
+        figure=found.plot(),
+        numbers=numbers,
+        caption=f"Effective receptive field of the patch in the centre, by block, over {found.num_images} images: the "
+        f"mean distance of what it depends on goes from {distances[0]:.1f} to {distances[-1]:.1f} pixels.",
+    )
+
+
+def streams(target: AnalysisTarget) -> AnalysisFigure:
+    found = residual_streams(target.model, target.batches())
+    return AnalysisFigure(
+        figure=found.plot(),
+        numbers=found.numbers(),
+        caption="How long the skip is beside what a branch adds, by block; and how alike tokens become.",
+    )
+
+
+def layer_similarity(target: AnalysisTarget) -> AnalysisFigure:
+    count = len(target.images.names)
+    if count < 4:
+        raise Unsupported(f"the similarity of layers needs at least 4 images, there are {count}; see --data")
+    other = target.against or target
+    batches = zip(target.mixed_batches(), other.mixed_batches(), strict=True)
+    found = representation_similarity(target.model, other.model, batches)
+    return AnalysisFigure(
+        figure=found.plot(target.name, other.name),
+        numbers={**found.numbers(), "models": [target.name, other.name]},
+        caption=f"How alike the blocks' representations of {found.num_images} images are (CKA, unbiased).",
+    )
+
+
+def layer_probe(target: AnalysisTarget) -> AnalysisFigure:
+    data, count = target.images.data, len(target.images.names)
+    if data is None:
+        raise Unsupported("--data: it needs a data set, with images to train a probe on and others to judge it")
+    try:
+        training = open_training(data)[0]
+    except MissingImages as error:
+        raise Unsupported(f"no images to train a probe on ({error})") from error
+    train, test = (
+        EvalLoader(balanced_subset(split, most, stream="analysis"), target.preprocessing, data)
+        for split, most in ((training, TRAINING_IMAGES * count), (open_test(data), count))
+    )
+    fault = probe_fault(train.split.labels)
+    if fault is not None:
+        raise Unsupported(f"--images: {fault}")
+    found = probe_layers(target.model, train, test, device=target.device)
+    return AnalysisFigure(
+        figure=found.plot(),
+        numbers=found.numbers(),
+        caption=f"Accuracy of a linear probe after every block; {found.num_train} images to train on, {found.num_test} "
+        "to test.",
+    )
+
+
+def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
+    labels = target.images.labels
+    if labels is None or not target.has_matching_classes:
+        raise Unsupported("--data: it needs labelled images whose classes are those of the model's head")
+    if target.multilabel:
+        raise Unsupported("model: it gives an image any number of labels; the accuracy is of models that give one")
+    true = labels.to(target.device)
+
+    def accuracy() -> float:
+        with torch.inference_mode(), evaluating(target.model):
+            answers = [logits_of(target.model(batch)).argmax(dim=1) for batch in target.batches()]
+        return float((torch.cat(answers) == true).double().mean())
+
+    found = ablate_heads(target.model, accuracy)
+    quantities = {
+        "mean attention distance (pixels)": target.profile.mean("distance"),
+        "entropy (nats)": target.profile.mean("entropy"),
+    }
+    correlations = {name: found.rank_correlation(values) for name, values in quantities.items()}
+    told = ", ".join(f"{name} {value:+.2f}" for name, value in correlations.items())
+    return AnalysisFigure(
+        figure=found.plot(quantities),
+        numbers={**found.numbers(**quantities), "rank_correlations": correlations},
+        caption=f"Accuracy lost without each head, of {found.whole:.2%} on {len(true)} images; rank correlation with "
+        f"{told}.",
+    )

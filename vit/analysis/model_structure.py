@@ -1,0 +1,149 @@
+"""The structure of a vision model of any library: blocks, patch convolution, grid; and hooks on them.
+
+Owns the names that timm, torchvision and transformers give to these modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from vit.analysis.unsupported import Unsupported
+from vit.models import VisionTransformer
+
+Grid = tuple[int, int]
+TensorCallback = Callable[[str, Tensor], None]
+
+BLOCKS = {
+    "Block": "norm2",  # ours and timm's
+    "EvaBlock": "norm2",
+    "EncoderBlock": "ln_2",  # torchvision's
+    "ViTLayer": "layernorm_after",
+    "DeiTLayer": "layernorm_after",
+    "Dinov2Layer": "norm2",
+    "Dinov2WithRegistersLayer": "norm2",
+    "DINOv3ViTLayer": "norm2",
+    "CLIPEncoderLayer": "layer_norm2",
+    "SiglipEncoderLayer": "layer_norm2",
+}
+"""Class of a pre-norm Transformer block → its norm between the two branches."""
+RESIDUAL = ("BasicBlock", "Bottleneck")
+"""A ResNet's blocks, torchvision's and timm's."""
+CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
+"""How the libraries end the name of a class token."""
+
+
+def residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The residual blocks by their names, in order. Unsupported, naming the known classes, where there is none."""
+    known = (*BLOCKS, *RESIDUAL)
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__name__ in known and not name.startswith(("stem.", "embedding."))
+    }
+    rule = f"it has none of the blocks {', '.join(known)}"
+    if not found:
+        raise Unsupported(f"model: {type(model).__name__} is not valid: {rule}")
+    return found
+
+
+def second_norms(model: nn.Module) -> dict[str, nn.Module]:
+    """The norm between the two branches of every Transformer block, by the block's name. Unsupported for others."""
+    blocks = residual_blocks(model)
+    norms = {}
+    for name, block in blocks.items():
+        norm = getattr(block, BLOCKS.get(type(block).__name__, ""), None)
+        if not isinstance(norm, nn.Module):
+            kind = type(block).__name__
+            raise Unsupported(f"model: {type(model).__name__} is not valid: its block {name} ({kind}) is not pre-norm")
+        norms[name] = norm
+    return norms
+
+
+def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d]:
+    """The layer that reads the pixels: a ViT's patch projection, a ResNet's first. Unsupported where none does."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d) and module.in_channels == 3:
+            return name, module
+    raise Unsupported(f"model: {type(model).__name__} is not valid: no convolution of it reads 3 channels")
+
+
+def has_class_token(model: nn.Module) -> bool:
+    """Whether the first token is a class token."""
+    return any(name.endswith(CLASS_TOKENS) for name, _ in model.named_parameters())
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits `b k` of a model of any library. Unsupported where it gives none."""
+    answer = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if answer is None or answer.dim() != 2:
+        found = type(output).__name__ if answer is None else f"shape {tuple(answer.shape)}"
+        raise Unsupported(f"model: {found} is not valid: it gives no logits, one row an image; take one with a head")
+    return answer
+
+
+def patch_grid(model: Any, image_size: tuple[int, int] | None = None) -> Grid:
+    """Patches along height and width: of images of that size, or of those the model was built for.
+
+    Unsupported where the model does not tell its image size, and none is given.
+    """
+    size = image_size or (model.config.image_size if isinstance(model, VisionTransformer) else _image_size(model))
+    if size is None:
+        raise Unsupported(f"image_size: None is not valid: {type(model).__name__} does not tell it; say it")
+    steps = patch_size(model)
+    return size[0] // steps[0], size[1] // steps[1]
+
+
+def patch_size(model: Any) -> tuple[int, int]:
+    """Pixels from a patch to the next, along height and width: the stride of the layer that reads the pixels."""
+    ours = isinstance(model, VisionTransformer)
+    return _pair(model.config.patch_size if ours else first_convolution(model)[1].stride)
+
+
+def crop_to_patches(model: Any, images: Tensor) -> Tensor:
+    """The part of `… H W` that the patches lie on: rows and columns at the end that fill no patch left out."""
+    (gh, gw), (ph, pw) = patch_grid(model, (images.shape[-2], images.shape[-1])), patch_size(model)
+    return images[..., : gh * ph, : gw * pw]
+
+
+def _image_size(model: Any) -> tuple[int, int] | None:
+    embedding, settings = getattr(model, "patch_embed", None), getattr(model, "config", None)
+    settings = getattr(settings, "vision_config", settings)
+    for owner, field in ((embedding, "img_size"), (model, "image_size"), (settings, "image_size")):
+        if (size := getattr(owner, field, None)) is not None:
+            return _pair(size)
+    return None
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+@contextmanager
+def forward_hooks(
+    modules: Mapping[str, nn.Module], callback: TensorCallback, *, inputs: bool = False
+) -> Iterator[None]:
+    """`callback(name, tensor)` for every output (or first input) inside. The hooks are removed in any case."""
+
+    def output_hook(name: str) -> Callable[..., None]:
+        return lambda module, args, output: callback(  # noqa: ARG005
+            name, output if isinstance(output, Tensor) else output[0]
+        )
+
+    def input_hook(name: str) -> Callable[..., None]:
+        return lambda module, args, kwargs: callback(name, args[0] if args else next(iter(kwargs.values())))  # noqa: ARG005
+
+    handles = []
+    try:
+        for name, module in modules.items():
+            if inputs:
+                handles.append(module.register_forward_pre_hook(input_hook(name), with_kwargs=True))
+            else:
+                handles.append(module.register_forward_hook(output_hook(name)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,190 @@
+"""Attention of every head of every layer on average: distance, entropy, mass on the class token and on itself.
+
+One pass over the images. Statistics are streamed, so no map of all weights exists at any time; only sums over images
+are kept, so memory does not grow with their number, and several processes add theirs. A head's value for an image is
+the mean over the patches as queries; class and register tokens are no queries here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from einops import rearrange, reduce
+from torch import Tensor, nn
+
+from vit.analysis.capture import AttentionLayer, capture_attention
+from vit.analysis.tokens import TokenLayout, token_layout
+from vit.attention.statistics import attention_statistics
+from vit.config import check
+from vit.evaluation.evaluate import Gather, one_process
+
+if TYPE_CHECKING:
+    from vit.figures.style import Figure
+
+QUANTITIES = {
+    "distance": "expected distance to the patches attended to, pixels, the weights on them made to sum to 1",
+    "distance_without_self": "the same without the patch that asks",
+    "raw_distance": "sum of weight × distance over the patches, pixels; weights on other tokens count as distance 0",
+    "entropy": "of the weights on all tokens, nats",
+    "class_mass": "weight on the class token",
+    "prefix_mass": "weight on all tokens that are no patches: class, distillation, registers",
+    "self_mass": "weight of a patch on itself: the map's diagonal",
+}
+"""Each a mean over the patches as queries, then over images."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionProfile:
+    """Means over images with their intervals, layers × heads each (l h)."""
+
+    layout: TokenLayout
+    layers: tuple[str, ...]
+    """Names of the attention modules, in the order of the pass."""
+    num_images: int
+    sums: Tensor
+    """Sums of the images' values, q l h in float64, in the order of `QUANTITIES`."""
+    squares: Tensor
+    """Sums of their squares, q l h."""
+
+    def mean(self, name: str) -> Tensor:
+        """One of `QUANTITIES`, l h."""
+        return self.sums[_index(name)] / self.num_images
+
+    def margin(self, name: str) -> Tensor:
+        """Half of the 95 % interval of the mean over images (Student's t), l h; NaN for a single image."""
+        from scipy.special import stdtrit
+
+        n, mean = self.num_images, self.mean(name)
+        if n < 2:
+            return torch.full_like(mean, math.nan)
+        variance = (self.squares[_index(name)] - n * mean.square()).clamp(min=0.0) / (n - 1)
+        return (variance / n).sqrt() * float(stdtrit(n - 1, 0.975))
+
+    @property
+    def uniform_entropy(self) -> float:
+        """Nats, with equal weights on all tokens."""
+        return math.log(self.layout.num_patches + self.layout.num_prefix)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each head: every quantity and its interval."""
+        values = {name: (self.mean(name), self.margin(name)) for name in QUANTITIES}
+        return [
+            {"layer": layer + 1, "head": head + 1, "module": name}
+            | {key: float(mean[layer, head]) for key, (mean, _) in values.items()}
+            | {f"{key}.margin": float(margin[layer, head]) for key, (_, margin) in values.items()}
+            for layer, name in enumerate(self.layers)
+            for head in range(self.sums.shape[2])
+        ]
+
+    def plot(self) -> Figure:
+        """Draw each head's entropy, and the weights of a patch on itself and on tokens that are no patches."""
+        from vit.figures import HeadValues, plot_heads_by_depth
+
+        layout = self.layout
+        panels = {
+            "entropy": HeadValues(
+                values=self.mean("entropy"),
+                label="entropy (nats)",
+                reference=self.uniform_entropy,
+                reference_label="uniform attention",
+            ),
+            "diagonal": HeadValues(values=self.mean("self_mass"), label="weight of a patch on itself"),
+        }
+        if layout.has_class_token:
+            panels["class token"] = HeadValues(values=self.mean("class_mass"), label="weight on the class token")
+        if layout.num_prefix > int(layout.has_class_token):
+            prefix = HeadValues(values=self.mean("prefix_mass"), label="weight on non-patches")
+            panels["class token, registers"] = prefix
+        return plot_heads_by_depth(list(panels.values()), list(panels))
+
+
+def attention_profile(
+    model: nn.Module, images: Tensor | Iterable[Tensor], *, gather: Gather = one_process
+) -> AttentionProfile:
+    """The profile over normalised images `b 3 H W`, or over batches of them, all of one size.
+
+    `gather` joins what processes have along the first axis, each process giving its share of the images. ValueError
+    where there are no images and for what `capture_attention` and `token_layout` refuse.
+    """
+    batches = [images] if isinstance(images, Tensor) else images
+    sums = _RunningSums()
+    for batch in batches:
+        sums.add(model, batch)
+    if sums.layout is None:
+        raise ValueError("images: none is not valid: a profile needs at least one")
+    totals = torch.stack((sums.total, sums.squares))  # 2 q l h
+    counts = torch.tensor([sums.count], device=totals.device)
+    total, squares = gather(totals[None]).sum(dim=0).cpu()
+    return AttentionProfile(
+        layout=sums.layout,
+        layers=tuple(sums.names),
+        num_images=int(gather(counts).sum()),
+        sums=total,
+        squares=squares,
+    )
+
+
+class _RunningSums:
+    """Sums over the images so far."""
+
+    def __init__(self) -> None:
+        self.layout: TokenLayout | None = None
+        self.names: list[str] = []
+        self.count = 0
+        self.total = self.squares = torch.zeros(())
+
+    def add(self, model: nn.Module, images: Tensor) -> None:
+        rows: list[Tensor] = []
+        self.names = []
+
+        def consume(layer: AttentionLayer) -> None:
+            height, width = images.shape[-2:]
+            if self.layout is None:
+                self.layout = token_layout(model, (height, width), layer.query.shape[2])
+            rule = f"all must be of the first one's size, {self.layout.image_size}"
+            check(self.layout.image_size == (height, width), "images", (height, width), rule)
+            rows.append(profile_of_layer(layer, self.layout))
+            self.names.append(layer.name)
+
+        with torch.no_grad():
+            capture_attention(model, images, consume)
+        values = rearrange(rows, "l q b h -> b q l h").double()
+        self.total = self.total.to(values.device) + values.sum(dim=0)
+        self.squares = self.squares.to(values.device) + values.square().sum(dim=0)
+        self.count += len(images)
+
+
+def profile_of_layer(layer: AttentionLayer, layout: TokenLayout) -> Tensor:
+    """Each of `QUANTITIES` for every image and head, q b h."""
+    device = layer.query.device
+    statistics = attention_statistics(
+        layer.query,
+        layer.key,
+        coordinates=layout.coordinates(device),
+        key_groups=layout.groups(device),
+        mask=layer.mask,
+        bias=layer.bias,
+        scale=layer.scale,
+    )
+    assert statistics.distance is not None
+    assert statistics.self_mass is not None
+    found = {
+        "distance": statistics.renormalised_distance(),
+        "distance_without_self": statistics.renormalised_distance(without_self=True),
+        "raw_distance": statistics.distance,
+        "entropy": statistics.entropy,
+        "class_mass": statistics.mass["class"],
+        "prefix_mass": statistics.mass["prefix"],
+        "self_mass": statistics.self_mass,
+    }
+    patches = [found[name][:, :, layout.num_prefix :] for name in QUANTITIES]
+    return reduce(patches, "q b h n -> q b h", "mean")
+
+
+def _index(name: str) -> int:
+    assert name in QUANTITIES, name
+    return list(QUANTITIES).index(name)

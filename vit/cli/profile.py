@@ -1,0 +1,32 @@
+"""`vit profile`: time of each stage of a training step."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from vit.cli.parsing import check_folder, run_parser
+from vit.config import check_positive
+
+
+def profile(argv: list[str]) -> None:
+    from vit.settings import resolve_run
+
+    parser = run_parser(
+        "profile", "Measure the time of each stage of a training step, find the bottleneck, and write a Chrome trace."
+    )
+    parser.add_argument("--steps", type=int, default=20, help="number of timed steps; default: %(default)s")
+    parser.add_argument("--output", type=Path, default=Path("runs/profile"), help="folder; default: %(default)s")
+    args, overrides = parser.parse_known_args(argv)
+    check_folder("--output", args.output)
+    check_positive("--steps", args.steps)
+    config = resolve_run(args.config, overrides).config
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else torch's profiler logs that it starts and that there is no GPU
+    started = time.perf_counter()
+    from vit.experiments.profile import profile_run
+
+    imports = time.perf_counter() - started
+    print(profile_run(config, args.output, args.steps, imports).text())

@@ -1,0 +1,146 @@
+"""Arguments that commands share: the options of MODEL, and the images of `--data`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vit.cli.parsing import Parser
+from vit.config import DATA_SETS, DataConfig
+from vit.tasks import TASKS, TaskFolder
+from vit.tasks.classification import require_classification
+from vit.tasks.classification.config import ClassificationRun
+
+MODEL = (
+    "a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
+    "an architecture's name (random weights), or package.file:FUNCTION, which returns a module"
+)
+DATA = "a data set's name, a folder of class folders or of images, or image files"
+SETTINGS = tuple(
+    f"data.{name}"
+    for name in (
+        *("name", "root", "download", "test_folder", "val_fraction", "split_seed", "eval_batch_size", "workers"),
+        *("on_broken_image", "fake_images", "fake_classes"),
+    )
+)
+"""Settings of the images that commands accept; preprocessing belongs to the model."""
+_OPTIONS = (
+    *("select", "weights", "architecture", "implementation", "image_size", "mean", "std", "class_names"),
+    *("random_weights", "seed"),
+)
+
+
+def add_model_options(parser: Parser) -> None:
+    """Add the options of `open_model`, the same ones for every command."""
+    group = parser.add_argument_group("the model")
+    group.add_argument("--select", choices=("best", "last"), default="best", help="a run's checkpoint")
+    group.add_argument(
+        "--weights",
+        choices=("auto", "raw", "ema"),
+        default="auto",
+        help="a run's weights; auto: ema if the run has them",
+    )
+    group.add_argument("--architecture", metavar="NAME", help="for weights files that do not determine it")
+    group.add_argument(
+        "--implementation",
+        choices=("auto", "ours", "theirs"),
+        default="auto",
+        help="code that computes a library's model; auto: ours if it computes the same",
+    )
+    group.add_argument("--image_size", type=int, help="another size than the model's own; positions are resized")
+    group.add_argument(
+        "--mean", type=float, nargs=3, metavar="M", help="normalisation of red, green and blue, in [0, 1]"
+    )
+    group.add_argument("--std", type=float, nargs=3, metavar="S")
+    group.add_argument("--class_names", nargs="+", default=(), metavar="CLASS", help="for a head without class names")
+    group.add_argument("--random_weights", action="store_true", help="build a library's model without trained weights")
+    group.add_argument("--seed", type=int, default=0, help="seed of random weights (default: %(default)s)")
+
+
+def model_options(args: Namespace) -> dict[str, Any]:
+    """Move the options of `add_model_options` from the namespace to keywords of `open_model`."""
+    return {name: vars(args).pop(name) for name in _OPTIONS}
+
+
+def split_settings(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate `--section.setting value` pairs from all other arguments, in any order."""
+    settings: list[str] = []
+    rest: list[str] = []
+    remaining = iter(argv)
+    for word in remaining:
+        if word.startswith("--") and "." in word.split("=")[0]:
+            settings += [word] if "=" in word else [word, *islice(remaining, 1)]
+        else:
+            rest.append(word)
+    return settings, rest
+
+
+# ------------------------------------------------------------------ images
+
+
+def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[str]) -> DataConfig:
+    """Resolve `--data` and `--data.…` to labelled images: a data set's name, or a folder of class folders.
+
+    Without a name, these are the images of the first run among the models. ValueError if there is no run, and for
+    settings without effect.
+    """
+    from vit.settings import override
+
+    named = data is not None or any(word.split("=")[0] == "--data.name" for word in overrides)
+    base = ClassificationRun() if named else classifier_settings(first_run(models))
+    return override(base, [*(["--data", data] if data else []), *overrides], SETTINGS).data
+
+
+def find_images(
+    models: Sequence[str], places: Sequence[str] | None, overrides: Sequence[str]
+) -> DataConfig | Sequence[str]:
+    """Resolve `--data` as `resolve_data` does, or return the paths of folders and files of images without labels.
+
+    Without any setting and any run among the models, the list is empty.
+    """
+    from vit.runs import holds_checkpoints
+
+    if not places and (overrides or any(holds_checkpoints(Path(model)) for model in models)):
+        return resolve_data(models, None, overrides)
+    if places and len(places) == 1 and _is_data_set(places[0]):
+        return resolve_data(models, places[0], overrides)
+    if overrides:
+        raise ValueError(f"{overrides[0]}: it has no effect on images without classes; --data must name a data set")
+    return places or ()
+
+
+def first_run(models: Sequence[str]) -> Path:
+    """Return the first run among the models. ValueError if there is none."""
+    from vit.runs import holds_checkpoints
+
+    runs = [Path(model) for model in models if holds_checkpoints(Path(model))]
+    if not runs:
+        raise ValueError(
+            f"--data: required: no model is a training run; give a folder, or one of {', '.join(DATA_SETS)}"
+        )
+    return runs[0]
+
+
+def classifier_settings(run: Path, select: str = "best", overrides: Sequence[str] = ()) -> ClassificationRun:
+    """Read the settings of a classifier's run, with overrides. ValueError for a run of another task."""
+    from vit.trained_runs import trained_settings
+
+    return require_classification(trained_settings(run, select, overrides), "model", str(run))
+
+
+def task_of_run(model: str) -> TaskFolder | None:
+    """The task of a run; None for any other model, which is taken as an image classifier."""
+    from vit.runs import holds_checkpoints
+    from vit.trained_runs import trained_settings
+
+    return TASKS[trained_settings(Path(model), "last").task] if holds_checkpoints(Path(model)) else None
+
+
+def _is_data_set(place: str) -> bool:
+    parts = ("train", "val", "test")
+    return (
+        place in DATA_SETS or place.startswith("torchvision:") or any((Path(place) / part).is_dir() for part in parts)
+    )

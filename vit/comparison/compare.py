@@ -1,0 +1,135 @@
+"""`vit compare`: evaluate several classifiers on the same images and collect every number of the comparison.
+
+The steps are modules of this package, called in order by `compare`; `report` writes the files.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from vit.comparison.confounders import comparison_warnings, confounders
+from vit.comparison.costs import add_costs
+from vit.comparison.metrics import CONVENTIONS, ModelPredictions, Resampling, comparison_metrics
+from vit.comparison.predictions import EvalSet, add_validation, get_predictions
+from vit.comparison.real_labels import add_real_labels, open_real_labels
+from vit.comparison.robustness import add_corruptions
+from vit.config import DataConfig, check, check_positive
+from vit.data.images import Split, fingerprint, open_test
+from vit.data.splits import balanced_subset
+from vit.engine import make_accelerator
+from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
+from vit.evaluation.cost import count_parameters, multiply_adds
+from vit.evaluation.head_columns import head_columns, random_head_size
+from vit.hub import open_models, source_kind
+
+MIN_RESAMPLES = 10_000
+SPEED_BATCH_SIZE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """The models, the images and the options of a comparison."""
+
+    models: Sequence[str]
+    data: DataConfig
+    output_dir: Path
+    num_images: int | None = None
+    """About this many test images, classes balanced; None: all."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `open_model`, each given to the models on which it has an effect."""
+    corruptions: bool = False
+    """Also evaluate on corrupted images, 76 times as many."""
+    speed: bool = False
+    """Also measure images per second and peak memory."""
+    speed_batch_size: int = SPEED_BATCH_SIZE
+    real_labels: Path | None = None
+    """ReaL's file (Beyer et al. 2020), for ImageNet's validation images."""
+    device: str = "auto"
+    precision: str = "auto"
+    resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
+
+    def __post_init__(self) -> None:
+        check(len(self.models) >= 2, "model", list(self.models), "give at least two models to compare")
+        check_positive("--images", self.num_images)
+        check_positive("--speed_batch_size", self.speed_batch_size)
+        resamples = self.resampling.num_resamples
+        check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
+        timed = self.speed or self.speed_batch_size == SPEED_BATCH_SIZE
+        check(timed, "--speed_batch_size", self.speed_batch_size, "it has an effect only with --speed")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All numbers, ready for JSON, and the images and predictions that the figures are drawn from."""
+
+    result: dict[str, Any]
+    test: Split
+    predictions: list[ModelPredictions]
+
+
+def compare_models(request: CompareRequest) -> Comparison:
+    """Evaluate every model on the same images and compare the predictions.
+
+    ValueError, before anything is computed, for models and data that do not go together. A stopped comparison continues
+    from the predictions in `request.output_dir`.
+    """
+    for source in request.models:
+        source_kind(source)  # a misspelled model is reported before the data is opened
+    accelerator = make_accelerator(request.device, request.precision)
+    if accelerator.num_processes > 1:
+        raise ValueError("compare: models are compared by one process; leave out accelerate launch")
+    full = open_test(request.data)
+    names = full.source.class_names
+    seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
+    models = open_models(request.models, num_classes=random_head_size(names), **{**request.options, **seed})
+    columns = [head_columns(model, names) for model in models]
+    test = balanced_subset(full, request.num_images, stream="comparison")
+    real_labels = None if request.real_labels is None else open_real_labels(request.real_labels, models, test)
+
+    eval_set = EvalSet("test", test, full, request.data, request.output_dir / "answers", accelerator)
+    evaluated = [get_predictions(model, indices, eval_set) for model, indices in zip(models, columns, strict=True)]
+    predictions = add_validation(models, columns, evaluated, eval_set)
+    result = _metadata(request, test) | comparison_metrics(predictions, request.resampling)
+    num_broken = max(each.predictions.num_broken for each in evaluated)
+    result["warnings"] = comparison_warnings(models, predictions, request.data.name, num_broken)
+    for row, model, each in zip(result["models"], models, evaluated, strict=True):
+        row |= {
+            "source": model.source,
+            "identity": model.identity,
+            "predictions": each.source,
+            "unrestricted_top1": each.unrestricted_top1,
+            "params": count_parameters(model.model),
+            "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
+            "provenance": confounders(model),
+        }
+    if real_labels is not None:
+        add_real_labels(result, evaluated, real_labels)
+    if request.corruptions:
+        add_corruptions(result, models, columns, eval_set, request.resampling.seed)
+    if request.speed:
+        add_costs(result, models, accelerator, request.speed_batch_size)
+    return Comparison(result, test, predictions)
+
+
+def _metadata(request: CompareRequest, test: Split) -> dict[str, Any]:
+    return {
+        "data": {
+            "name": request.data.name,
+            "root": request.data.root,
+            "images": len(test),
+            "classes": len(test.source.class_names),
+            "fingerprint": fingerprint(test),
+        },
+        "resamples": request.resampling.num_resamples,
+        "seed": request.resampling.seed,
+        "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
+        },
+    }

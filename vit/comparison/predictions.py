@@ -1,0 +1,213 @@
+"""Predictions of the compared models, read from a run or an earlier comparison, or computed.
+
+Computed predictions are stored model by model, so that a stopped comparison continues. They are used again only for the
+same weights, images, labels, preprocessing, precision and device. A run's own predictions are used if they are of the
+same weights and images and no image file has changed since; they keep the run's preprocessing and precision.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from vit.comparison.metrics import ModelPredictions
+from vit.config import DataConfig
+from vit.data.folders import FileSource
+from vit.data.images import MissingImages, Split, fingerprint, open_training
+from vit.data.loading import EvalLoader
+from vit.data.splits import balanced_subset
+from vit.engine import Accelerator
+from vit.evaluation.class_maps import NUM_CLASSES
+from vit.evaluation.evaluate import predict_all
+from vit.evaluation.head_columns import readable_class_names
+from vit.evaluation.predictions import Predictions
+from vit.hub import OpenedModel
+from vit.runs import write_json
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """The images that every model is evaluated on, and how. Names of stored files end in `name`."""
+
+    name: str
+    split: Split
+    full_split: Split
+    """The split that `split` was chosen from; a run has predictions for all of it."""
+    data: DataConfig
+    folder: Path
+    accelerator: Accelerator
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    predictions: Predictions
+    """Logits of the data's classes only, in the data's order."""
+    source: str
+    """`run`, `stored` or `computed`."""
+    unrestricted_top1: float | None = None
+    """Accuracy among all classes of the head, where it has more than the data."""
+    imagenet_classes: NDArray[np.int64] | None = None
+    """(n,) ImageNet class predicted by a head of ImageNet's thousand classes; None for any other head."""
+
+
+def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet) -> EvalResult:
+    """Read or compute the model's predictions; `columns[k]` is the index of the data's class k in the model's head.
+
+    ValueError as raised by `predict` and the loader.
+    """
+    of_run = _run_predictions(model, eval_set)
+    if of_run is not None:
+        return _restrict(of_run, columns, eval_set, "run")
+    path = eval_set.folder / f"{file_stem(model)}_{eval_set.name}.npz"
+    key = cache_key(model, eval_set)
+    stored = _load_stored(path, key)
+    if stored is not None:
+        return _restrict(stored, columns, eval_set, "stored")
+    computed = compute_predictions(model, eval_set)
+    path.with_suffix(".json").unlink(missing_ok=True)  # else it would describe other predictions for a moment
+    computed.save(path)
+    write_json(path.with_suffix(".json"), key)
+    return _restrict(computed, columns, eval_set, "computed")
+
+
+def file_stem(model: OpenedModel) -> str:
+    """Build the common part of the model's file names from its source and weights, so that models share a folder."""
+    source = re.sub(r"[^\w.-]+", "_", model.source.rstrip("/").rpartition("/")[2])
+    return f"{source}_{model.identity}"
+
+
+def cache_key(model: OpenedModel, eval_set: EvalSet) -> dict[str, Any]:
+    """Collect everything that the predictions depend on, as JSON stores it."""
+    return {
+        "model": model.source,
+        "weights": model.identity,
+        "images": fingerprint(eval_set.split),
+        "last_change": last_modified(eval_set.split),
+        "preprocessing": json.loads(json.dumps(asdict(model.preprocessing))),
+        "precision": str(eval_set.accelerator.mixed_precision),
+        "device": eval_set.accelerator.device.type,
+    }
+
+
+def last_modified(split: Split) -> float:
+    """Return the latest modification time of the image files, in seconds; 0 for images that are not files."""
+    if not isinstance(split.source, FileSource):
+        return 0.0
+    return max((split.source.root / split.source.files[i]).stat().st_mtime for i in split.indices.tolist())
+
+
+def _load_stored(path: Path, key: dict[str, Any]) -> Predictions | None:
+    try:
+        return Predictions.load(path) if json.loads(path.with_suffix(".json").read_text()) == key else None
+    except (OSError, ValueError):  # missing, or interrupted while being written
+        return None
+
+
+def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | None:
+    """Read predictions stored by the run at its end or by `vit eval`, if they are of these weights and images."""
+    if model.checkpoint is None or model.state is None or eval_set.name != "test":
+        return None
+    images, trained_step = fingerprint(eval_set.full_split), model.state["progress"]["step"]
+    run = model.checkpoint.resolve().parent.parent
+    candidates = [(run / "summary.json", run / "predictions" / "test.npz", "best.step")]
+    # `vit eval` names a file `…_auto` if the run's default weights were evaluated at the model's own image size.
+    for record in sorted((run / "predictions").glob("*_auto.json")):
+        candidates.append((record, record.with_suffix(".npz"), "step"))
+    for record, file, key in candidates:
+        try:
+            step = json.loads(record.read_text()).get(key)
+            stored, written = Predictions.load(file), file.stat().st_mtime
+        except (OSError, ValueError):
+            continue
+        if step == trained_step and stored.fingerprint == images and last_modified(eval_set.split) <= written:
+            chosen, num_total = _select_images(stored, eval_set.split.indices.numpy()), len(eval_set.split)
+            return replace(
+                chosen,
+                num_total=num_total,
+                num_broken=num_total - len(chosen.indices),
+                fingerprint=fingerprint(eval_set.split),
+            )
+    return None
+
+
+def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = False) -> Predictions:
+    """Compute logits of the model's whole head; `labels` are the data's. `quiet` hides the progress bar."""
+    accelerator = eval_set.accelerator
+    data = replace(eval_set.data, cache_gib=0.0)  # images are read once
+    loader = EvalLoader(eval_set.split, model.preprocessing, data)
+    names = model.class_names or [str(number) for number in range(model.num_classes)]
+    module, title = model.model.to(accelerator.device), f"{model.name}, {eval_set.name}"
+    with tqdm(total=len(eval_set.split), desc=title, disable=quiet or None, unit="img") as bar:
+
+        def update(num_images: int) -> None:
+            bar.update(num_images)
+
+        computed = predict_all(
+            module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=update
+        )
+    module.to("cpu")
+    return replace(computed, fingerprint=fingerprint(eval_set.split))
+
+
+def _restrict(predictions: Predictions, columns: Sequence[int], eval_set: EvalSet, source: str) -> EvalResult:
+    indices: NDArray[np.int64] = np.asarray(columns, dtype=np.int64)
+    names = eval_set.split.source.class_names
+    logits = predictions.logits
+    restricted = replace(predictions, logits=logits[:, indices], class_names=readable_class_names(names))
+    if logits.shape[1] == len(names) != NUM_CLASSES:
+        return EvalResult(restricted, source)
+    predicted = logits.argmax(axis=1)
+    return EvalResult(restricted, source, float((predicted == indices[predictions.labels]).mean()), predicted)
+
+
+def _select_images(predictions: Predictions, indices: NDArray[np.int64]) -> Predictions:
+    rows = np.isin(predictions.indices, indices)
+    return replace(
+        predictions,
+        indices=predictions.indices[rows],
+        labels=predictions.labels[rows],
+        logits=predictions.logits[rows],
+    )
+
+
+def add_validation(
+    models: Sequence[OpenedModel],
+    columns: Sequence[Sequence[int]],
+    results: Sequence[EvalResult],
+    eval_set: EvalSet,
+) -> list[ModelPredictions]:
+    """Pair each model's test predictions with predictions for at most as many validation images.
+
+    Test predictions are kept for the images that every model could read. Temperatures are fitted on the validation
+    images, so a run of ours must have held them out. The training data of other models is unknown; `confounders` warns.
+    """
+    tests = [result.predictions for result in results]
+    common = set.intersection(*(set(test.indices.tolist()) for test in tests))
+    tests = [_select_images(test, np.array(sorted(common), dtype=np.int64)) for test in tests]
+    try:
+        validation, missing = open_training(eval_set.data)[1], ""
+    except MissingImages as error:
+        validation, missing = None, f"no validation images ({error})"
+    paired = []
+    for model, head_indices, test in zip(models, columns, tests, strict=True):
+        reason = missing
+        if validation and model.state is not None:
+            held_out = str(model.state["data_fingerprint"]).partition("+")[2]
+            if held_out != fingerprint(validation):
+                reason = "the run held out other images than these, so it may have been trained on them"
+        if validation is None or reason:
+            paired.append(ModelPredictions(model.name, test, None, reason))
+            continue
+        part = balanced_subset(validation, len(test.labels), stream="comparison")
+        val_set = replace(eval_set, name="val", split=part, full_split=validation)
+        result = get_predictions(model, head_indices, val_set)
+        paired.append(ModelPredictions(model.name, test, result.predictions))
+    return paired

@@ -1,0 +1,53 @@
+"""Files of a comparison: JSON, CSV, Markdown, figures with their numbers, and one HTML page with all of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vit.comparison.compare import Comparison
+from vit.comparison.figures import draw_figures
+from vit.comparison.page import comparison_html, comparison_markdown
+from vit.config.validation import flatten
+from vit.runs import write_json
+
+
+def write_report(comparison: Comparison, folder: Path) -> None:
+    """Write comparison.{json,csv,md,html}, comparison_{pairs,classes}.csv and figures/ to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result = comparison.result
+    write_json(folder / "comparison.json", result)
+    write_csv(folder / "comparison.csv", [flat_row(model) for model in result["models"]])
+    write_csv(folder / "comparison_pairs.csv", [flat_row(pair) for pair in result["pairs"]])
+    pairs = zip(result["pairs"], result["classes"], strict=True)
+    classes = [
+        {"first_model": pair["first"], "second_model": pair["second"], **row} for pair, rows in pairs for row in rows
+    ]
+    write_csv(folder / "comparison_classes.csv", classes)
+    figures = draw_figures(comparison, folder / "figures")
+    links = {f"figures/{path.name}": caption for path, caption in figures.items()}
+    (folder / "comparison.md").write_text(comparison_markdown(result, links), encoding="utf-8")
+    (folder / "comparison.html").write_text(comparison_html(result, figures), encoding="utf-8")
+
+
+def flat_row(content: dict[str, Any]) -> dict[str, Any]:
+    """Flatten nested dictionaries to dotted names, and intervals to `.low` and `.high`."""
+    row: dict[str, Any] = {}
+    for name, value in flatten(content).items():
+        if isinstance(value, list):
+            low, high = value
+            row |= {f"{name}.low": low, f"{name}.high": high}
+        else:
+            row[name] = value
+    return row
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows with a column for every name in any of them; missing values are empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(rows)

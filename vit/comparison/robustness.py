@@ -1,0 +1,80 @@
+"""Accuracy on corrupted images: fifteen kinds at five strengths, the same corrupted images for every model.
+
+Accuracies are stored after every kind and strength, so that hours of work can be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tqdm import tqdm
+
+from vit.comparison.predictions import EvalSet, cache_key, compute_predictions, file_stem
+from vit.data.images import Split
+from vit.evaluation.corruptions import CONVENTIONS, KINDS, STRENGTHS
+from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
+from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
+from vit.evaluation.corruptions.source import CorruptedSource
+from vit.hub import OpenedModel
+from vit.runs import write_json
+
+CLEAN = "clean"
+
+
+def add_corruptions(
+    result: dict[str, Any],
+    models: Sequence[OpenedModel],
+    columns: Sequence[Sequence[int]],
+    eval_set: EvalSet,
+    seed: int,
+) -> None:
+    """Add `corruptions`, and `corrupted_top1` and `mce` to each model; the first model is the baseline of mCE."""
+    names = [model.name for model in models]
+    measured = [_accuracies(each, indices, eval_set, seed) for each, indices in zip(models, columns, strict=True)]
+    curves = [{kind: [each[_key(kind, strength)] for strength in STRENGTHS] for kind in KINDS} for each in measured]
+    errors = [{kind: [1 - value for value in values] for kind, values in curve.items()} for curve in curves]
+    baseline_errs = all(sum(values) > 0 for values in errors[0].values())
+    mce = [mean_corruption_error(each, errors[0]) if baseline_errs else None for each in errors]
+    conventions = CONVENTIONS | ERROR_CONVENTIONS | {"baseline": names[0], "seed": str(seed)}
+    result["corruptions"] = {
+        "clean": {name: each[_key(KINDS[0], 0)] for name, each in zip(names, measured, strict=True)},
+        "accuracy": dict(zip(names, curves, strict=True)),
+        "mean_accuracy": {name: mean_accuracy(each) for name, each in zip(names, errors, strict=True)},
+        "mce": dict(zip(names, mce, strict=True)),
+        "conventions": conventions,
+    }
+    result["conventions"] |= conventions
+    for row in result["models"]:
+        row["corrupted_top1"] = result["corruptions"]["mean_accuracy"][row["name"]]
+        row["mce"] = result["corruptions"]["mce"][row["name"]]
+
+
+def _key(kind: str, strength: int) -> str:
+    return f"{kind}/{strength}" if strength else CLEAN
+
+
+def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, seed: int) -> dict[str, float]:
+    """Measure top-1 for each kind/strength, and for clean images of the same size."""
+    path = eval_set.folder / f"{file_stem(model)}_corruptions.json"
+    identity = cache_key(model, eval_set) | {"seed": seed, "columns": list(columns)}
+    top1: dict[str, float] = {}
+    try:
+        stored = json.loads(path.read_text())
+        if stored.get("identity") == identity:
+            top1 = dict(stored["top1"])
+    except (OSError, ValueError):  # not measured yet
+        pass
+    tasks = [(KINDS[0], 0), *((kind, strength) for kind in KINDS for strength in STRENGTHS)]
+    missing = [task for task in tasks if _key(*task) not in top1]
+    for kind, strength in tqdm(missing, desc=f"{model.name}, corruptions", disable=None):
+        source = CorruptedSource(eval_set.split.source, kind, strength, seed)
+        corrupted = replace(eval_set, split=Split(source, eval_set.split.indices))
+        predictions = compute_predictions(model, corrupted, quiet=True)
+        hits = predictions.logits[:, list(columns)].argmax(axis=1) == predictions.labels
+        top1[_key(kind, strength)] = float(hits.mean())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"identity": identity, "top1": top1})
+    return top1

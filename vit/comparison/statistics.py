@@ -1,0 +1,111 @@
+"""Statistics of paired differences: confidence intervals, the paired bootstrap, exact tests.
+
+Pure functions on arrays. Wilson (1927) for one proportion, the paired bootstrap (Efron 1979) for differences of means,
+McNemar's test (1947) in its exact form, Holm (1979) for several tests at once, and Agresti and Min (2005) for a paired
+difference of proportions on few samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+LEVEL = 0.95
+_Z = 1.959963984540054  # the normal distribution's quantile at (1 + LEVEL) / 2
+_MAX_COUNTS = 4_000_000
+
+
+class Interval(NamedTuple):
+    """The two ends of a confidence interval."""
+
+    low: float
+    high: float
+
+
+class Discordance(NamedTuple):
+    """Counts of the samples that both models, one of them or neither gets right."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+
+def wilson_interval(hits: int, total: int) -> Interval:
+    """Compute the 95 % interval of hits / total (Wilson 1927), inside [0, 1] and never empty, even for 0 hits."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, total).proportion_ci(LEVEL, method="wilson")
+    return Interval(float(found.low), float(found.high))
+
+
+def resampled_means(values: Array, *, num_resamples: int, seed: int) -> Array:
+    """Compute means of the columns of (n, c) over resamples of the rows with replacement: (num_resamples, c).
+
+    Every column has the same resamples, so differences of columns are paired. A resample is drawn as the number of
+    times that each row occurs in it, many resamples at once.
+    """
+    num_rows = len(values)
+    assert num_rows > 0, "no sample to draw from"
+    random = np.random.default_rng(seed)
+    means = np.empty((num_resamples, values.shape[1]))
+    at_once = max(1, _MAX_COUNTS // num_rows)
+    for start in range(0, num_resamples, at_once):
+        rows = slice(start, min(start + at_once, num_resamples))
+        means[rows] = _draw_counts(random, num_rows, rows.stop - start) @ values / num_rows
+    return means
+
+
+def _draw_counts(random: np.random.Generator, num_rows: int, num_draws: int) -> Array:
+    """Draw multinomial counts (num_draws, num_rows), each row summing to `num_rows`."""
+    drawn = random.integers(num_rows, size=(num_draws, num_rows))
+    drawn += np.arange(num_draws)[:, None] * num_rows
+    counts = np.bincount(drawn.ravel(), minlength=num_draws * num_rows)
+    return counts.reshape(num_draws, num_rows).astype(np.float64)
+
+
+def percentile_interval(resampled: Array) -> Interval:
+    """Return the middle 95 % of resampled values (b,)."""
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
+
+
+def discordance(first: Booleans, second: Booleans) -> Discordance:
+    """Count agreements and disagreements of two models' hits (n,) on the same samples."""
+    assert first.shape == second.shape, "the models were evaluated on different samples"
+    pairs = np.bincount(2 * first.astype(np.int64) + second, minlength=4)
+    return Discordance(both=int(pairs[3]), only_first=int(pairs[2]), only_second=int(pairs[1]), neither=int(pairs[0]))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Compute the exact two-sided p that either model alone is right equally often (McNemar 1947)."""
+    from scipy.stats import binomtest
+
+    total = only_first + only_second
+    return float(binomtest(only_first, total, 0.5).pvalue) if total else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p values for multiple testing, keeping their order (Holm 1979)."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def paired_share_interval(only_first: Array, only_second: Array, totals: Array) -> tuple[Array, Array]:
+    """Compute 95 % intervals (low, high) of (only_first − only_second) / totals on few samples (Agresti and Min 2005).
+
+    Half a sample is added to each of the four cells, so that no interval is a point, even without disagreements. Arrays
+    have one shape; intervals are clipped to [−1, 1].
+    """
+    gap, padded = only_first - only_second, totals + 2
+    half = _Z * np.sqrt(np.maximum(only_first + only_second + 1 - gap**2 / padded, 0)) / padded
+    return np.maximum(gap / padded - half, -1), np.minimum(gap / padded + half, 1)

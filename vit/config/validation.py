@@ -1,0 +1,112 @@
+"""Building settings from plain values, with types checked by pydantic.
+
+The dataclasses' own rules (`rules.py`) run as each section is made. Every error is one line that names the setting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from vit.config.rules import nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+
+
+def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str = "") -> Settings:
+    """Build the dataclass `kind` from plain values, nested or by dotted names.
+
+    Names in errors are prefixed with `section`. ValueError, one line, for an unknown name (with the nearest one), a
+    value of another type and a broken rule. Types are strict: 1.0, true and "1" are not integers, but 1 is a number.
+    """
+    prefix = f"{section}." if section else ""
+    given = flatten(content)
+    refuse_unknown(kind, given, prefix)
+    complete = flatten(asdict(kind())) | given  # a run may have other defaults than the section itself
+    try:
+        # As JSON, because strict checks then accept lists for tuples and mappings for dataclasses.
+        return _adapter(kind).validate_json(json.dumps(_nest(complete), default=str), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "value_error":  # raised by a rule of the dataclass
+            raise first["ctx"]["error"] from None
+        types = setting_types(kind)
+        places = (".".join(map(str, first["loc"][:depth])) for depth in (1, 2))
+        name = next(place for place in places if place in types)
+        value = complete[name]
+        shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+        raise ValueError(f"{prefix}{name}: {shown} is not valid: it must be {describe_type(types[name])}") from None
+
+
+def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> None:
+    """Raise ValueError for the first dotted name that is not a setting of the dataclass, with the nearest one."""
+    known = setting_types(kind)
+    sections = {name.split(".")[0] for name in known if "." in name}
+    for name in names:
+        if name in sections:
+            example = min(setting for setting in known if setting.startswith(f"{name}."))
+            raise ValueError(f"{prefix}{name}: it is a section; set one of its settings, such as {example}")
+        if name not in known:
+            inside = [setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")]
+            suggestion = nearest(name, inside or known)
+            if sections and not inside and not suggestion.startswith("did you mean"):
+                suggestion = nearest(
+                    name, {setting.split(".")[0] for setting in known}
+                )  # not the names of all settings
+            raise ValueError(f"{prefix}{name}: there is no such setting; {suggestion}")
+
+
+def setting_types(kind: type[Any]) -> dict[str, Any]:
+    """Map dotted names to types, for the settings of a dataclass and of the dataclasses in it."""
+    types: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    for name, hint in ((item.name, hints[item.name]) for item in fields(kind)):
+        if is_dataclass(hint) and isinstance(hint, type):
+            types |= {f"{name}.{inner}": inner_hint for inner, inner_hint in setting_types(hint).items()}
+        else:
+            types[name] = hint
+    return types
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings to dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        section, _, setting = name.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[setting] = value
+    return nested
+
+
+@cache
+def _adapter(kind: type[Settings]) -> TypeAdapter[Settings]:
+    return TypeAdapter(kind)
+
+
+def describe_type(hint: Any) -> str:
+    """Describe the values of a type in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+    if hint in words:
+        return words[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, inner))}"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(describe_type, inner))
+    several = describe_type(inner[0]).removeprefix("a ") + "s"  # tuple[float, float], tuple[str, ...]
+    return f"a list of {several}" if inner[-1] is Ellipsis else f"a list of {len(inner)} {several}"

@@ -1,0 +1,89 @@
+"""An opened model: the module with its preprocessing, its classes and where its weights came from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+from torch import nn
+from typing_extensions import TypeVar
+
+from vit.config import Preprocessing, check
+from vit.libraries import Provenance
+from vit.weights.report import LoadReport
+
+Model = TypeVar("Model", bound=nn.Module, covariant=True, default=nn.Module)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenedModel(Generic[Model]):
+    """A model from anywhere with all that is known of it. In evaluation mode; images `b 3 H W` to logits `b k`."""
+
+    name: str
+    """The last part of the source, and whether the weights are random."""
+    source: str
+    """As the user wrote it."""
+    model: Model
+    provenance: Provenance
+    stated_preprocessing: Preprocessing | None = None
+    """None where neither the source nor the user states it."""
+    class_names: list[str]
+    """In the order of its head; empty where unknown."""
+    num_classes: int
+    """0: there is no head, and features take the place of logits."""
+    multilabel: bool = False
+    """An image has any number of the classes: each logit goes through a sigmoid, and there is no softmax over them."""
+    implementation: str = "vit"
+    """The package whose code computes it."""
+    reason: str = ""
+    """Why that package computes it."""
+    report: LoadReport | None = None
+    """How every tensor was used; None where the library loaded them, and for an architecture's name."""
+    checkpoint: Path | None = None
+    """The checkpoint folder of a run."""
+    state: Mapping[str, Any] | None = None
+    """The state of that checkpoint."""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The stated preprocessing. ValueError where neither the source nor the user states it."""
+        if self.stated_preprocessing is None:
+            rule = f"{self.source} does not say how its images are prepared; give mean and std"
+            raise ValueError(f"preprocessing: it is missing: {rule}")
+        return self.stated_preprocessing
+
+    @property
+    def is_ours(self) -> bool:
+        return self.implementation == "vit"
+
+    def check_single_label(self) -> None:
+        """ValueError for a multi-label model, on behalf of code that takes a softmax or the largest logit."""
+        rule = "it gives an image any number of labels, and one is needed here; use `vit eval` or `vit predict`"
+        check(not self.multilabel, "model", self.source, rule)
+
+    @cached_property
+    def identity(self) -> str:
+        """12 hexadecimal digits of its weights."""
+        return weights_digest(self.model)
+
+    def summary(self) -> str:
+        """Where it came from and who computes it, in one line."""
+        loaded = self.source if self.report is None else self.report.summary()
+        if self.provenance.is_random:
+            loaded += ": random weights"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{loaded}; computed by {self.implementation}{reason}"
+
+
+def weights_digest(model: nn.Module) -> str:
+    """12 hexadecimal digits that change with any name, type or number of the weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}\t{tensor.dtype}\t{tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]

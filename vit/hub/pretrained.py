@@ -1,0 +1,122 @@
+"""Models of this package by name and with weights from elsewhere, for training on: `create_model`, `load_model`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from vit.config import ModelConfig, ResNetConfig, ViTConfig, check
+from vit.config.validation import make_settings
+from vit.hub.opened import OpenedModel
+from vit.hub.run_checkpoint import open_run
+from vit.hub.sources import is_function, short_names
+from vit.hub.user_modules import open_function
+from vit.libraries import NEVER_TRAINED, timm
+from vit.models import Classifier, build_model, resolve
+from vit.models.zoo import architecture_overrides, is_known, resolve_num_classes
+from vit.runs import holds_checkpoints
+from vit.weights.loader import load_weights
+from vit.weights.sources import Source, open_source
+
+
+def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
+    """A model by its name in `list_models()`, as `create_model("vit_base_patch16_224", num_classes=10, image_size=64)`.
+
+    The names of timm's plain Vision Transformers are understood too. `pretrained` is a run folder, a weights file, a
+    folder of timm's or Hugging Face's, `timm:NAME`, `torchvision:NAME` or `hf:NAME`; without a name, the architecture
+    is its own. `options` are the fields of `ModelConfig`. ValueError for an unknown name or option, for an option of
+    another type and for weights that do not fit.
+    """
+    settings = {"name": name, "pretrained": pretrained, **options}
+    return load_model(make_settings(ModelConfig, settings, "model")).model
+
+
+def load_model(config: ModelConfig, num_classes: int | None = None) -> OpenedModel[Classifier]:
+    """The configured model with its pretrained weights, if any. `num_classes` is the data's.
+
+    ValueError when the weights have other classes than the data and `model.new_head` is false.
+    """
+    if config.pretrained is not None:
+        return load_source(config, _read_source(config.pretrained), num_classes)
+    architecture = named_architecture(config, num_classes)
+    return OpenedModel(
+        name=str(config.name),
+        source=str(config.name),
+        model=build_model(architecture),
+        provenance=NEVER_TRAINED,
+        class_names=[],
+        num_classes=architecture.num_classes,
+    )
+
+
+def _read_source(place: str) -> Source:
+    """The tensors of a run, of another library, or of one of this package's models that a function returns."""
+    if holds_checkpoints(Path(place)):
+        opened: OpenedModel = open_run(place, "best", "auto")
+    elif is_function(place):
+        opened = open_function(place, None)
+    else:
+        return open_source(place)
+    if not isinstance(opened.model, Classifier):
+        kind = type(opened.model).__name__
+        raise ValueError(f"model.pretrained: {place!r} is not valid: it is a {kind}, not a model of this package")
+    config = opened.model.config
+    return Source(
+        name=place,
+        tensors=opened.model.state_dict(),
+        config=config,
+        provenance=opened.provenance,
+        preprocessing=opened.stated_preprocessing,
+        class_names=opened.class_names,
+        grid=config.grid_size if isinstance(config, ViTConfig) else None,
+    )
+
+
+def load_source(config: ModelConfig, source: Source, num_classes: int | None) -> OpenedModel[Classifier]:
+    """Load the weights into our model of the named architecture, or of theirs changed by the fields that are set."""
+    if config.name:
+        classes = source.num_classes if num_classes is None and config.num_classes is None else num_classes
+        architecture = named_architecture(config, classes)
+    elif source.config:
+        architecture = _changed(source.config, config, num_classes)
+    else:
+        raise ValueError(f"model.name: it is missing: {source.name} does not tell the architecture; {source.hint}")
+    model = build_model(architecture)
+    report = load_weights(
+        model,
+        source.tensors,
+        source.name,
+        source_grid=config.pretrained_grid or source.grid,
+        new_head=config.new_head,
+        layout=source.layout,
+    )
+    report.selection = source.selection
+    return OpenedModel(
+        name=short_names([source.name])[0],
+        source=source.name,
+        model=model,
+        provenance=source.provenance,
+        stated_preprocessing=source.preprocessing,
+        class_names=source.class_names or [],
+        num_classes=architecture.num_classes,
+        report=report,
+    )
+
+
+def named_architecture(config: ModelConfig, num_classes: int | None) -> ViTConfig | ResNetConfig:
+    """The architecture of a name of ours or, where we have none of that name, of timm's."""
+    if config.name is None or is_known(config.name) or not timm.is_vit(config.name):
+        return resolve(config, num_classes)
+    return _changed(timm.config_by_name(config.name), config, num_classes)
+
+
+def _changed(
+    source: ViTConfig | ResNetConfig, config: ModelConfig, num_classes: int | None
+) -> ViTConfig | ResNetConfig:
+    overrides = architecture_overrides(config)
+    known = {item.name for item in fields(source)}
+    for name, value in overrides.items():
+        rule = f"it has no effect on the model {config.name or config.pretrained}"
+        check(name in known, f"model.{name}", value, rule)
+    return replace(source, **(overrides | resolve_num_classes(config.num_classes, num_classes)))

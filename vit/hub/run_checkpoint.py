@@ -1,0 +1,83 @@
+"""A model from the checkpoint of a training run, as it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vit.config import Preprocessing
+from vit.hub.opened import OpenedModel
+from vit.hub.sources import short_names
+from vit.libraries import Provenance, timm
+from vit.models import Classifier, build_model, config_from_dict
+from vit.runs import find_checkpoint, read_checkpoint
+from vit.weights.report import LoadReport
+
+
+def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
+    """The classifier of a run, with the weights of the selected checkpoint."""
+    checkpoint = find_checkpoint(Path(source), select)
+    tensors, state = read_run(checkpoint, select, weights)
+    task = state["task"]
+    check_kind(Path(source), task["model"]["kind"], ("vit", "resnet"))
+    model = build_model(config_from_dict(task["model"]))
+    model.load_state_dict(tensors)
+    stored = task["preprocessing"].items()
+    stated: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
+    return OpenedModel(
+        name=short_names([source])[0],
+        source=source,
+        model=model,
+        provenance=provenance_of_run(state, averaged=weights != "raw"),
+        stated_preprocessing=Preprocessing(**stated),
+        class_names=list(task["class_names"]),
+        num_classes=len(task["class_names"]),
+        multilabel="thresholds" in task,
+        report=LoadReport(source, len(tensors), loaded=sorted(tensors)),
+        checkpoint=checkpoint,
+        state=state,
+    )
+
+
+def read_run(path: Path, select: str, weights: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The chosen tensors and the state of a run's checkpoint. ValueError where the run kept no average to choose."""
+    checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
+    if weights == "ema" and "ema" not in checkpoint.tensors:
+        raise ValueError(f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)")
+    averaged = "ema" in checkpoint.tensors and weights != "raw"
+    return checkpoint.tensors["ema" if averaged else "model"], checkpoint.state
+
+
+def check_kind(path: Path, kind: str, expected: tuple[str, ...]) -> None:
+    """ValueError, naming the command for it, unless the run holds a model of an expected kind."""
+    if kind not in expected:
+        commands = {"vit": "vit predict", "resnet": "vit predict", "translator": "vit translate"}
+        rule = f"it holds a model of kind {kind!r}; for that there is `{commands.get(kind, 'vit eval')}`"
+        raise ValueError(f"model: {str(path)!r} is not valid here: {rule}")
+
+
+def provenance_of_run(state: Mapping[str, Any], *, averaged: bool = True) -> Provenance:
+    """Data and recipe of a run, from its checkpoint's state; pretrained weights count with the data behind them."""
+    settings = state.get("config")
+    if settings is None:
+        return Provenance("run")
+    data, optim, train = settings["data"], settings["optim"], settings["train"]
+    trained_on: tuple[str, ...] = (data["name"],)
+    pretrained = settings["model"]["pretrained"]
+    if pretrained and pretrained.startswith("timm:"):
+        architecture, _, tag = pretrained.removeprefix("timm:").partition(".")
+        trained_on = (*(timm.provenance_of_tag(architecture, tag).data or (pretrained,)), *trained_on)
+    elif pretrained:
+        trained_on = (pretrained, *trained_on)
+    part = "" if data["fraction"] == 1 else f" of {data['fraction']:.3g} of the images"
+    average = ", average" if averaged and train["ema_decay"] is not None else ""
+    step = state.get("progress", {}).get("step")
+    return Provenance(
+        weights=f"run, step {step}{average}",
+        data=trained_on,
+        recipe=f"{optim['name']}, lr {optim['lr']:g}, {train['epochs']} epochs{part}",
+        distillation=settings.get("distill", {}).get("teacher") or "none",
+    )

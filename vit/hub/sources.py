@@ -1,0 +1,101 @@
+"""Kinds of sources, recognised without building anything; their short names; the options that they take."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from vit.config import check, nearest
+from vit.libraries import LIBRARIES, timm, torchvision
+from vit.models import list_models
+from vit.models.zoo import is_known
+from vit.runs import holds_checkpoints
+from vit.weights.files import SUFFIXES
+from vit.weights.sources import library_of
+
+SourceKind = Literal["run", "library", "file", "architecture", "function", "module"]
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_SOURCES = (
+    "neither a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME, "
+    "package.file:FUNCTION, nor an architecture"
+)
+
+
+def source_kind(source: str | nn.Module) -> SourceKind:
+    """The kind of a source, without building anything. ValueError for a source of no kind and an unknown name."""
+    if isinstance(source, nn.Module):
+        return "module"
+    prefix, _, name = source.partition(":")
+    if prefix in LIBRARIES and name:
+        if prefix == "timm":
+            timm.check_name(name)
+        elif prefix == "torchvision":
+            torchvision.find_weights(name)
+        return "library"
+    path = Path(source)
+    if holds_checkpoints(path):
+        return "run"
+    if path.is_file():
+        return "file"
+    if library_of(source) is not None:
+        return "library"
+    if is_function(source):
+        return "function"
+    if is_known(source) or timm.is_vit(source):
+        return "architecture"
+    rule = "the folder holds no readable checkpoint, no config.json and no weights"
+    check(not path.is_dir(), "model", source, rule)
+    check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
+    raise ValueError(f"model: {source!r} is not valid: it is {_SOURCES}; {nearest(source, list_models())}")
+
+
+def is_function(source: str) -> bool:
+    """Whether the source has the form `package.file:function`."""
+    return source.partition(":")[0] not in LIBRARIES and _FUNCTION.fullmatch(source) is not None
+
+
+def option_scopes(options: Mapping[str, Any]) -> dict[str, tuple[tuple[SourceKind, ...], str]]:
+    """The kinds of sources on which each option of `open_model` has an effect, and a name for these kinds.
+
+    Options that are left out affect all. `options` holds the given values.
+    """
+    runs: tuple[SourceKind, ...] = ("run",)
+    random: tuple[SourceKind, ...] = ("architecture", "library") if options.get("random_weights") else ("architecture",)
+    others: tuple[SourceKind, ...] = ("library", "file", "architecture", "function", "module")
+    implementation: tuple[tuple[SourceKind, ...], str] = (
+        (("library", "module", "function"), "libraries' models")
+        if options.get("implementation") == "theirs"
+        else (("run", "file", "library", "architecture"), "models that we compute")
+    )
+    return {
+        "select": (runs, "runs"),
+        "weights": (runs, "runs"),
+        "architecture": (("file", "library"), "files and folders"),
+        "random_weights": (("library", "architecture"), "libraries' models and architectures"),
+        "seed": (random, "random weights"),
+        "num_classes": (random, "random weights"),
+        **dict.fromkeys(("preprocessing", "mean", "std"), (others, "models that are no run, whose own is enforced")),
+        "implementation": implementation,
+    }
+
+
+def short_names(sources: Sequence[str]) -> list[str]:
+    """The last part of each source, with as many parts before it as it takes to differ; of equal ones, numbered."""
+    paths: list[tuple[str, ...]] = []
+    for source in sources:
+        library, _, name = source.partition(":")
+        paths.append((library, *Path(name).parts) if library in LIBRARIES else Path(source).resolve().parts)
+    names = {path: path[-1] for path in paths}
+    for depth in range(2, 5):
+        taken = Counter(names.values())
+        names = {path: "/".join(path[-depth:]) if taken[name] > 1 else name for path, name in names.items()}
+    chosen = [names[path] for path in paths]
+    return [
+        f"{name} ({chosen[: place + 1].count(name)})" if chosen.count(name) > 1 else name
+        for place, name in enumerate(chosen)
+    ]

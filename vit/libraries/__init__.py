@@ -1,0 +1,65 @@
+"""Facts about other libraries' models, one module per library.
+
+Names, the corresponding architectures of this package, preprocessing, building the library's own model, and training
+data. A library is imported only when one of its models is requested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from vit.config import Preprocessing
+
+LIBRARIES = ("timm", "torchvision", "hf")
+"""Prefixes of a model's name."""
+RANDOM = "RANDOM"
+"""`Provenance.weights` of a model that was never trained."""
+
+
+class NoCounterpart(ValueError):
+    """A library has no model of this architecture, or is not installed; the message says which."""
+
+
+class UnsupportedArchitecture(ValueError):
+    """A model that this package does not compute and its own library does."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a model's weights come from."""
+
+    weights: str
+    """`run, step 567, average`, `timm`, `torchvision`, `hf`, a file's name, or `RANDOM`."""
+    data: tuple[str, ...] = ("not stated",)
+    """Training data sets, in order; empty: none."""
+    recipe: str = "not stated"
+    distillation: str = "none stated"
+    """`none`, or the teacher."""
+
+    @property
+    def is_random(self) -> bool:
+        return self.weights == RANDOM
+
+
+NEVER_TRAINED = Provenance(RANDOM, (), "none", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryModel:
+    """A library's own model: images `b 3 H W` to logits `b k`, or to features without a head."""
+
+    model: nn.Module
+    preprocessing: Preprocessing | None
+    class_names: list[str]
+    """Empty where the library has no names."""
+    num_classes: int
+    provenance: Provenance
+
+
+def download_error(what: str, error: Exception) -> ValueError:
+    """The error, in one line, for weights that could not be downloaded."""
+    reason = " ".join(str(error).split())[:200]
+    hint = "without a network, give the path of a file or folder, or --random_weights"
+    return ValueError(f"model.pretrained: {what} could not be fetched ({reason}); {hint}")

@@ -1,0 +1,329 @@
+"""timm (Wightman, github.com/huggingface/pytorch-image-models): names, architectures, preprocessing, tags, its models.
+
+Architectures that our Vision Transformer does not compute are refused, naming the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, check, nearest
+from vit.libraries import (
+    NEVER_TRAINED,
+    LibraryModel,
+    NoCounterpart,
+    Provenance,
+    UnsupportedArchitecture,
+    download_error,
+)
+
+if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+UNSUPPORTED = {
+    "VisionTransformerRelPos": "relative position biases",
+    "VisionTransformerSAM": "windows with relative positions",
+    "SwinTransformer": "windows with relative position biases",
+    "SwinTransformerV2": "windows with relative position biases",
+    "Eva": "EVA's blocks (rotary positions as timm computes them)",
+    "Beit": "relative position biases",
+    "HybridEmbed": "a hybrid's convolutional stem",
+    "ParallelScalingBlock": "attention and feed-forward in parallel",
+    "DiffParallelScalingBlock": "differential attention",
+    "DiffAttention": "differential attention",
+    "ParallelThingsBlock": "several branches in parallel in one block",
+    "ResPostBlock": "norms after the branches",
+}
+"""Class of a model or of a part of one → its unsupported feature."""
+RESNETS = ("resnet18", "resnet34", "resnet50")
+"""ResNets with the same names, and names of tensors, in this package."""
+FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_")
+ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
+POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
+
+
+def check_name(name: str) -> None:
+    """ValueError for a name that timm does not have."""
+    import timm
+
+    if not timm.is_model(name.split(".")[0]):
+        raise ValueError(f"model.pretrained: timm has no model {name!r}; {nearest(name, timm.list_models())}")
+
+
+def is_vit(name: str) -> bool:
+    """True if timm has a Vision Transformer of that name."""
+    import timm
+
+    return name.startswith(FAMILIES) and timm.is_model(name.split(".")[0])
+
+
+def config_by_name(name: str, **options: Any) -> ViTConfig | ResNetConfig:
+    """The architecture of timm's model of that name, without its weights; `options` are timm's.
+
+    ValueError for a name that timm does not have, UnsupportedArchitecture naming an unsupported part.
+    """
+    import timm
+
+    check_name(name)
+    if name.split(".")[0] in RESNETS:
+        return resnet_config(name, options.get("num_classes", 1000))
+    with torch.device("meta"):
+        return config_of(timm.create_model(name, **options), name)
+
+
+def resnet_config(name: str, num_classes: int) -> ResNetConfig:
+    """The architecture of one of `RESNETS`."""
+    depth: Any = int(name.split(".")[0].removeprefix("resnet"))
+    return ResNetConfig(depth=depth, num_classes=num_classes)
+
+
+def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
+    """The architecture of a timm model, by its name if it is a ResNet; errors as `config_of`."""
+    return resnet_config(name, model.num_classes) if name.split(".")[0] in RESNETS else config_of(model, name)
+
+
+def config_of(model: Any, name: str) -> ViTConfig:
+    """The architecture of a timm Vision Transformer. UnsupportedArchitecture naming an unsupported part."""
+    _refuse(type(model).__name__, name)
+    distilled = type(model).__name__ == "VisionTransformerDistilled"
+    if not distilled and type(model).__name__ != "VisionTransformer":
+        raise _unsupported(name, f"the class {type(model).__name__}; a plain VisionTransformer is")
+    block = model.blocks[0]
+    for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
+        _refuse(type(part).__name__, name)
+    _check_parts(model, block, name)
+    final_norm: Any = "none" if isinstance(model.norm, nn.Identity) else "tokens"
+    return ViTConfig(
+        image_size=tuple(model.patch_embed.img_size),
+        patch_size=tuple(model.patch_embed.patch_size),
+        num_classes=model.num_classes,
+        width=model.embed_dim,
+        depth=len(model.blocks),
+        num_heads=block.attn.num_heads,
+        **_feedforward(block, model.embed_dim, name),
+        pooling=POOLINGS[model.global_pool],  # type: ignore[arg-type]
+        class_token=model.cls_token is not None,
+        distillation_token=distilled,
+        num_registers=0 if model.reg_token is None else model.reg_token.shape[1],
+        positions="none" if model.pos_embed is None else "learned_1d",
+        qk_norm=not isinstance(block.attn.q_norm, nn.Identity),
+        qkv_bias=block.attn.qkv.bias is not None,
+        pre_norm=not isinstance(model.norm_pre, nn.Identity),
+        final_norm=final_norm if isinstance(model.fc_norm, nn.Identity) else "pooled",
+        positions_on_prefix=not model.no_embed_class,
+        positions_on_registers=not model.no_embed_class and None not in (model.reg_token, model.pos_embed),
+        layer_scale=getattr(block.ls1, "init_values", None),
+        norm_eps=block.norm1.eps,
+        init="normal",
+    )
+
+
+def _unsupported(name: str, what: str) -> UnsupportedArchitecture:
+    return UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: it has {what}")
+
+
+def _refuse(kind: str, name: str) -> None:
+    if kind in UNSUPPORTED:
+        raise _unsupported(name, UNSUPPORTED[kind])
+
+
+def _feedforward(block: Any, width: int, name: str) -> dict[str, Any]:
+    kind, activation = type(block.mlp).__name__, type(block.mlp.act).__name__
+    if kind == "GluMlp" and activation == "SiLU" and not block.mlp.gate_last and block.mlp.fc2.in_features % 8 == 0:
+        return {"feedforward": "swiglu", "mlp_ratio": block.mlp.fc2.in_features * 1.5 / width}
+    if kind == "Mlp" and activation in ACTIVATIONS:
+        return {"feedforward": ACTIVATIONS[activation], "mlp_ratio": block.mlp.fc1.out_features / width}
+    raise _unsupported(name, f"the feed-forward layer {kind} with {activation}")
+
+
+def _check_parts(model: Any, block: Any, name: str) -> None:
+    """UnsupportedArchitecture unless the model meets the assumptions of ours."""
+    identity = nn.Identity
+    norms = [module for module in model.modules() if type(module).__name__.endswith("Norm")]
+    image, patch = tuple(model.patch_embed.img_size), tuple(model.patch_embed.patch_size)
+    unsupported = {
+        "norms of several kinds": not all(isinstance(norm, nn.LayerNorm) for norm in norms),
+        "norms of several epsilons": len({norm.eps for norm in norms if hasattr(norm, "eps")}) != 1,
+        "norms inside attention or feed-forward": not isinstance(block.attn.norm, identity)
+        or not isinstance(block.mlp.norm, identity),
+        "no bias in the attention's output": block.attn.proj.bias is None,
+        "a gate in its attention": getattr(block.attn, "gate", None) is not None,
+        "a pooling that reads its prefix tokens": model.pool_include_prefix and model.global_pool != "token",
+        "a norm in its patch embedding": not isinstance(model.patch_embed.norm, identity),
+        f"images of {image} pixels that its patches of {patch} do not divide (timm leaves the rest out)": any(
+            side % step for side, step in zip(image, patch, strict=True)
+        ),
+        f"the pooling {model.global_pool!r}": model.global_pool not in POOLINGS,
+    }
+    for what, present in unsupported.items():
+        if present:
+            raise _unsupported(name, what)
+
+
+def preprocessing_of(settings: Mapping[str, Any], name: str) -> Preprocessing:
+    """Convert timm's `pretrained_cfg`. ValueError for an unsupported crop or interpolation."""
+    mode, interpolation = settings.get("crop_mode") or "center", settings["interpolation"]
+    if mode not in ("center", "squash") or interpolation not in get_args(Interpolation):
+        raise ValueError(
+            f"model.pretrained: {name!r} is not supported: its images are cropped by {mode}, {interpolation}"
+        )
+    return Preprocessing(
+        image_size=tuple(settings["input_size"][1:]),
+        crop_fraction=settings["crop_pct"],
+        squash=mode == "squash",
+        interpolation=interpolation,
+        mean=tuple(settings["mean"]),
+        std=tuple(settings["std"]),
+    )
+
+
+def build(source: str, *, pretrained: bool, num_classes: int | None = None, **options: Any) -> LibraryModel:
+    """timm's own model of a name, or of a folder written by `save_for_hf`. `num_classes`: None, the model's own.
+
+    ValueError for an unknown name and for weights that cannot be downloaded.
+    """
+    import timm
+    from timm.data import resolve_model_data_config
+
+    is_folder = Path(source).is_dir()
+    if not is_folder:
+        check_name(source)
+    if num_classes is not None:
+        options["num_classes"] = num_classes
+    try:
+        model = timm.create_model(f"local-dir:{source}" if is_folder else source, pretrained=pretrained, **options)
+    except (OSError, RuntimeError) as error:
+        raise download_error(f"timm's weights {source!r}", error) from error
+    settings = model.pretrained_cfg
+    preprocessing = preprocessing_of(resolve_model_data_config(model), source)
+    architecture, tag = settings.get("architecture") or source.split(".")[0], settings.get("tag") or ""
+    provenance = provenance_of_tag(architecture, tag) if pretrained else NEVER_TRAINED
+    names = list(settings.get("label_names") or ()) if pretrained else []
+    return LibraryModel(model, preprocessing, names, model.num_classes, provenance)
+
+
+def check_image_size(model: Any, size: tuple[int, int], name: str) -> None:
+    """Set timm's model to images of that size. ValueError where its size is fixed."""
+    if hasattr(model, "set_input_size"):
+        model.set_input_size(img_size=size)
+        return
+    own = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    check(own in (None, size), "image_size", size, f"timm's {name} takes images of {own} pixels only")
+
+
+DATA = {
+    "in1k": "ImageNet-1k",
+    "in12k": "ImageNet-12k",
+    "in21k": "ImageNet-21k",
+    "in22k": "ImageNet-22k",
+    "ig1b": "Instagram (1 B)",
+    "yfcc100m": "YFCC-100M",
+    "yfcc15m": "YFCC-15M",
+    "cc12m": "CC-12M",
+    "webli": "WebLI",
+    "lvd142m": "LVD-142M",
+    "lvd1689m": "LVD-1689M",
+    "sat493m": "SAT-493M",
+    "laion400m": "LAION-400M",
+    "laion2b": "LAION-2B",
+    "datacompxl": "DataComp-XL",
+    "datacomp1b": "DataComp-1B",
+    "dfn2b": "DFN-2B",
+    "dfn5b": "DFN-5B",
+    "merged2b": "Merged-2B",
+    "openai": "OpenAI's CLIP set (400 M)",
+}
+"""Word of a tag → data set, by the convention of timm's model cards."""
+_DISTILLED = ("dist", "distilled", "teacher")
+
+
+def provenance_of_tag(architecture: str, tag: str) -> Provenance:
+    """Parse a tag of timm's (`augreg_in21k_ft_in1k`: recipe, pre-training data, fine-tuning data)."""
+    words = tag.split("_")
+    data = tuple(DATA[word] for word in words if word in DATA)
+    recipe = "_".join(word for word in words if word not in (*DATA, "ft", *_DISTILLED)) or "not stated"
+    is_distilled = "distilled" in architecture or any(word in _DISTILLED for word in words)
+    return Provenance("timm", data, recipe, "from a teacher" if is_distilled else "none stated")
+
+
+def timm_forward(config: ViTConfig, tensors: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """Build timm's own Vision Transformer with these tensors. ValueError where timm has no such architecture."""
+    model = build_timm(config)
+    model.load_state_dict(dict(tensors))
+    return model.eval()
+
+
+def build_timm(config: ViTConfig) -> TimmViT:
+    """Build timm's own Vision Transformer. ValueError where timm has no such architecture."""
+    from timm.layers import GluMlp
+    from timm.models.deit import VisionTransformerDistilled
+    from timm.models.vision_transformer import VisionTransformer
+
+    _check_expressible(config)
+    options: dict[str, Any] = {"class_token": config.class_token, "reg_tokens": config.num_registers}
+    if config.feedforward == "swiglu":
+        hidden = -(-round(config.width * config.mlp_ratio) * 2 // 3 // 8) * 8
+        options |= {"mlp_layer": partial(GluMlp, gate_last=False), "act_layer": nn.SiLU}
+        ratio = 2 * hidden / config.width
+    else:
+        options["act_layer"] = config.feedforward
+        ratio = config.mlp_ratio
+    kind = VisionTransformerDistilled if config.distillation_token else VisionTransformer
+    if kind is VisionTransformerDistilled:
+        del options["class_token"], options["reg_tokens"]  # it always has its own two tokens
+    return kind(
+        img_size=config.image_size,
+        patch_size=config.patch_size,
+        num_classes=config.num_classes,
+        global_pool={"cls": "token", "gap": "avg", "map": "map"}[config.pooling],
+        embed_dim=config.width,
+        depth=config.depth,
+        num_heads=config.num_heads,
+        mlp_ratio=(round(config.width * ratio) + 0.5) / config.width,  # timm rounds down
+        qkv_bias=config.qkv_bias,
+        qk_norm=config.qk_norm,
+        init_values=config.layer_scale,
+        drop_path_rate=config.stochastic_depth_rate,
+        pos_embed="none" if config.positions == "none" else "learn",
+        no_embed_class=config.num_placed_tokens == 0,
+        pre_norm=config.pre_norm,
+        final_norm=config.final_norm != "none",
+        fc_norm=config.final_norm == "pooled",
+        norm_layer=partial(nn.LayerNorm, eps=config.norm_eps),
+        **options,
+    )
+
+
+def _check_expressible(config: ViTConfig) -> None:
+    distilled, learned = config.distillation_token, config.positions == "learned_1d"
+    all_or_none = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
+    with_token = "with a distillation token"
+    supported = {
+        "positions": (
+            learned or (config.positions == "none" and not distilled),
+            "learned_1d and, without a distillation token, none",
+        ),
+        "stem": (config.stem == "patch", "patch"),
+        "pooling": (config.pooling in POOLINGS.values(), ", ".join(POOLINGS.values())),
+        "feedforward": (
+            config.feedforward != "swiglu" or config.pooling != "map",
+            f"{', '.join(ACTIVATIONS.values())} with model.pooling 'map'",
+        ),
+        "final_norm": (config.final_norm != "pooled" or not distilled, f"tokens, none {with_token}"),
+        "representation_width": (config.representation_width is None, "none"),
+        "head_bias": (config.head_bias, "true"),
+        "distillation_head": (config.distillation_head, "true"),
+        "num_registers": (not (distilled and config.num_registers), f"0 {with_token}"),
+        "positions_on_prefix": (config.positions_on_prefix or not distilled, f"true {with_token}"),
+        "positions_on_registers": (all_or_none, "true where model.positions_on_prefix is, and there are registers"),
+    }
+    for field, (met, choices) in supported.items():
+        if not met:
+            value = getattr(config, field)
+            raise NoCounterpart(f"--to: timm has no model with model.{field} {value!r}; it has {choices}")

@@ -1,0 +1,34 @@
+"""Figures of what is inside a trained classifier, on its validation images, when its training ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vit.analysis.figures import RUN_FIGURES
+from vit.analysis.report import draw_analysis
+from vit.analysis.targets import AnalysisTarget, from_split
+from vit.config import RunConfig
+from vit.data.images import open_training
+from vit.hub import open_model
+from vit.models import VisionTransformer
+from vit.tasks.classification.config import ClassificationRun
+
+NUM_IMAGES = 64
+
+
+def draw_inside(run: Path, config: RunConfig) -> dict[str, Any] | None:
+    """Distance, positions, filters and overlays in the run's `figures`, and `analysis.html`; None: it is no ViT."""
+    assert isinstance(config, ClassificationRun)
+    loaded = open_model(run)
+    if not isinstance(loaded.model, VisionTransformer):
+        return None
+    _, validation = open_training(config.data)
+    target = AnalysisTarget(
+        name=run.name,
+        model=loaded.model,
+        preprocessing=loaded.preprocessing,
+        images=from_split(validation, loaded.preprocessing, NUM_IMAGES, f"{config.data.name}, held out"),
+        class_names=tuple(loaded.class_names),
+    )
+    return draw_analysis(target, run, RUN_FIGURES)

@@ -1,0 +1,57 @@
+"""The settings of an image classifier's training, and the rules between its sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from vit.config.rules import check, check_effect, check_finite, check_positive
+from vit.config.run import ImageRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """Learning from a teacher's predictions (DeiT), through the distillation token where the model has one."""
+
+    teacher: str | None = None
+    """A run folder, or any other source of a model."""
+    kind: Literal["hard", "soft"] = "hard"
+    weight: float = 0.5
+    """Part of the loss that comes from the teacher."""
+    temperature: float = 3.0
+    """`soft` only."""
+
+    def __post_init__(self) -> None:
+        check_finite("distill", self)
+        check(0 < self.weight <= 1, "distill.weight", self.weight, "it must be in (0, 1]")
+        check_positive("distill.temperature", self.temperature)
+        has_teacher = self.teacher is not None
+        needs = {
+            "kind": (has_teacher, "distill.teacher"),
+            "weight": (has_teacher, "distill.teacher"),
+            "temperature": (has_teacher and self.kind == "soft", "distill.teacher and distill.kind 'soft'"),
+        }
+        check_effect("distill", self, needs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRun(ImageRun):
+    """Training an image classifier."""
+
+    evaluation_settings: ClassVar = ("data", "device", "train.precision")
+
+    task: Literal["classification"] = "classification"
+    distill: DistillConfig = field(default_factory=DistillConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = self.data.sampling == "balanced" and self.train.class_weights == "balanced"
+        rule = "data.sampling 'balanced' already shows every class equally often; leave one of them out"
+        check(not both, "train.class_weights", self.train.class_weights, rule)
+        once = self.data.sampling == "shuffled" or self.augment.repeats == 1
+        rule = "data.sampling 'balanced' repeats images itself; set it to 1"
+        check(once, "augment.repeats", self.augment.repeats, rule)
+        check(self.train.loss != "mse", "train.loss", "mse", "a classifier's is cross_entropy or bce")
+
+
+RUN = ClassificationRun

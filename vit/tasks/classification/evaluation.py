@@ -1,0 +1,132 @@
+"""`vit eval` of a classifier's run: a test set with the run's own preprocessing, its results stored."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vit.config import DataConfig, Preprocessing, check
+from vit.data.images import fingerprint, open_test, open_training
+from vit.data.loading import EvalLoader
+from vit.engine import gather_uneven, make_accelerator
+from vit.evaluation.evaluate import predict_all
+from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
+from vit.evaluation.predictions import Predictions
+from vit.evaluation.transfer import CONVENTIONS as TRANSFER_CONVENTIONS
+from vit.evaluation.transfer import transfer_metrics
+from vit.figures.confusion_matrix import plot_confusion_matrix
+from vit.figures.style import save_figure
+from vit.hub import OpenedModel, open_model
+from vit.runs import write_json
+from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.task import EvalRequest
+
+_SPEED = "over all processes, decoding and preprocessing included, from the first image to the last"
+
+
+def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
+    """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
+
+    They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
+    name (None for a class without images), and `transfer_metrics` where asked for. ValueError when the data's classes
+    are not the checkpoint's, or other preprocessing than the stored is asked for.
+    """
+    loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
+    assert loaded.state is not None
+    preprocessing = _enforced(config, loaded, request.image_size)
+    accelerator = make_accelerator(config.device, config.train.precision)
+    if request.transfer and accelerator.num_processes > 1:
+        raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
+    split = open_test(config.data)
+    check_classes(split.source.class_names, loaded.class_names)
+    model = accelerator.prepare(loaded.model)
+    loader = EvalLoader(
+        split,
+        preprocessing,
+        config.data,
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+    )
+    started = time.perf_counter()
+    gather = partial(gather_uneven, accelerator)
+    predictions = predict_all(model, loader, loaded.class_names, device=accelerator.device, gather=gather)
+    seconds = time.perf_counter() - started
+    predictions = replace(predictions, fingerprint=fingerprint(split))
+    metrics: dict[str, Any] = dict(classification_metrics(predictions))
+    metrics["images_per_second"] = round(len(predictions.labels) / max(seconds, 1e-9), 1)
+    recalls = per_class_accuracy(predictions)
+    metrics["balanced_accuracy"] = float(np.nanmean(recalls))
+    metrics["per_class_accuracy"] = {
+        name: None if math.isnan(recall) else recall
+        for name, recall in zip(predictions.class_names, recalls.tolist(), strict=True)
+    }
+    if request.transfer:
+        train, _ = open_training(config.data)
+        loaders = [EvalLoader(part, preprocessing, config.data) for part in (train, split)]
+        metrics |= transfer_metrics(loaded.model, *loaders, device=accelerator.device)
+    if accelerator.is_main_process:
+        _store(request, loaded.state, config.data, predictions, metrics)
+    accelerator.wait_for_everyone()
+    return metrics
+
+
+def check_classes(of_data: list[str], of_checkpoint: list[str]) -> None:
+    """ValueError unless the data has the checkpoint's classes, in its order."""
+    check(
+        len(of_data) == len(of_checkpoint),
+        "data.root",
+        f"{len(of_data)} classes",
+        f"the checkpoint was trained on {len(of_checkpoint)}",
+    )
+    for index, (theirs, ours) in enumerate(zip(of_data, of_checkpoint, strict=True)):
+        check(theirs == ours, "data.root", theirs, f"class {index} of the checkpoint is {ours!r}")
+
+
+def _enforced(config: ClassificationRun, loaded: OpenedModel, image_size: int | None) -> Preprocessing:
+    """The stored preprocessing. ValueError where the data section asks for another one."""
+    stored = loaded.preprocessing
+    asked = config.data.preprocessing(stored.image_size)
+    for name in ("crop_fraction", "interpolation", "antialias", "mean", "std"):
+        theirs, ours = getattr(stored, name), getattr(asked, name)
+        check(
+            theirs == ours,
+            f"data.{name}",
+            ours,
+            f"the checkpoint was trained with {theirs}, which is enforced",
+        )
+    return stored if image_size is None else replace(stored, image_size=(image_size, image_size))
+
+
+def _store(
+    request: EvalRequest,
+    state: Mapping[str, Any],
+    data: DataConfig,
+    predictions: Predictions,
+    metrics: dict[str, Any],
+) -> None:
+    folder = request.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    size = f"_{request.image_size}px" if request.image_size else ""
+    stem = f"{data.name.replace(':', '_')}_{request.select}_{request.weights}{size}"
+    predictions.save(folder / f"{stem}.npz")
+    counts = confusion_matrix(predictions)
+    record = {
+        "checkpoint": str(request.checkpoint),
+        "step": state["progress"]["step"],
+        **metrics,
+        "conventions": CONVENTIONS | {"images_per_second": _SPEED} | (TRANSFER_CONVENTIONS if request.transfer else {}),
+    }
+    write_json(folder / f"{stem}.json", record)
+    numbers = {
+        "counts": counts.tolist(),
+        "class_names": predictions.class_names,
+        "conventions": "rows: true class; columns: predicted class",
+    }
+    figure = plot_confusion_matrix(counts, predictions.class_names)
+    save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)

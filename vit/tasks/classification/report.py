@@ -1,0 +1,116 @@
+"""A classification run's plan, and its results: test set, curves, confusion matrix, model card."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from vit.data.images import fingerprint, open_test
+from vit.data.loading import EvalLoader
+from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
+from vit.evaluation.predictions import Predictions
+from vit.figures.confusion_matrix import plot_confusion_matrix
+from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
+from vit.figures.style import save_figure
+from vit.runs import read_metrics
+from vit.tasks.classification.training import Classification
+from vit.tasks.images import ImageReport
+
+
+class ClassificationReport(ImageReport):
+    """The `Report` of a `Classification`."""
+
+    def __init__(self, task: Classification) -> None:
+        super().__init__(task)
+        self.task = task
+
+    @cached_property
+    def test_loader(self) -> EvalLoader:
+        """Opened when training is over."""
+        return self.task.eval_loader(open_test(self.task.config.data))
+
+    def test(self, model: nn.Module) -> Predictions:
+        predictions = self.task.predict(model, self.test_loader)
+        return replace(predictions, fingerprint=fingerprint(self.test_loader.split))
+
+    def summary(self, best: Predictions, last: Predictions) -> dict[str, Any]:
+        return {
+            **self.costs(),
+            **{f"test.{name}": value for name, value in classification_metrics(best).items()},
+            "test.balanced_accuracy": float(np.nanmean(per_class_accuracy(best))),
+            "last.test.top1": classification_metrics(last)["top1"],
+        }
+
+    def write(self, run: Path, best: Predictions, summary: dict[str, Any]) -> None:
+        best.save(run / "predictions" / "test.npz")
+        draw_run(run, best)
+        pretrained = self.task.config.model.pretrained
+        (run / "README.md").write_text(model_card(run, summary, best.class_names, pretrained))
+
+
+open_report = ClassificationReport
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The result in a few words."""
+    images, speed = summary["test.n_seen"], summary["images_per_second"]
+    return f"test top-1 {summary['test.top1']:.2%} of {images:.0f} images, {speed:.0f} images/s"
+
+
+def draw_run(run: Path, predictions: Predictions) -> None:
+    """Draw the learning curves and the confusion matrix of a run, with their numbers."""
+    figures = run / "figures"
+    figures.mkdir(exist_ok=True)
+    history = read_metrics(run)
+    numbers = {"history": history, "conventions": CONVENTIONS}
+    save_figure(plot_learning_curves(history), figures / "learning_curves.png", numbers)
+    counts = confusion_matrix(predictions)
+    names = predictions.class_names
+    numbers = {
+        "counts": counts.tolist(),
+        "class_names": names,
+        "recall": per_class_accuracy(predictions),
+        "conventions": "rows: true class; columns: predicted class",
+    }
+    save_figure(plot_confusion_matrix(counts, names), figures / "confusion_matrix.png", numbers)
+
+
+def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretrained: str | None) -> str:
+    """The model, its training and its measured numbers as Markdown."""
+    shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
+    rows = [
+        ("test top-1", f"{summary['test.top1']:.2%} of {summary['test.n_seen']:.0f} images"),
+        ("test balanced accuracy (mean recall of the classes)", f"{summary['test.balanced_accuracy']:.2%}"),
+        ("test top-5", f"{summary['test.top5']:.2%}"),
+        ("test negative log-likelihood", f"{summary['test.nll']:.4f}"),
+        ("test expected calibration error (equal mass)", f"{summary['test.ece_equal_mass']:.4f}"),
+        (
+            "validation top-1 (chose the weights)",
+            f"{summary['val.top1']:.2%} at step {summary['best.step']:.0f}",
+        ),
+        ("test top-1 of the last weights", f"{summary['last.test.top1']:.2%}"),
+        ("parameters", f"{summary['params']:,}"),
+        ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
+        (
+            "training",
+            f"{summary['epochs']} epochs, {summary['seconds']:.0f} s, {summary['images_per_second']:.0f} images/s",
+        ),
+        ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    start = f"Started from `{pretrained}`.\n\n" if pretrained else ""
+    return (
+        f"# {summary['model']} on {summary['dataset']}\n\n{start}"
+        f"| measured | |\n|---|---|\n{table}\n\n"
+        f"Classes: {shown}.\n\n"
+        "The test set was read once, after training; the weights were chosen on a validation split cut from the "
+        "training set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        f"    vit eval {shlex.quote(str(run))}\n\n"
+        "![learning curves](figures/learning_curves.png)\n\n![confusion matrix](figures/confusion_matrix.png)\n"
+    )

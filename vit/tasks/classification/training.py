@@ -1,0 +1,85 @@
+"""Training an image classifier: data, model, losses, validation."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from vit.config import check
+from vit.data.augmented import AugmentedBatch
+from vit.data.images import Split, check_test, open_training
+from vit.data.loading import EvalLoader
+from vit.engine import Accelerator
+from vit.evaluation.evaluate import predict_all
+from vit.evaluation.metrics import classification_metrics
+from vit.evaluation.predictions import Predictions
+from vit.hub import open_model
+from vit.randomness import SampleRandom
+from vit.stopwatch import Timer, untimed
+from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.losses import class_weights, target_losses, teacher_losses
+from vit.tasks.images import ImageTask, check_normalization
+from vit.tasks.task import NonFinite
+
+
+class Classification(ImageTask[ClassificationRun]):
+    """The `Task` of a `ClassificationRun`. ValueError for any setting that cannot be honoured."""
+
+    metric = "top1"
+    has_accuracy = True
+
+    def __init__(self, config: ClassificationRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
+        super().__init__(config, accelerator, timer)
+        weights = class_weights(config.train, self.train_split.labels, len(self.class_names))
+        self.class_weights = None if weights is None else weights.to(accelerator.device)
+
+    def open_splits(self) -> tuple[Split, Split]:
+        splits = open_training(self.config.data)
+        check_test(self.config.data)
+        return splits
+
+    def load_teacher(self) -> nn.Module | None:
+        """The frozen teacher, which must have the student's classes and take the student's images."""
+        name = self.config.distill.teacher
+        if name is None:
+            return None
+        try:
+            loaded = open_model(name)
+        except ValueError as error:
+            raise ValueError(f"distill.teacher: {str(error).removeprefix('model.pretrained: ')}") from error
+        rule = "it gives an image any number of labels; a teacher of a classifier gives one"
+        check(not loaded.multilabel, "distill.teacher", name, rule)
+        check(not loaded.provenance.is_random, "distill.teacher", name, "an architecture has no trained weights")
+        same = not loaded.class_names or loaded.class_names == self.class_names
+        rule = f"it has {loaded.num_classes} classes and the data {len(self.class_names)}"
+        check(loaded.num_classes == len(self.class_names), "distill.teacher", name, rule)
+        check(same, "distill.teacher", name, "its classes are not the data's")
+        check_normalization(self.preprocessing, loaded, name)
+        return loaded.model.to(self.accelerator.device).requires_grad_(False)
+
+    def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
+        """Compare the model's logits with the targets and, where there is one, with the teacher's."""
+        rng = SampleRandom.at(self.config.seed, epoch, batch.positions).fork("model")
+        # the teacher supervises the distillation head where there is one
+        two_heads = self.teacher is not None and getattr(self.model, "distillation_head", None) is not None
+        logits = model(batch.images, rng=rng, separate_heads=two_heads)
+        student, distilled = (logits[:, 0], logits[:, 1]) if two_heads else (logits, logits)
+        losses = target_losses(student, batch.targets, self.config.train, self.class_weights)
+        if self.teacher is not None:
+            weight = self.config.distill.weight
+            distilled_losses = teacher_losses(distilled, self.teacher, batch.images, self.config.distill)
+            losses = (1 - weight) * losses + weight * distilled_losses
+        return losses, student.argmax(dim=1) == batch.targets.argmax(dim=1)
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        predictions = self.predict(model, self.val_loader)
+        if not np.isfinite(predictions.logits).all():
+            raise NonFinite("the model's answers to validation images are not finite")
+        return classification_metrics(predictions)
+
+    def predict(self, model: nn.Module, loader: EvalLoader) -> Predictions:
+        """Predictions for a whole split, the same on every process."""
+        return predict_all(model, loader, self.class_names, device=self.accelerator.device, gather=self.gather)
+
+
+open_task = Classification

@@ -1,0 +1,209 @@
+"""The parts of `Task` and `Report` that all tasks on images share: data, model, loaders, costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from vit.config import ImageRun, Preprocessing, check
+from vit.data.augment import Augment
+from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatch
+from vit.data.images import Split, fingerprint
+from vit.data.loading import EvalLoader, TrainLoader
+from vit.engine import Accelerator, gather_object, gather_uneven
+from vit.evaluation.cost import multiply_adds, training_memory
+from vit.hub import OpenedModel, load_model
+from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_to_dict
+from vit.stopwatch import Timer, untimed
+from vit.tasks.task import TaskInfo
+
+Run = TypeVar("Run", bound=ImageRun)
+
+
+class ImageTask(Generic[Run]):
+    """The part of a `Task` that all tasks on images share. ValueError for any setting that cannot be honoured."""
+
+    metric: str
+    has_accuracy = False
+
+    def __init__(self, config: Run, accelerator: Accelerator, timer: Timer = untimed) -> None:
+        self.config = config
+        self.accelerator = accelerator
+        with timer("open the data"), accelerator.main_process_first():  # it downloads, where that is asked for
+            self.train_split, self.val_split = self.open_splits()
+        self.class_names = self.train_split.source.class_names
+        with timer("fingerprint of the data"):
+            fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
+        with timer("model"):
+            loaded = self._load_model()
+        self.model: Classifier = loaded.model
+        self.preprocessing = config.data.preprocessing(self.model.config.image_size)
+        check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
+        self.info = TaskInfo(
+            model_name=config.model.name or str(config.model.pretrained),
+            dataset=config.data.name,
+            fingerprint=fingerprints,
+            unit="images",
+            metric=self.metric,
+            has_accuracy=self.has_accuracy,
+            notes=[] if loaded.report is None else [loaded.report.summary()],
+        )
+        loader = TrainLoader(
+            self.train_split,
+            config.data,
+            config.augment,
+            image_size=self.preprocessing.image_size,
+            seed=config.seed,
+            accumulation_steps=config.train.accumulation_steps,
+            device=accelerator.device,
+            **self._place,
+        )
+        self._check_batch_norm(loader)
+        self.val_loader = self.eval_loader(self.val_split)
+        self.teacher = self.load_teacher()
+        patch_size = common_patch(self.model, *([] if self.teacher is None else [self.teacher]))
+        augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
+        self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
+
+    def open_splits(self) -> tuple[Split, Split]:
+        """(train, validation). ValueError where there is no test set either."""
+        raise NotImplementedError
+
+    def load_teacher(self) -> nn.Module | None:
+        """A model that sees the student's images."""
+        return None
+
+    @property
+    def _place(self) -> dict[str, int]:
+        return {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
+
+    def eval_loader(self, split: Split) -> EvalLoader:
+        return EvalLoader(split, self.preprocessing, self.config.data, **self._place)
+
+    def gather(self, values: Tensor) -> Tensor:
+        """The rows of all processes."""
+        return gather_uneven(self.accelerator, values)
+
+    def prepare(self, batch: UnaugmentedBatch, device: torch.device) -> AugmentedBatch:
+        return batch.augmented(device)
+
+    def sample_name(self, index: int) -> str:
+        return self.train_split.source.name(index)
+
+    def broken_images(self) -> list[str]:
+        """Names of the training images that could not be decoded so far; every process calls it."""
+        names = self.train_loader.loader.broken_names
+        return names if self.accelerator.num_processes == 1 else sorted(set(gather_object(names)))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": config_to_dict(self.model.config),
+            "preprocessing": asdict(self.preprocessing),
+            "class_names": self.class_names,
+            "broken": self.broken_images(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.train_loader.loader.restore_broken(state["broken"])
+
+    def _load_model(self) -> OpenedModel[Classifier]:
+        """The configured model with its weights, frozen as configured."""
+        config = self.config.model
+        loaded = load_model(config, num_classes=len(self.class_names))
+        same = not loaded.class_names or config.new_head or loaded.class_names == self.class_names
+        rule = f"the classes of {config.pretrained} are not the data's; set model.new_head true to train a new head"
+        check(same, "model.new_head", config.new_head, rule)
+        if config.freeze_backbone:
+            heads = tuple(f"{name}." for name in loaded.model.head_names())
+            for name, parameter in loaded.model.named_parameters():
+                parameter.requires_grad_(name.startswith(heads))
+        return loaded
+
+    def _check_batch_norm(self, loader: TrainLoader) -> None:
+        """A ResNet normalises over a micro-batch: one image, or a stand-in, gives no statistics."""
+        if isinstance(self.model, ResNet) and loader.smallest_chunk < 2:
+            rule = (
+                "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
+                f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
+                "take another batch size or fewer accumulation steps"
+            )
+            check(False, "data.batch_size", self.config.data.batch_size, rule)
+
+
+def common_patch(*models: nn.Module) -> tuple[int, int]:
+    """Height and width that divide the sides of every image size that all the models take."""
+    sizes = [model.config.patch_size for model in models if isinstance(model, VisionTransformer)]
+    height, width = (math.lcm(*sides) for sides in zip(*sizes, strict=True)) if sizes else (1, 1)
+    return height, width
+
+
+def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
+    """ValueError for weights that were made for another mean or spread of the pixels."""
+    if loaded.stated_preprocessing is None:
+        return
+    for field in ("mean", "std"):
+        theirs, ours = getattr(loaded.preprocessing, field), getattr(preprocessing, field)
+        same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
+        check(same, f"data.{field}", ours, f"{name} was trained with {theirs}; set data.{field} to it")
+
+
+class ImageReport:
+    """The part of a `Report` that all tasks on images share: costs."""
+
+    def __init__(self, task: ImageTask[Any]) -> None:
+        self._task = task
+
+    def costs(self) -> dict[str, Any]:
+        """The summary's numbers about the model and the training images; every process calls it."""
+        return {
+            "gmacs": self._multiply_adds(self._task.preprocessing.image_size) / 1e9,
+            "train.n_total": len(self._task.train_split),
+            "train.n_broken": len(self._task.broken_images()),
+        }
+
+    def plan(self, precision: str) -> dict[str, str]:
+        task, config, size = self._task, self._task.config, self._task.preprocessing.image_size
+        factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
+        sizes = [task.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
+        costs = {each: self._multiply_adds(each) for each in {size, *sizes}}
+        operations = 2 * factor * sum(costs[each] for each in sizes) * task.train_loader.samples_per_epoch
+        grows = f" (the first epoch's {sizes[0]})" if sizes[0] != size else ""
+        memory = self._memory(precision)
+        parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in memory.items())
+        return {
+            "model": f"{task.info.model_name}, image {size}{grows}, {len(task.class_names)} classes",
+            "multiply-adds an image": f"{costs[size] / 1e9:.4f} G forward, attention's products included",
+            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
+            f"{config.data.batch_size} a step",
+            "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
+            "memory": f"about {sum(memory.values()) / 2**20:.0f} MiB a process ({parts})",
+        }
+
+    def _multiply_adds(self, image_size: tuple[int, int]) -> int:
+        """Counted on a model without weights: a forward pass of a sharded one needs every process."""
+        with torch.device("meta"):
+            meta_model = build_model(self._task.model.config)
+        return multiply_adds(meta_model, image_size)
+
+    def _memory(self, precision: str) -> dict[str, int]:
+        """Bytes by what they hold, in one process."""
+        task, train, data = self._task, self._task.config.train, self._task.config.data
+        parts = training_memory(
+            task.model,
+            task.preprocessing.image_size,
+            batch_size=data.batch_size // train.accumulation_steps // task.accelerator.num_processes,
+            optimizer=task.config.optim.name,
+            precision=precision,
+            ema=train.ema_decay is not None,
+            gradient_checkpointing=train.gradient_checkpointing,
+            device_type=task.accelerator.device.type,
+        )
+        if (images := task.train_loader.loader.bytes_on_device()) > 0:
+            parts["images"] = images
+        if task.teacher is not None:
+            parts["teacher"] = sum(tensor.nbytes for tensor in task.teacher.state_dict().values())
+        return parts

@@ -1,0 +1,69 @@
+"""`vit eval` and `vit predict` of a multi-label classifier: a test table, and single images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.config import check
+from vit.data.loading import EvalLoader
+from vit.engine import make_accelerator
+from vit.evaluation.classify import image_logits
+from vit.hub import OpenedModel, open_model
+from vit.runs import write_json
+from vit.tasks.multilabel.config import MultilabelRun
+from vit.tasks.multilabel.metrics import CONVENTIONS, decision_metrics, metrics_by_class, ranking_metrics
+from vit.tasks.multilabel.report import draw_classes
+from vit.tasks.multilabel.table import open_test
+from vit.tasks.multilabel.training import predict_labels
+from vit.tasks.task import EvalRequest
+
+
+def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
+    """Evaluate on the test table at the checkpoint's thresholds, store predictions and metrics, and return these.
+
+    ValueError for labels that the checkpoint does not know, and for raw weights where an average was validated.
+    """
+    check(not request.transfer, "--transfer", True, "frozen features are judged on images with one class each")
+    rule = "thresholds were chosen for the averaged weights; leave it out"
+    check(request.weights != "raw" or config.train.ema_decay is None, "--weights", request.weights, rule)
+    opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
+    assert opened.state is not None
+    preprocessing = opened.preprocessing
+    if request.image_size is not None:
+        preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
+    accelerator = make_accelerator(config.device, config.train.precision)
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    loader = EvalLoader(open_test(config.data, opened.class_names), preprocessing, config.data, **place)
+    thresholds = np.array(opened.state["task"]["thresholds"])
+    predictions = predict_labels(accelerator, accelerator.prepare(opened.model), loader, opened.class_names, thresholds)
+    metrics: dict[str, Any] = {**ranking_metrics(predictions), **decision_metrics(predictions)}
+    metrics["classes"] = metrics_by_class(predictions)
+    if accelerator.is_main_process:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        size = f"_{request.image_size}px" if request.image_size else ""
+        stem = f"{Path(config.data.test_table).stem}_{request.select}_{request.weights}{size}"
+        predictions.save(request.folder / f"{stem}.npz")
+        write_json(request.folder / f"{stem}.json", {**metrics, "conventions": CONVENTIONS})
+        draw_classes(predictions, request.folder / f"{stem}_average_precision.png")
+    accelerator.wait_for_everyone()
+    return metrics
+
+
+def classify_images(
+    opened: OpenedModel, images: Sequence[Path], device: str = "auto"
+) -> list[tuple[Path, list[tuple[str, float]]]]:
+    """For every image its labels, likeliest first: those whose probability reaches their threshold, perhaps none."""
+    assert opened.state is not None
+    thresholds = opened.state["task"]["thresholds"]
+    results = []
+    for path, logits in image_logits(opened, images, device):
+        probabilities = logits.sigmoid().tolist()
+        columns = zip(opened.class_names, probabilities, thresholds, strict=True)
+        labels = [(name, probability) for name, probability, threshold in columns if probability >= threshold]
+        results.append((path, sorted(labels, key=lambda label: -label[1])))
+    return results

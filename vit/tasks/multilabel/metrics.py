@@ -1,0 +1,107 @@
+"""A multi-label classifier's predictions, and the numbers computed from them.
+
+Average precision: the sum over recall's steps of precision, without interpolation (scikit-learn's). Decisions are taken
+at one threshold a class, the one with the best F1 on the validation images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve
+
+from vit.runs import replace_atomically
+
+CONVENTIONS = {
+    "map": "mean over classes of average precision; classes that no image has are left out",
+    "average_precision": "sum over recall's steps of precision, not interpolated; None: no image has the class",
+    "thresholds": "by class, of the probability; best F1 on the validation images; 0.5 where none has the class",
+    "f1": "at the thresholds; macro: mean over all classes; micro: of all decisions together",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPredictions:
+    """Logits float32 (n, k) and labels uint8 (n, k) of every image seen, with the thresholds (k,) for decisions."""
+
+    indices: NDArray[np.int64]
+    labels: NDArray[np.uint8]
+    logits: NDArray[np.float32]
+    class_names: list[str]
+    thresholds: NDArray[np.float64]
+    num_total: int
+    num_broken: int
+    fingerprint: str = ""
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(n, k)"""
+        return np.asarray(expit(self.logits.astype(np.float64)))
+
+    def save(self, path: Path) -> None:
+        """Write the `.npz` file; a file of that name is replaced only once the new one is complete."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(path) as unfinished, unfinished.open("wb") as file:
+            np.savez_compressed(file, **{**vars(self), "class_names": np.array(self.class_names, dtype=np.str_)})
+
+
+def average_precisions(predictions: LabelPredictions) -> list[float | None]:
+    """Average precision of each class; None for a class that no image has."""
+    return [
+        float(average_precision_score(labels, scores)) if labels.any() else None
+        for labels, scores in zip(predictions.labels.T, predictions.probabilities.T, strict=True)
+    ]
+
+
+def best_thresholds(predictions: LabelPredictions) -> NDArray[np.float64]:
+    """(k,) each class's threshold with the best F1 on these images, the lowest of equal ones."""
+    chosen = np.full(len(predictions.class_names), 0.5)
+    for place, (labels, scores) in enumerate(zip(predictions.labels.T, predictions.probabilities.T, strict=True)):
+        if labels.any():
+            precision, recall, thresholds = precision_recall_curve(labels, scores)
+            f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+            chosen[place] = thresholds[f1[:-1].argmax()]
+    return chosen
+
+
+def ranking_metrics(predictions: LabelPredictions) -> dict[str, float]:
+    """`map` and `n_seen`, `n_total`, `n_broken`. ValueError: nothing was seen, or no image has a label."""
+    found = [value for value in average_precisions(predictions) if value is not None]
+    if not found:
+        raise ValueError(f"no image with a label was seen of {predictions.num_total} images")
+    return {
+        "map": float(np.mean(found)),
+        "n_seen": len(predictions.labels),
+        "n_total": predictions.num_total,
+        "n_broken": predictions.num_broken,
+    }
+
+
+def decision_metrics(predictions: LabelPredictions) -> dict[str, float]:
+    """`f1_macro` and `f1_micro` at the thresholds."""
+    return {name: float(f1(predictions, name)) for name in ("f1_macro", "f1_micro")}
+
+
+def f1(predictions: LabelPredictions, name: str) -> float:
+    average = name.removeprefix("f1_")
+    return float(f1_score(predictions.labels, _decisions(predictions), average=average, zero_division=0))
+
+
+def metrics_by_class(predictions: LabelPredictions) -> dict[str, dict[str, float | None]]:
+    """Class name → average_precision, f1, threshold, images."""
+    f1 = f1_score(predictions.labels, _decisions(predictions), average=None, zero_division=0)
+    f1 = np.atleast_1d(f1)
+    counts = predictions.labels.sum(axis=0, dtype=np.int64)
+    columns = zip(average_precisions(predictions), f1, predictions.thresholds, counts, strict=True)
+    return {
+        name: {"average_precision": precision, "f1": float(one), "threshold": float(at), "images": int(count)}
+        for name, (precision, one, at, count) in zip(predictions.class_names, columns, strict=True)
+    }
+
+
+def _decisions(predictions: LabelPredictions) -> NDArray[np.bool_]:
+    return predictions.probabilities >= predictions.thresholds

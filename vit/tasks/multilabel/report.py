@@ -1,0 +1,93 @@
+"""A multi-label run's plan, and its results: the test set at the chosen thresholds, a figure, model card."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from vit.figures.average_precision import plot_average_precision
+from vit.figures.style import save_figure
+from vit.tasks.images import ImageReport
+from vit.tasks.multilabel.metrics import (
+    CONVENTIONS,
+    LabelPredictions,
+    decision_metrics,
+    metrics_by_class,
+    ranking_metrics,
+)
+from vit.tasks.multilabel.table import open_test
+from vit.tasks.multilabel.training import Multilabel
+
+
+class MultilabelReport(ImageReport):
+    """The `Report` of a `Multilabel`."""
+
+    def __init__(self, task: Multilabel) -> None:
+        super().__init__(task)
+        self.task = task
+
+    def test(self, model: nn.Module) -> LabelPredictions:
+        """With the thresholds that are the best for these weights on the validation images."""
+        self.task.validate(model)
+        loader = self.task.eval_loader(open_test(self.task.config.data, self.task.class_names))
+        return self.task.predict(model, loader, np.array(self.task.thresholds))
+
+    def summary(self, best: LabelPredictions, last: LabelPredictions) -> dict[str, Any]:
+        return {
+            **self.costs(),
+            **{f"test.{name}": value for name, value in {**ranking_metrics(best), **decision_metrics(best)}.items()},
+            "last.test.map": ranking_metrics(last)["map"],
+        }
+
+    def write(self, run: Path, best: LabelPredictions, summary: dict[str, Any]) -> None:
+        best.save(run / "predictions" / "test.npz")
+        (run / "figures").mkdir(exist_ok=True)
+        draw_classes(best, run / "figures" / "average_precision.png")
+        (run / "README.md").write_text(model_card(run, summary, best))
+
+
+open_report = MultilabelReport
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The result in a few words."""
+    return f"test mAP {summary['test.map']:.2%} of {summary['test.n_seen']:.0f} images"
+
+
+def draw_classes(predictions: LabelPredictions, path: Path) -> None:
+    """Average precision and F1 of every class, with their numbers."""
+    classes = metrics_by_class(predictions)
+    save_figure(plot_average_precision(classes), path, {"classes": classes, "conventions": CONVENTIONS})
+
+
+def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions) -> str:
+    """The model, its training and its measured numbers as Markdown."""
+    rows = [
+        ("test mean average precision", f"{summary['test.map']:.2%} of {summary['test.n_seen']:.0f} images"),
+        ("test F1, macro", f"{summary['test.f1_macro']:.4f}"),
+        ("test F1, micro", f"{summary['test.f1_micro']:.4f}"),
+        ("validation mAP (chose the weights)", f"{summary['val.map']:.2%} at step {summary['best.step']:.0f}"),
+        ("test mAP of the last weights", f"{summary['last.test.map']:.2%}"),
+        ("parameters", f"{summary['params']:,}"),
+        ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
+        ("training", f"{summary['epochs']} epochs, {summary['seconds']:.0f} s"),
+        ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    classes = "\n".join(
+        f"| {name} | {'–' if one['average_precision'] is None else format(one['average_precision'], '.2%')} | "
+        f"{one['f1']:.4f} | {one['threshold']:.3f} | {one['images']} |"
+        for name, one in metrics_by_class(predictions).items()
+    )
+    return (
+        f"# {summary['model']}, any number of labels an image\n\n| measured | |\n|---|---|\n{table}\n\n"
+        f"| class | average precision | F1 | threshold | test images |\n|---|---|---|---|---|\n{classes}\n\n"
+        "The test set was read once, after training; weights and thresholds were chosen on a validation split cut from "
+        "the training table. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        f"    vit eval {shlex.quote(str(run))}\n\n"
+        "![average precision](figures/average_precision.png)\n"
+    )

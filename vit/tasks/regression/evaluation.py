@@ -1,0 +1,37 @@
+"""`vit eval` of a kernel regression: errors to the curve itself, at any number of places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vit.attention.kernel_regression import NadarayaWatson
+from vit.engine import make_accelerator
+from vit.runs import write_json
+from vit.tasks.regression.config import RegressionRun
+from vit.tasks.regression.curve import even_points
+from vit.tasks.regression.metrics import CONVENTIONS, evaluate_kernel, regression_metrics
+from vit.tasks.regression.model import load_regressor
+from vit.tasks.task import EvalRequest
+
+
+def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
+    """Errors of the learned and of the fixed kernel at the test points and at the training points, which are stored.
+
+    ValueError for an option about images.
+    """
+    for option, value in (("--image_size", request.image_size), ("--transfer", request.transfer)):
+        if value:
+            raise ValueError(f"{option}: it has no effect here; the checkpoint is a kernel regression's")
+    model = load_regressor(request.checkpoint, request.select, request.weights)
+    accelerator = make_accelerator(config.device, "fp32")
+    learned = model.to(accelerator.device).kernel
+    fixed = NadarayaWatson(learned.keys, learned.values, config.model.initial_width)
+    test = even_points(config.data.test_points).to(accelerator.device)
+    chunk = config.data.eval_batch_size
+    metrics = regression_metrics(evaluate_kernel(learned, test, chunk), evaluate_kernel(fixed, test, chunk))
+    if accelerator.is_main_process:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        path = request.folder / f"curve_{len(test)}_{request.select}_{request.weights}.json"
+        write_json(path, metrics | {"conventions": CONVENTIONS})
+    accelerator.wait_for_everyone()
+    return metrics

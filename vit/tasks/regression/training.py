@@ -1,0 +1,95 @@
+"""Training kernel regression: points, errors, and snapshots of the widths on the way.
+
+A training point is estimated from the others: with its own key it would learn to copy itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit.attention.kernel_regression import NadarayaWatson
+from vit.engine import Accelerator
+from vit.stopwatch import Timer, untimed
+from vit.tasks.regression.config import RegressionRun
+from vit.tasks.regression.curve import PointBatch, PointLoader, open_curve
+from vit.tasks.regression.metrics import mean_squared_error
+from vit.tasks.regression.model import KernelRegressor
+from vit.tasks.task import NonFinite, TaskInfo
+
+_SNAPSHOTS = 24
+
+
+class KernelRegression:
+    """The `Task` of a `RegressionRun`. ValueError for any setting that cannot be honoured."""
+
+    def __init__(self, config: RegressionRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
+        self.config = config
+        self.accelerator = accelerator
+        with timer("open the data"):
+            self.train, self.val = open_curve(config.data)
+        self.info = TaskInfo(
+            model_name="nadaraya_watson",
+            dataset="curve",
+            fingerprint=f"{self.train.fingerprint}+{self.val.fingerprint}",
+            unit="points",
+            metric="mse",
+            higher_is_better=False,
+        )
+        self.model = KernelRegressor(self.train.x, self.train.y, config.model)
+        self.train_loader = PointLoader(
+            self.train,
+            config.data.passes,
+            accumulation_steps=config.train.accumulation_steps,
+            rank=accelerator.process_index,
+            world_size=accelerator.num_processes,
+        )
+        self.snapshots: dict[int, list[float]] = {}
+        """Epoch → the widths before its first step, for the figures."""
+        self._snapshot_epochs = snapshot_epochs(config.train.epochs)
+
+    def prepare(self, batch: PointBatch, device: torch.device) -> PointBatch:
+        return batch.to(device)
+
+    def losses(self, model: nn.Module, batch: PointBatch, epoch: int) -> tuple[Tensor, Tensor]:
+        """Squared errors, each point estimated from the others."""
+        if epoch in self._snapshot_epochs and epoch not in self.snapshots:
+            self.snapshots[epoch] = self.model.kernel.widths.detach().tolist()
+        losses = (model(batch.x, batch.indices).float() - batch.y).square()
+        return losses, torch.zeros_like(losses)
+
+    def sample_name(self, index: int) -> str:
+        return f"x = {float(self.train.x[index]):.3f}"
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """The error at fresh points with noise; every process evaluates all of them."""
+        points = self.val.to(self.accelerator.device)
+        error = mean_squared_error(self.kernel_of(model), points, self.config.data.eval_batch_size)
+        if not math.isfinite(error):
+            raise NonFinite("the model's answers at validation points are not finite")
+        return {"mse": error}
+
+    def kernel_of(self, model: nn.Module) -> NadarayaWatson:
+        kernel = self.accelerator.unwrap_model(model).kernel
+        assert isinstance(kernel, NadarayaWatson)
+        return kernel
+
+    def state(self) -> dict[str, Any]:
+        model = {"kind": "kernel_regression", **asdict(self.config.model)}
+        return {"model": model, "widths": {str(epoch): widths for epoch, widths in self.snapshots.items()}}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.snapshots = {int(epoch): widths for epoch, widths in state["widths"].items()}
+
+
+def snapshot_epochs(epochs: int) -> set[int]:
+    """Epochs whose widths are kept: the first, and others at growing intervals."""
+    return {0, *np.geomspace(1, epochs, _SNAPSHOTS).round().astype(int).tolist()}
+
+
+open_task = KernelRegression

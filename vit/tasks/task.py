@@ -1,0 +1,126 @@
+"""The two protocols of a task: the training loop works with a `Task`, `vit plan` and the end of a run with a `Report`.
+
+No code outside a task's folder knows what its samples are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from vit.data.loading import Step
+    from vit.models.model import Model
+
+
+class NonFinite(RuntimeError):
+    """The loss, a gradient or a prediction is not a finite number; the weights were not changed by it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskInfo:
+    """Facts of a run for its logs, checkpoints and summary."""
+
+    model_name: str
+    dataset: str
+    fingerprint: str
+    """Changes with the training or validation data."""
+    unit: str
+    """The samples' name in the plural, as in `images_per_second`."""
+    metric: str
+    """The validation metric that chooses the best checkpoint."""
+    higher_is_better: bool = True
+    has_accuracy: bool = False
+    """Answers are right or wrong, so a training accuracy is logged."""
+    notes: Sequence[str] = ()
+    """Lines for the user when a run begins."""
+
+    def is_better(self, value: float, best: float) -> bool:
+        return value > best if self.higher_is_better else value < best
+
+
+class Loader(Protocol):
+    """One process's share of a training set; what a step holds depends on (seed, epoch, step) alone."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+    @property
+    def samples_per_epoch(self) -> int: ...
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]: ...
+
+
+class Task(Protocol):
+    """A model with its training and validation data, opened from a run's settings."""
+
+    info: TaskInfo
+
+    @property
+    def model(self) -> Model:
+        """Not yet prepared for several processes."""
+
+    @property
+    def train_loader(self) -> Loader: ...
+
+    def prepare(self, batch: Any, device: torch.device) -> Any:
+        """Move a micro-batch of the loader to the device, and augment it where the task augments."""
+
+    def losses(self, model: nn.Module, batch: Any, epoch: int) -> tuple[Tensor, Tensor]:
+        """Losses and hits (0 without accuracy) of a prepared batch, both (b,).
+
+        The loop sums them over a step and divides by `Step.normalizer`.
+        """
+
+    def sample_name(self, index: int) -> str:
+        """The name of a training sample, for messages about it."""
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Metrics on the validation set, the same on every process. Raises `NonFinite`."""
+
+    def state(self) -> dict[str, Any]:
+        """JSON for a checkpoint: what its weights need to be used without this run. Every process calls it."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint's `state`."""
+
+
+class Report(Protocol):
+    """A run's plan before it starts, and its results when it has ended; made from its `Task`."""
+
+    def plan(self, precision: str) -> dict[str, str]:
+        """Rows of `vit plan` about the data and the costs."""
+
+    def test(self, model: nn.Module) -> Any:
+        """Results on the test set, the same on every process: the argument of `summary` and `write`."""
+
+    def summary(self, best: Any, last: Any) -> dict[str, Any]:
+        """The task's numbers for `summary.json`, from the results of two checkpoints. Every process calls it."""
+
+    def write(self, run: Path, best: Any, summary: dict[str, Any]) -> None:
+        """Write predictions, figures and model card into the run folder."""
+
+
+@dataclass(frozen=True)
+class EvalRequest:
+    """A run or checkpoint folder, and how `vit eval` evaluates it; data, device and precision are settings."""
+
+    checkpoint: Path
+    select: str = "best"
+    weights: str = "auto"
+    image_size: int | None = None
+    """Evaluate at another size than the model was trained at; positions are resized."""
+    transfer: bool = False
+    """Also evaluate the frozen features: k-NN, few-shot linear, linear probe."""
+    output_dir: Path | None = None
+    """None: `predictions/` of the run."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that results are written to."""
+        place = self.checkpoint.resolve()  # a path as `.` has no parent
+        run = place if (place / "checkpoints").is_dir() else place.parent.parent
+        return self.output_dir or run / "predictions"

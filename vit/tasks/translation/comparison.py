@@ -1,0 +1,72 @@
+"""Translators beside each other on the same sentences: BLEU, paired differences, and BLEU by the source's length.
+
+Paired bootstrap: Koehn 2004, "Statistical significance tests for machine translation evaluation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from tqdm import tqdm
+
+from vit.config import RunConfig
+from vit.figures.bleu_by_length import MOST_MODELS, plot_bleu_by_length
+from vit.figures.style import save_figure
+from vit.runs import write_json
+from vit.tasks.task import EvalRequest
+from vit.tasks.translation.config import TranslationRun
+from vit.tasks.translation.evaluation import TranslatorEvaluation, evaluate_translator
+from vit.tasks.translation.metrics import CONVENTIONS, bootstrap_difference, sentence_statistics
+
+
+def compare_runs(
+    runs: Sequence[Path], config_of: Callable[[Path], RunConfig], output_dir: Path, select: str = "best"
+) -> list[str]:
+    """Evaluate translators' runs on the same test parts; write translations, numbers and a figure.
+
+    `config_of` gives the settings of a run. Returns lines for the terminal. ValueError where a run is no translator's,
+    or where two have one name or other sentences.
+    """
+    names = [run.resolve().name for run in runs]
+    if len(runs) > MOST_MODELS:
+        raise ValueError(f"compare: {len(runs)} models are not valid: a picture holds at most {MOST_MODELS}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"compare: {', '.join(names)} is not valid: the folders' names are the models' names")
+    evaluations: dict[str, TranslatorEvaluation] = {}
+    for name, run in zip(names, tqdm(runs, disable=None), strict=True):
+        config = config_of(run)
+        if not isinstance(config, TranslationRun):
+            rule = f"it is a run of task {config.task!r}"
+            raise ValueError(f"compare: {str(run)!r} is not valid beside translators: {rule}")
+        evaluations[name] = evaluate_translator(EvalRequest(checkpoint=run, select=select), config)
+    first = evaluations[names[0]]
+    for name, each in evaluations.items():
+        expected, found = ((one.translations.sources, one.translations.references) for one in (first, each))
+        if found != expected:
+            raise ValueError(f"compare: {name!r} has other test sentences than {names[0]!r}")
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for name, each in evaluations.items():
+        each.translations.save(output_dir / f"{name}.jsonl")
+    models = {name: each.metrics for name, each in evaluations.items()}
+    differences = []
+    for (name, ours), (other, theirs) in combinations(evaluations.items(), 2):
+        lower, upper = bootstrap_difference(*(sentence_statistics(each.translations) for each in (ours, theirs)))
+        bleu = ours.metrics["bleu"] - theirs.metrics["bleu"]
+        differences.append({"of": name, "minus": other, "bleu": bleu, "lower": lower, "upper": upper})
+    result = {"models": models, "differences": differences, "conventions": CONVENTIONS}
+    write_json(output_dir / "comparison.json", result)
+    kept = [place for place, row in enumerate(first.by_length) if row["sentences"]]
+    rows = {name: [each.by_length[place] for place in kept] for name, each in evaluations.items()}
+    figure = output_dir / "bleu_by_length.png"
+    save_figure(plot_bleu_by_length(rows), figure, {"rows": rows, "conventions": CONVENTIONS})
+    return [
+        *(f"{name}: BLEU {each['bleu']:.2f}, perplexity {each['perplexity']:.2f}" for name, each in models.items()),
+        *(
+            f"{pair['of']} − {pair['minus']}: {pair['bleu']:+.2f} BLEU "
+            f"(95 %: {pair['lower']:+.2f} to {pair['upper']:+.2f})"
+            for pair in differences
+        ),
+        f"see {figure}",
+    ]

@@ -1,0 +1,96 @@
+"""`vit eval` of a translator: a test set translated, evaluated and stored."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from vit.engine import gather_uneven, make_accelerator
+from vit.runs import write_json
+from vit.tasks.task import EvalRequest
+from vit.tasks.translation.config import TextDataConfig, TranslationRun
+from vit.tasks.translation.loading import EncodedSplit, TextEvalLoader
+from vit.tasks.translation.metrics import (
+    CONVENTIONS,
+    Translations,
+    bleu,
+    bleu_by_length,
+    bleu_signature,
+    translate_all,
+    translation_metrics,
+)
+from vit.tasks.translation.text import open_test
+from vit.tasks.translation.translator import load_translator
+
+_CAPTIONS = (1, 8, 11, 14, 17, 21, 100)
+_SIXTHS = 6
+
+
+@dataclass(frozen=True)
+class TranslatorEvaluation:
+    """A translator's translations of test parts, and their metrics."""
+
+    name: str
+    """The parts, and which checkpoint and weights."""
+    translations: Translations
+    metrics: dict[str, Any]
+    by_length: list[dict[str, float]]
+    is_main_process: bool
+
+
+def length_edges(data: TextDataConfig) -> tuple[int, ...]:
+    """Edges of the buckets of source lengths, in words: low ≤ words < high."""
+    if data.name != "copying":
+        return _CAPTIONS
+    low, high = data.copying_lengths
+    return tuple(sorted({low + round((high + 1 - low) * part / _SIXTHS) for part in range(_SIXTHS + 1)}))
+
+
+def evaluate(request: EvalRequest, config: TranslationRun) -> dict[str, Any]:
+    """Translate the test parts, store translations and metrics, and return the metrics.
+
+    They are `bleu`, its `signature`, `bleu_by_length` and those of `translation_metrics`. ValueError for an option
+    about images.
+    """
+    evaluation = evaluate_translator(request, config)
+    if evaluation.is_main_process:
+        folder = request.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        evaluation.translations.save(folder / f"{evaluation.name}.jsonl")
+        write_json(folder / f"{evaluation.name}.json", evaluation.metrics | {"conventions": CONVENTIONS})
+    return evaluation.metrics
+
+
+def evaluate_translator(request: EvalRequest, config: TranslationRun) -> TranslatorEvaluation:
+    """Translate the test parts and compute the metrics, on as many processes as there are; write nothing.
+
+    ValueError for an option about images.
+    """
+    for option, value in (("--image_size", request.image_size), ("--transfer", request.transfer)):
+        if value:
+            raise ValueError(f"{option}: it has no effect here; the checkpoint is a translator's")
+    trained = load_translator(request.checkpoint, request.select, request.weights)
+    vocabularies = trained.vocabularies
+    accelerator = make_accelerator(config.device, config.train.precision)
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    loader = TextEvalLoader(EncodedSplit.encode(open_test(config.data), vocabularies), config.data, **place)
+    model = accelerator.prepare(trained.model)
+    settings: dict[str, Any] = {
+        "device": accelerator.device,
+        "autocast": accelerator.autocast,
+        "gather": lambda values: gather_uneven(accelerator, values),
+    }
+    started = time.perf_counter()
+    translations = translate_all(model, loader, vocabularies.target, **config.search.arguments, **settings)
+    seconds = time.perf_counter() - started
+    by_length = bleu_by_length(translations, length_edges(config.data))
+    metrics = {
+        "bleu": bleu(translations),
+        "signature": bleu_signature(),
+        "sentences_per_second": round(len(translations) / max(seconds, 1e-9), 1),
+        **translation_metrics(model, loader, **settings),
+        "bleu_by_length": [row for row in by_length if row["sentences"]],
+    }
+    name = f"{config.data.name}_{'+'.join(loader.split.text.part_sizes)}_{request.select}_{request.weights}"
+    return TranslatorEvaluation(name, translations, metrics, by_length, accelerator.is_main_process)

@@ -1,0 +1,45 @@
+"""A translator by its configuration, and as a run trained it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vit.config.validation import make_settings
+from vit.hub import check_kind, read_run
+from vit.tasks.translation.config import TranslationRun, TranslatorConfig
+from vit.tasks.translation.recurrent import RecurrentTranslator
+from vit.tasks.translation.text_transformer import TextTransformer
+from vit.tasks.translation.vocabulary import Vocabularies
+
+Translator = TextTransformer | RecurrentTranslator
+
+
+def build_translator(config: TranslatorConfig, *, source_vocabulary: int, target_vocabulary: int) -> Translator:
+    """`b n, b m -> b m vocabulary`, with first values from torch's generator.
+
+    ValueError for `model.share_embeddings` with two vocabularies of different sizes.
+    """
+    if config.name == "transformer":
+        return TextTransformer(config, source_vocabulary, target_vocabulary)
+    return RecurrentTranslator(config, source_vocabulary, target_vocabulary)
+
+
+@dataclass(frozen=True)
+class TrainedTranslator:
+    model: Translator
+    vocabularies: Vocabularies
+    config: TranslationRun
+
+
+def load_translator(path: Path, select: str = "best", weights: str = "auto") -> TrainedTranslator:
+    """A run's translator as it was trained; `select` and `weights` as in `open_model`."""
+    tensors, state = read_run(path, select, weights)
+    check_kind(path, state["task"]["model"]["kind"], ("translator",))
+    config = make_settings(TranslationRun, state["config"])
+    vocabularies = Vocabularies.from_json(state["task"]["vocabularies"])
+    model = build_translator(
+        config.model, source_vocabulary=len(vocabularies.source), target_vocabulary=len(vocabularies.target)
+    )
+    model.load_state_dict(tensors)
+    return TrainedTranslator(model, vocabularies, config)

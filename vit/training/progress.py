@@ -1,0 +1,42 @@
+"""The counters of a run: everything that changes from step to step besides tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vit.data.loading import Step
+
+
+@dataclass
+class Progress:
+    """A session's counters, which a checkpoint holds."""
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    samples_seen: int = 0
+    seconds: float = 0.0
+    """Time spent training, evaluation left out."""
+    window: dict[str, float] = field(
+        default_factory=lambda: {"loss": 0.0, "hits": 0.0, "normalizer": 0.0, "samples": 0.0, "seconds": 0.0}
+    )
+    """Sums since the last logged line."""
+    best: dict[str, float] | None = None
+    """Step and value of the best validation so far."""
+
+    def count(self, step: Step, loss: float, accuracy: float, seconds: float) -> None:
+        """Add a step that was taken: its mean loss, its accuracy and its time."""
+        self.step += 1
+        self.step_in_epoch += 1
+        self.samples_seen += step.num_samples
+        self.seconds += seconds
+        self.window["loss"] += loss * step.normalizer
+        self.window["hits"] += accuracy * step.normalizer
+        self.window["normalizer"] += step.normalizer
+        self.window["samples"] += step.num_samples
+        self.window["seconds"] += seconds
+
+    def close_window(self) -> dict[str, float]:
+        """The sums so far; the next ones begin at 0."""
+        closed, self.window = self.window, Progress().window
+        return closed

@@ -1,0 +1,158 @@
+"""A configuration opened as everything that the loop needs. Every check of a setting happens before training starts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, is_tensorboard_available
+from torch import nn
+from torch.optim import Optimizer
+
+from vit.config import RunConfig, TrainConfig, check
+from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator
+from vit.models import VisionTransformer
+from vit.stopwatch import Timer, untimed
+from vit.tasks import TASKS
+from vit.tasks.task import Report, Task
+from vit.training.averaging import WeightAverage
+from vit.training.interruption import StopSignals
+from vit.training.optim import build_optimizers
+from vit.training.progress import Progress
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Session:
+    """One process's part of a run."""
+
+    config: RunConfig
+    run: Path
+    accelerator: Accelerator
+    task: Task
+    model: nn.Module
+    """Prepared: wrapped where there are several processes."""
+    optimizers: list[Optimizer]
+    average: WeightAverage | None
+    progress: Progress = field(default_factory=Progress)
+    stop_signals: StopSignals = field(default_factory=StopSignals)
+
+    @property
+    def unwrapped_model(self) -> nn.Module:
+        return self.accelerator.unwrap_model(self.model)
+
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    @property
+    def precision(self) -> str:
+        return {"no": "fp32"}.get(self.accelerator.mixed_precision, str(self.accelerator.mixed_precision))
+
+    @property
+    def report(self) -> Report:
+        return TASKS[self.config.task].report(self.task)
+
+    @property
+    def goal(self) -> str:
+        """The logged metric that chooses the best checkpoint: the average's, where there is one."""
+        return f"{'' if self.average is None else 'ema.'}val.{self.task.info.metric}"
+
+    @property
+    def total_steps(self) -> int:
+        return self.config.train.epochs * self.task.train_loader.steps_per_epoch
+
+    @property
+    def total_samples(self) -> int:
+        return self.config.train.epochs * self.task.train_loader.samples_per_epoch
+
+    def agreed_stop_signal(self) -> int:
+        """The signal that asked any process to stop, or 0; the same on every process, and every process calls it.
+
+        A signal reaches processes at different moments, and they must stop at the same step.
+        """
+        if self.accelerator.num_processes == 1:
+            return self.stop_signals.signal_number
+        mine = torch.tensor([self.stop_signals.signal_number], device=self.accelerator.device)
+        return int(self.accelerator.gather(mine).max())
+
+
+def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: Timer = untimed) -> Session:
+    """Open the data, build the model and everything around it. ValueError for any setting that cannot be honoured.
+
+    `compiles` False: for a session that takes no steps; the model is not compiled, and freed memory is not kept.
+    """
+    trackers: dict[str, object] = {}
+    if config.train.tensorboard:
+        rule = "tensorboard is not installed, nothing would be written; install the extra 'tensorboard'"
+        check(is_tensorboard_available(), "train.tensorboard", True, rule)
+        trackers = {"log_with": "tensorboard", "project_dir": str(run)}
+    accelerator = make_accelerator(config.device, config.train.precision, **trackers)
+    supported = accelerator.mixed_precision != "fp16" or config.optim.name != "muon"
+    rule = "Accelerate's loss scaling supports one optimizer and optim.name 'muon' needs two; use bf16"
+    check(supported, "train.precision", "fp16", rule)
+    torch.manual_seed(config.seed)  # the model's first values
+    task = TASKS[config.task].open(config, accelerator, timer)
+    _check_sharding(config, accelerator, task.model)
+    _check_cuda_graphs(config, accelerator)
+    if config.train.gradient_checkpointing:
+        rule = f"only the blocks of a VisionTransformer can be recomputed, this is a {type(task.model).__name__}"
+        check(isinstance(task.model, VisionTransformer), "train.gradient_checkpointing", True, rule)
+        task.model.gradient_checkpointing = True  # type: ignore[assignment]
+    if compiles:
+        compile_as_configured(task.model, config.train)
+        if accelerator.device.type == "cpu":
+            keep_freed_memory()
+    optimizers = build_optimizers(task.model, config.optim, has_fast_bf16(accelerator.device.type))
+    model, *optimizers = accelerator.prepare(task.model, *optimizers)
+    decay = config.train.ema_decay
+    return Session(
+        config=config,
+        run=run,
+        accelerator=accelerator,
+        task=task,
+        model=model,
+        optimizers=optimizers,
+        average=None if decay is None else WeightAverage(accelerator.unwrap_model(model), decay),
+    )
+
+
+def _check_sharding(config: RunConfig, accelerator: Accelerator, model: nn.Module) -> None:
+    """Refuse what torch cannot split over processes."""
+    if accelerator.distributed_type != DistributedType.FSDP:
+        return
+    rule = "FSDP was tried with Vision Transformers only; launch without --use_fsdp"
+    check(isinstance(model, VisionTransformer), "model.name", type(model).__name__, rule)
+    rule = "torch's fused SGD does not take the weights that FSDP split; use adamw, or launch without --use_fsdp"
+    check(config.optim.name != "sgd", "optim.name", config.optim.name, rule)
+    rule = "a compiled model is not split by FSDP here; leave it out, or launch without --use_fsdp"
+    check(not config.train.compile, "train.compile", True, rule)
+
+
+def _check_cuda_graphs(config: RunConfig, accelerator: Accelerator) -> None:
+    wanted, device = config.train.cuda_graphs, accelerator.device.type
+    check(not wanted or device == "cuda", "train.cuda_graphs", wanted, f"only CUDA has them, this run is on {device}")
+    rule = "graphs do not hold the exchange between processes; launch one, or leave it out"
+    check(not wanted or accelerator.num_processes == 1, "train.cuda_graphs", wanted, rule)
+
+
+def compile_as_configured(model: nn.Module, config: TrainConfig) -> None:
+    if config.compile:
+        model.compile(mode="reduce-overhead" if config.cuda_graphs else None)
+
+
+def set_training_mode(model: nn.Module) -> None:
+    """Training mode, in which a frozen BatchNorm keeps its statistics."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and not module.weight.requires_grad:
+            module.eval()
+
+
+def normalizes_micro_batches(model: nn.Module) -> bool:
+    """Whether a trained BatchNorm makes a sample's output depend on the others of its micro-batch."""
+    return any(isinstance(module, nn.BatchNorm2d) and module.weight.requires_grad for module in model.modules())
