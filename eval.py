@@ -1,4 +1,4 @@
-"""Evaluate: `python eval.py --checkpoint RUN`; `vit eval --help` says more. Works under `accelerate launch`."""
+"""Evaluate: `python eval.py MODEL`; `vit eval --help` says more. Works under `accelerate launch`."""
 
 import sys
 
