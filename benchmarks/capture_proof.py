@@ -40,14 +40,10 @@ _TIMM: dict[str, tuple[str, dict[str, Any]]] = {
     "timm: EVA-02": ("eva02_tiny_patch14_224", {"img_size": SIDE_OF_14}),
     "timm: DINOv3": ("vit_small_patch16_dinov3", {}),
 }
-_HF = {
-    "ViT": "ViTModel",
-    "DeiT": "DeiTModel",
-    "Dinov2": "Dinov2Model",
-    "Dinov2WithRegisters": "Dinov2WithRegistersModel",
-    "CLIPVision": "CLIPVisionModel",
-    "SiglipVision": "SiglipVisionModel",
-}
+_HF = (
+    *("ViT", "DeiT", "Dinov2", "Dinov2WithRegisters", "DINOv3ViT", "CLIPVision", "SiglipVision", "Aimv2Vision"),
+    *("ViTMAE", "ViTMSN", "IJepa", "Beit", "Data2VecVision"),
+)
 
 
 def architectures() -> dict[str, Callable[[], nn.Module]]:
@@ -139,5 +135,5 @@ def _hf(name: str) -> nn.Module:
         image_size=SIDE,
         patch_size=16,
     )
-    model: nn.Module = getattr(transformers, _HF[name])(settings)
+    model: nn.Module = getattr(transformers, f"{name}Model")(settings)
     return model

@@ -27,7 +27,7 @@ def hugging(kind: str, suffix: str = "Model", **options: Any) -> nn.Module:
     import transformers
 
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    settings = getattr(transformers, f"{kind}Config")(**sizes, image_size=32, patch_size=8, **options)
+    settings = getattr(transformers, f"{kind}Config")(**{**sizes, "image_size": 32, "patch_size": 8, **options})
     return getattr(transformers, f"{kind}{suffix}")(settings)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -53,9 +54,10 @@ class Call:
     kwargs: Mapping[str, Any]
     projected: Mapping[str, Tensor]
 
-    def argument(self, place: int, name: str) -> Any:
-        """By place or by name; None where it was not given."""
-        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
+    def argument(self, name: str) -> Any:
+        """The argument that the module calls `name`, passed by place or by name; None where it was not given."""
+        given = signature(self.module.forward).bind(*self.args, **self.kwargs).arguments
+        return given.get(name, self.kwargs.get(name))
 
     def project(self, name: str, tokens: Tensor) -> Tensor:
         """A projection's output from the pass or, where the module went around its layer, made now."""
@@ -122,7 +124,7 @@ def _timm_finish(module: Any, tokens: Tensor, attended: Tensor, rows: Rows) -> T
 def _of_timm(call: Call) -> Heads:
     module, tokens = call.module, call.args[0]
     query, key, value = rearrange(call.project("qkv", tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
-    mask, bias = mask_and_bias(call.argument(1, "attn_mask"), allowed=True)
+    mask, bias = mask_and_bias(call.argument("attn_mask"), allowed=True)
     finish = partial(_timm_finish, module, tokens)
     return Heads(module.q_norm(query), module.k_norm(key), value, mask, bias, module.scale, finish, tokens)
 
@@ -138,10 +140,10 @@ def _of_timm_rotary(call: Call) -> Heads:
         whole = _with_apart_bias(call, tokens)
         query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
     query, key = module.q_norm(query), module.k_norm(key)
-    rotation = call.argument(1, "rope")
+    rotation = call.argument("rope")
     if rotation is not None:
         query, key = (_rotated(module, vectors, rotation).type_as(value) for vectors in (query, key))
-    mask, bias = mask_and_bias(call.argument(2, "attn_mask"), allowed=True)
+    mask, bias = mask_and_bias(call.argument("attn_mask"), allowed=True)
     return Heads(query, key, value, mask, bias, module.scale, partial(_timm_finish, module, tokens), tokens)
 
 
@@ -166,19 +168,19 @@ def _rotated(module: Any, vectors: Tensor, rotation: Tensor) -> Tensor:
 
 def _of_torch(call: Call) -> Heads | None:
     module = call.module
-    query_tokens, key_tokens = call.argument(0, "query"), call.argument(1, "key")
-    if query_tokens is not key_tokens or query_tokens is not call.argument(2, "value"):
+    query_tokens, key_tokens = call.argument("query"), call.argument("key")
+    if query_tokens is not key_tokens or query_tokens is not call.argument("value"):
         return None
     if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
         raise Unsupported("capture: nn.MultiheadAttention with widths, keys or zeros of its own is not supported")
     tokens = query_tokens if module.batch_first else query_tokens.transpose(0, 1)  # b n c
     whole = F.linear(tokens, module.in_proj_weight, module.in_proj_bias)
     query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
-    given = call.argument(5, "attn_mask")
+    given = call.argument("attn_mask")
     if given is not None and given.dim() == 3:
         given = rearrange(given, "(b h) n m -> b h n m", h=module.num_heads)
     mask, bias = mask_and_bias(given, allowed=False)
-    padding = call.argument(3, "key_padding_mask")
+    padding = call.argument("key_padding_mask")
     if padding is not None:
         of_keys, _ = mask_and_bias(padding, allowed=False)
         assert of_keys is not None
@@ -195,11 +197,11 @@ def _of_torch(call: Call) -> Heads | None:
 
 def _of_hf(call: Call) -> Heads:
     """transformers 5 (`q_proj` …, the output's projection inside) and 4 (`query` …, it follows outside)."""
-    module, tokens = call.module, call.argument(0, "hidden_states")
+    module, tokens = call.module, call.argument("hidden_states")
     names = ("q_proj", "k_proj", "v_proj") if hasattr(module, "q_proj") else ("query", "key", "value")
     heads = getattr(module, "num_heads", None) or module.num_attention_heads
     query, key, value = (_split(call.project(name, tokens), heads) for name in names)
-    mask, bias = mask_and_bias(call.argument(1, "attention_mask"), allowed=True)
+    mask, bias = mask_and_bias(call.argument("attention_mask"), allowed=True)
     output = getattr(module, "out_proj", None) or getattr(module, "o_proj", None) or nn.Identity()
     scale = getattr(module, "scale", None) or getattr(module, "scaling", None) or query.shape[-1] ** -0.5
 
@@ -209,14 +211,48 @@ def _of_hf(call: Call) -> Heads:
     return Heads(query, key, value, mask, bias, scale, finish, tokens)
 
 
-_IN_TRANSFORMERS = {
-    "vit": ("ViTAttention", "ViTSelfAttention"),
-    "deit": ("DeiTAttention", "DeiTSelfAttention"),
-    "dinov2": ("Dinov2Attention", "Dinov2SelfAttention"),
-    "dinov2_with_registers": ("Dinov2WithRegistersAttention", "Dinov2WithRegistersSelfAttention"),
-    "clip": ("CLIPAttention",),
-    "siglip": ("SiglipAttention",),
+def _of_hf_rotary(call: Call) -> Heads:
+    """DINOv3's: the last tokens, which are the patches, are rotated."""
+    from transformers.models.dinov3_vit.modeling_dinov3_vit import apply_rotary_pos_emb
+
+    heads = _of_hf(call)
+    query, key = apply_rotary_pos_emb(heads.query, heads.key, *call.argument("position_embeddings"))
+    return heads._replace(query=query, key=key)
+
+
+def _of_hf_relative(call: Call) -> Heads:
+    """BEiT's and Data2Vec's: beside the mask a bias by relative position, of the layer and of all layers, is added.
+
+    transformers 5 gives both to BEiT's module as its mask.
+    """
+    module, heads = call.module, _of_hf(call)
+    biases = [heads.bias, call.argument("relative_position_bias")]
+    own = getattr(module, "relative_position_bias", None)
+    if own is not None:
+        window = tuple(side // module.config.patch_size for side in call.argument("resolution"))
+        resized = bool(call.argument("interpolate_pos_encoding"))
+        biases.append(own(window, resized, dim_size=heads.query.shape[2]))
+    given = [bias for bias in biases if bias is not None]
+    return heads._replace(bias=sum(given) if given else None)
+
+
+_IN_TRANSFORMERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
+    "vit": (_of_hf, ("ViTAttention", "ViTSelfAttention")),
+    "deit": (_of_hf, ("DeiTAttention", "DeiTSelfAttention")),
+    "dinov2": (_of_hf, ("Dinov2Attention", "Dinov2SelfAttention")),
+    "dinov2_with_registers": (_of_hf, ("Dinov2WithRegistersAttention", "Dinov2WithRegistersSelfAttention")),
+    "dinov3_vit": (_of_hf_rotary, ("DINOv3ViTAttention",)),
+    "clip": (_of_hf, ("CLIPAttention",)),
+    "siglip": (_of_hf, ("SiglipAttention",)),
+    "aimv2": (_of_hf, ("Aimv2Attention",)),
+    "vit_mae": (_of_hf, ("ViTMAEAttention", "ViTMAESelfAttention")),
+    "vit_msn": (_of_hf, ("ViTMSNAttention", "ViTMSNSelfAttention")),
+    "ijepa": (_of_hf, ("IJepaAttention", "IJepaSelfAttention")),
+    "beit": (_of_hf_relative, ("BeitAttention", "BeitSelfAttention")),
+    "data2vec": (_of_hf_relative, ("Data2VecVisionSelfAttention",)),
 }
+"""Classes by folder, those of transformers 5 first. In 4 each `…SelfAttention` is inside a `…Attention` without
+projections."""
 
 READERS: dict[str, Reader] = {
     "vit.attention.multihead.SelfAttention": _of_ours,
@@ -226,18 +262,18 @@ READERS: dict[str, Reader] = {
     "timm.models.eva.EvaAttention": _of_timm_rotary,
     "torch.nn.modules.activation.MultiheadAttention": _of_torch,
     **{
-        f"transformers.models.{room}.modeling_{room}.{name}": _of_hf
-        for room, names in _IN_TRANSFORMERS.items()
+        f"transformers.models.{folder}.modeling_{folder}{'_vision' * (folder == 'data2vec')}.{name}": reader
+        for folder, (reader, names) in _IN_TRANSFORMERS.items()
         for name in names
     },
 }
-"""By the class's full name. transformers 4 has around each `…SelfAttention` a `…Attention` without projections."""
+"""By the class's full name."""
 
 
 def attention_reader(module: nn.Module) -> Reader | None:
     """The reader of a module's class, or of the nearest class that it inherits from."""
     names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(module).__mro__)
-    reader = next((READERS[name] for name in names if name in READERS), None)
-    if reader is _of_hf and not (hasattr(module, "q_proj") or hasattr(module, "query")):
+    name, reader = next(((name, READERS[name]) for name in names if name in READERS), ("", None))
+    if name.startswith("transformers.") and not (hasattr(module, "q_proj") or hasattr(module, "query")):
         return None
     return reader

@@ -28,6 +28,12 @@ BLOCKS = {
     "DINOv3ViTLayer": "norm2",
     "CLIPEncoderLayer": "layer_norm2",
     "SiglipEncoderLayer": "layer_norm2",
+    "Aimv2EncoderLayer": "rms_norm2",
+    "ViTMAELayer": "layernorm_after",
+    "ViTMSNLayer": "layernorm_after",
+    "IJepaLayer": "layernorm_after",
+    "BeitLayer": "layernorm_after",
+    "Data2VecVisionLayer": "layernorm_after",
 }
 """Class of a pre-norm Transformer block → its norm between the two branches."""
 RESIDUAL = ("BasicBlock", "Bottleneck")
@@ -72,8 +78,8 @@ def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d]:
 
 
 def has_class_token(model: nn.Module) -> bool:
-    """Whether the first token is a class token."""
-    return any(name.endswith(CLASS_TOKENS) for name, _ in model.named_parameters())
+    """Whether the first token is a class token. A pooling head's query (AIMv2's) is none, whatever its name."""
+    return any(name.endswith(CLASS_TOKENS) and "head." not in name for name, _ in model.named_parameters())
 
 
 def logits_of(output: Any) -> Tensor:

@@ -59,6 +59,9 @@ class TokenLayout:
 
 def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int) -> TokenLayout:
     """The layout of a sequence of `num_tokens` over an image. Unsupported where it does not fit the model's patches."""
+    if type(model).__name__.startswith("ViTMAE"):
+        rule = "transformers' MAE shuffles its patches; open_model gives one that keeps them in order"
+        raise Unsupported(f"model: {type(model).__name__} is not valid: {rule}")
     grid = patch_grid(model, image_size)
     num_prefix = num_tokens - math.prod(grid)
     said = getattr(model, "num_prefix_tokens", num_prefix)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vit.config import Interpolation, Preprocessing, check
@@ -26,6 +27,8 @@ FILTERS: dict[int, Interpolation] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 _SHORTEST_EDGE_WHEN_A_NUMBER = ("CLIP", "Bit")
 """Processors for which `size`, if one number, is the shorter side; others squash to a square."""
 _HALF = (0.5, 0.5, 0.5)
+MASKED = "vit_mae"
+"""The kind of model that hides patches at random, and shuffles the others, unless told otherwise."""
 
 
 # ------------------------------------------------------------------ the hub
@@ -170,7 +173,14 @@ class TransformersModel(nn.Module):
         return self.model.config
 
     def forward(self, images: Tensor) -> Tensor:
-        return output_tensor(self.model(pixel_values=images))
+        masked = {"noise": _kept_in_order(self.model, images)} if self.config.model_type == MASKED else {}
+        return output_tensor(self.model(pixel_values=images, **masked))
+
+
+def _kept_in_order(model: Any, images: Tensor) -> Tensor:
+    """For each patch the number by which MAE sorts what it keeps, `b n`: its place, so that no patch is moved."""
+    patches = model.embeddings.patch_embeddings.num_patches
+    return torch.arange(patches, device=images.device).expand(len(images), -1)
 
 
 def output_tensor(output: Any) -> Tensor:
@@ -208,10 +218,12 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         config = AutoConfig.from_pretrained(folder)
         architectures = config.architectures or ["ForImageClassification"]
         classifies = any("ForImageClassification" in each for each in architectures)
+        if config.model_type == MASKED:
+            config.mask_ratio = 0.0
         if not pretrained and num_classes is not None:
             config.num_labels = num_classes
         kind = AutoModelForImageClassification if classifies else AutoModel
-        model = kind.from_pretrained(folder) if pretrained else kind.from_config(config)
+        model = kind.from_pretrained(folder, config=config) if pretrained else kind.from_config(config)
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"model.pretrained: {name!r} could not be built by transformers ({reason})") from error
