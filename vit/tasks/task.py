@@ -94,8 +94,11 @@ class Report(Protocol):
     def plan(self, precision: str) -> dict[str, str]:
         """Rows of `vit plan` about the data and the costs."""
 
-    def test(self, model: nn.Module) -> Any:
-        """Results on the test set, the same on every process: the argument of `summary` and `write`."""
+    def test(self, model: nn.Module, state: dict[str, Any], /) -> Any:
+        """Results on the test set, the same on every process: the argument of `summary` and `write`.
+
+        `state`: the task's in the checkpoint that the weights are of.
+        """
 
     def summary(self, best: Any, last: Any) -> dict[str, Any]:
         """The task's numbers for `summary.json`, from the results of two checkpoints. Every process calls it."""

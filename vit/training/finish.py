@@ -26,7 +26,7 @@ def finish_run(session: Session) -> dict[str, Any]:
         load_full(session.unwrapped_model, checkpoint.tensors[group])
         steps[select] = int(checkpoint.state["progress"]["step"])
         same = select == "best" and steps["best"] == steps["last"]
-        results[select] = results["last"] if same else report.test(session.model)
+        results[select] = results["last"] if same else report.test(session.model, checkpoint.state["task"])
     best = session.progress.best
     assert best is not None, "the last epoch is always validated"
     if steps["best"] == best["step"]:

@@ -33,6 +33,7 @@ from vit.tasks.multilabel.metrics import (
     ranking_metrics,
 )
 from vit.tasks.multilabel.table import open_test, open_training
+from vit.tasks.multilabel.training import Multilabel
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 
@@ -229,6 +230,26 @@ def test_a_run_learns_stores_and_says_what_it_did(run: Path) -> None:
     assert np.mean(average_precisions(predictions(labels, scores))) == pytest.approx(summary["test.map"])
     assert "average precision" in (run / "README.md").read_text()
     assert (run / "figures" / "average_precision.png").is_file()
+
+
+def test_the_test_takes_the_thresholds_of_the_validation(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One validation an epoch, and none at the end; each checkpoint is tested at its own thresholds."""
+    calls, validate = [], Multilabel.validate
+
+    def counted(task: Multilabel, model: Any) -> dict[str, float]:
+        calls.append(validate(task, model))
+        return calls[-1]
+
+    monkeypatch.setattr(Multilabel, "validate", counted)
+    train(resolve_run(write_config(images), ["--train.epochs", "3"]).config, tmp_path / "run")
+    assert len(calls) == 3
+    state = open_model(tmp_path / "run", select="best").state
+    assert state is not None
+    tested = np.load(tmp_path / "run" / "predictions" / "test.npz")["thresholds"]
+    assert tested.tolist() == state["task"]["thresholds"]
+    assert set(tested) != {0.5}
 
 
 def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

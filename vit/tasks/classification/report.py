@@ -35,7 +35,7 @@ class ClassificationReport(ImageReport):
         """Opened when training is over."""
         return self.task.eval_loader(open_test(self.task.config.data))
 
-    def test(self, model: nn.Module) -> Predictions:
+    def test(self, model: nn.Module, _: dict[str, Any], /) -> Predictions:
         predictions = self.task.predict(model, self.test_loader)
         return replace(predictions, fingerprint=fingerprint(self.test_loader.split))
 

@@ -30,11 +30,10 @@ class MultilabelReport(ImageReport):
         super().__init__(task)
         self.task = task
 
-    def test(self, model: nn.Module) -> LabelPredictions:
-        """With the thresholds that are the best for these weights on the validation images."""
-        self.task.validate(model)
+    def test(self, model: nn.Module, state: dict[str, Any], /) -> LabelPredictions:
+        """At the thresholds that were chosen for these weights when they were validated."""
         loader = self.task.eval_loader(open_test(self.task.config.data, self.task.class_names))
-        return self.task.predict(model, loader, np.array(self.task.thresholds))
+        return self.task.predict(model, loader, np.array(state["thresholds"]))
 
     def summary(self, best: LabelPredictions, last: LabelPredictions) -> dict[str, Any]:
         return {

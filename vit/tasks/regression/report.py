@@ -41,7 +41,7 @@ class RegressionReport:
             "weights": f"one for each of {len(task.train):,} × {len(task.train):,} pairs of points, in {precision}",
         }
 
-    def test(self, model: nn.Module) -> Regression:
+    def test(self, model: nn.Module, _: dict[str, Any], /) -> Regression:
         return self._evaluate(self.task.kernel_of(model))
 
     def _evaluate(self, kernel: NadarayaWatson) -> Regression:

@@ -48,7 +48,7 @@ class TranslationReport:
         """Opened when training is over."""
         return self.task.eval_loader(open_test(self.task.config.data))
 
-    def test(self, model: nn.Module) -> Result:
+    def test(self, model: nn.Module, _: dict[str, Any], /) -> Result:
         translations = self.task.translate(model, self.test_loader, self.task.config.search)
         return translations, self.task.metrics(model, self.test_loader)
 
