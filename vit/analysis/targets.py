@@ -108,20 +108,26 @@ class AnalysisTarget:
 # ------------------------------------------------------------------ images
 
 
-def read_images(places: DataConfig | Sequence[str], preprocessing: Preprocessing, num_images: int = 64) -> ImageSet:
-    """Read at most `num_images`: test images of a data set, or of folders and files; without places, two photographs.
+def read_images(
+    places: DataConfig | Split | Sequence[str], preprocessing: Preprocessing, num_images: int = 64
+) -> ImageSet:
+    """Read at most `num_images`: test images of a data set, or, without their labels, those of a split, of folders and
+    of files; without places, two photographs.
 
     ValueError for a place that is neither file nor folder, and for a file that is no image.
     """
     check(num_images > 0, "--images", num_images, "it must be above 0")
     if isinstance(places, DataConfig):
-        name = places.root if places.name == "imagefolder" else places.name
-        return replace(from_split(open_test(places), preprocessing, num_images, f"{name}, test"), data=places)
+        place = places.root if places.name == "imagefolder" else places.name
+        return replace(from_split(open_test(places), preprocessing, num_images, f"{place}, test"), data=places)
     if not places:
         return _photographs(preprocessing, num_images)
-    source = open_unlabelled(places)
+    if isinstance(places, Split):
+        source, name = places.source, "the run's test images"
+    else:
+        source, name = open_unlabelled(places), ", ".join(places)
     spread = torch.linspace(0, len(source) - 1, min(num_images, len(source))).round().long()
-    chosen = replace(from_split(Split(source, spread), preprocessing, num_images, ", ".join(places)), labels=None)
+    chosen = replace(from_split(Split(source, spread), preprocessing, num_images, name), labels=None)
     return replace(chosen, class_names=(), names=[Path(name).name for name in chosen.names])
 
 

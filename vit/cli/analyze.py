@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
 from vit.cli.sources import DATA, MODEL, add_model_options, find_images, model_options, split_settings, task_of_run
+
+if TYPE_CHECKING:
+    from vit.data.splits import Split
 
 _DESCRIPTION = """\
 Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Each
@@ -47,12 +52,24 @@ def _draw(args: Namespace, settings: list[str], output: Path) -> dict[str, dict[
     from vit.hub import open_models
 
     sources = [args.model, *([args.against] if args.against else [])]
-    places = find_images(sources, args.data, settings)
+    own = None if args.data else _test_images(sources, args.select, settings)
+    places = own or find_images(sources, args.data, settings)
     models = open_models(sources, **model_options(args))
     images = [read_images(places, model.preprocessing, args.images) for model in models]
     against = open_target(models[1], images[1], device=args.device) if args.against else None
     target = open_target(models[0], images[0], against=against, device=args.device)
     return draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
+
+
+def _test_images(models: Sequence[str], select: str, settings: Sequence[str]) -> Split | None:
+    """The test images of the first run, where its task opens them itself."""
+    from vit.trained_runs import trained_settings
+
+    for model in models:
+        if (task := task_of_run(model)) is not None:
+            open_images = task.function("open_test_images")
+            return open_images and open_images(trained_settings(Path(model), select, settings))
+    return None
 
 
 def _print_progress(line: str) -> None:

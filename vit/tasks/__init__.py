@@ -10,6 +10,7 @@ Each folder holds everything that knows its task, in modules of these names, imp
 A `vit` command treats a run as an image classifier, unless the folder has the command's function:
 
     evaluation  classify_images(opened, images, device) -> (image, [(class, probability), …]) for each: `vit predict`
+                open_test_images(config) -> Split: images to look at, without single labels: `vit analyze`
     comparison  compare_runs(runs, config_of, output_dir, select) -> lines: `vit compare`
     analysis    analyze_run(run, config, folder, select=, num_samples=, progress=) -> names of figures: `vit analyze`
                 draw_inside(run, config): figures of the model's inside at the end of `vit train`
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 OPTIONAL = {
     "classify_images": "evaluation",
+    "open_test_images": "evaluation",
     "compare_runs": "comparison",
     "analyze_run": "analysis",
     "draw_inside": "analysis",
@@ -85,7 +87,7 @@ TASKS = {
     folder.name: folder
     for folder in (
         TaskFolder("classification", optional=("draw_inside",)),
-        TaskFolder("multilabel", optional=("classify_images",)),
+        TaskFolder("multilabel", optional=("classify_images", "open_test_images")),
         TaskFolder("translation", optional=("compare_runs", "analyze_run")),
         TaskFolder("regression"),
     )

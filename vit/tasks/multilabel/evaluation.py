@@ -11,6 +11,7 @@ import numpy as np
 
 from vit.config import check
 from vit.data.loading import EvalLoader
+from vit.data.splits import Split
 from vit.engine import make_accelerator
 from vit.evaluation.classify import image_logits
 from vit.hub import OpenedModel, open_model
@@ -52,6 +53,11 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
         draw_classes(predictions, request.folder / f"{stem}_average_precision.png")
     accelerator.wait_for_everyone()
     return metrics
+
+
+def open_test_images(config: MultilabelRun) -> Split:
+    """All images of the test table. ValueError for a table that is not as it should be."""
+    return open_test(config.data)
 
 
 def classify_images(

@@ -37,8 +37,8 @@ def open_training(config: TableDataConfig) -> tuple[Split, Split]:
     return Split(source, chosen, epoch_length), Split(source, torch.nonzero(is_val).flatten())
 
 
-def open_test(config: TableDataConfig, class_names: list[str]) -> Split:
-    """All images of the test table. ValueError for an unknown label."""
+def open_test(config: TableDataConfig, class_names: list[str] | None = None) -> Split:
+    """All images of the test table. ValueError for a label that is none of `class_names`, where these are known."""
     source = _open(config, "test_table", class_names)
     return Split(source, torch.arange(len(source)))
 
