@@ -22,7 +22,7 @@ from vit.cli.sources import (
 from vit.config import check
 
 if TYPE_CHECKING:
-    from vit.comparison.compare import CompareRequest
+    from vit.comparison.compare import CompareRequest, OpenedComparison
     from vit.tasks.task import EvalRequest
 
 _DESCRIPTION = """\
@@ -47,7 +47,7 @@ def compare(argv: list[str]) -> None:
         config_of = partial(trained_settings, select=args.select, overrides=[*settings, "--device", args.device])
         print("\n".join(compare_runs([Path(model) for model in args.models], config_of, args.output_dir, args.select)))
         return None
-    from vit.comparison.compare import CompareRequest
+    from vit.comparison.compare import CompareRequest, open_comparison
     from vit.comparison.metrics import Resampling
 
     seed, options = args.seed, model_options(args)
@@ -67,7 +67,7 @@ def compare(argv: list[str]) -> None:
         precision=args.precision,
         resampling=Resampling(args.resamples, seed),
     )
-    compare_and_report(request)
+    compare_and_report(open_comparison(request))
 
 
 def baseline_request(request: EvalRequest, overrides: Sequence[str], baseline: str) -> CompareRequest:
@@ -76,12 +76,10 @@ def baseline_request(request: EvalRequest, overrides: Sequence[str], baseline: s
     ValueError for options of `vit eval` that a comparison does not have.
     """
     from vit.comparison.compare import CompareRequest
-    from vit.hub import source_kind
 
     check(request.weights == "auto", "--weights", request.weights, "--baseline compares the run's default weights")
     size = request.image_size
     check(size is None, "--image_size", size, "--baseline evaluates each model at its own size")
-    source_kind(baseline)
     config = classifier_settings(request.checkpoint, request.select, overrides)
     return CompareRequest(
         models=[str(request.checkpoint), baseline],
@@ -93,15 +91,15 @@ def baseline_request(request: EvalRequest, overrides: Sequence[str], baseline: s
     )
 
 
-def compare_and_report(request: CompareRequest) -> None:
-    from vit.comparison.compare import compare_models
+def compare_and_report(opened: OpenedComparison) -> None:
+    from vit.comparison.compare import compare_opened
     from vit.comparison.report import write_report
     from vit.comparison.tables import summary
 
-    comparison = compare_models(request)
-    write_report(comparison, request.output_dir)
+    comparison = compare_opened(opened)
+    write_report(comparison, opened.request.output_dir)
     print(summary(comparison.result))
-    print(f"see {request.output_dir}/comparison.html")
+    print(f"see {opened.request.output_dir}/comparison.html")
 
 
 def _parser() -> Parser:

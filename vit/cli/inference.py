@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from vit.cli.compare import baseline_request, compare_and_report
-from vit.cli.parsing import Parser, check_file, check_folder, print_once
+from vit.cli.parsing import Parser, check_folder, check_picture, print_once
 from vit.cli.sources import DATA, MODEL, add_model_options, model_options, resolve_data, split_settings
 from vit.config import check_positive
 
@@ -43,24 +43,26 @@ def evaluate(argv: list[str]) -> None:
 
 
 def _evaluate_run(args: Namespace, overrides: list[str]) -> None:
+    from vit.comparison.compare import open_comparison
+    from vit.hub import check_options
     from vit.tasks.task import EvalRequest
     from vit.trained_runs import evaluate_checkpoint
 
     options = model_options(args)
-    for name in ("architecture", "implementation", "mean", "std", "class_names", "random_weights", "seed"):
-        if options.pop(name) not in (None, (), False, 0, "auto"):
-            raise ValueError(f"--{name}: it has no effect on a run, which is evaluated as it was trained")
+    check_options([args.model], options)
     request = EvalRequest(
         checkpoint=Path(args.model),
+        select=options["select"],
+        weights=options["weights"],
+        image_size=options["image_size"],
         transfer=args.transfer,
         output_dir=args.output_dir,
-        **options,
     )
     for option in ("data", "device"):
         if getattr(args, option):
             overrides = [f"--{option}", getattr(args, option), *overrides]
-    # Built before the evaluation, so that a wrong baseline is reported at once.
-    comparison = baseline_request(request, overrides, args.baseline) if args.baseline else None
+    # opened before the evaluation, so that a baseline that cannot be compared is reported at once
+    comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
     print_once(json.dumps(evaluate_checkpoint(request, overrides), indent=2))
     if comparison:
         compare_and_report(comparison)
@@ -113,9 +115,7 @@ def translate(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.figure and len(args.sentences) > 1:
         raise ValueError("--figure: it draws one sentence; give only one")
-    if args.figure and args.figure.suffix != ".png":
-        raise ValueError(f"--figure: {str(args.figure)!r} is not valid: it must end in .png")
-    check_file("--figure", args.figure)
+    check_picture("--figure", args.figure)
     results = translation.translate(args.model, args.sentences, args.beam_size, args.device)
     for result in results:
         print(result.text)

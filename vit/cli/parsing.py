@@ -9,6 +9,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from vit.config import check
+
 DEFAULT_CONFIG = "digits_vit"
 
 
@@ -59,6 +61,13 @@ def check_file(option: str, file: Path | None) -> None:
             if not os.access(file, os.W_OK):
                 raise ValueError(f"{option}: {str(file)!r} is not valid: it exists and cannot be written to")
         check_folder(option, file.parent)
+
+
+def check_picture(option: str, file: Path | None) -> None:
+    """Raise ValueError for a file that is no PNG, and as `check_file` does."""
+    if file is not None:
+        check(file.suffix == ".png", option, str(file), "it must end in .png")
+        check_file(option, file)
 
 
 def refuse_without_effect(args: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:

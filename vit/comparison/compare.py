@@ -16,16 +16,16 @@ from vit.comparison.confounders import comparison_warnings, confounders
 from vit.comparison.costs import add_costs
 from vit.comparison.metrics import CONVENTIONS, ModelPredictions, Resampling, comparison_metrics
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
-from vit.comparison.real_labels import add_real_labels, open_real_labels
+from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
 from vit.comparison.robustness import add_corruptions
 from vit.config import DataConfig, check, check_positive
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.splits import balanced_subset
-from vit.engine import make_accelerator
+from vit.engine import Accelerator, make_accelerator
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
-from vit.hub import open_models, source_kind
+from vit.hub import OpenedModel, open_models, source_kind
 
 MIN_RESAMPLES = 10_000
 SPEED_BATCH_SIZE = 16
@@ -72,12 +72,32 @@ class Comparison:
     predictions: list[ModelPredictions]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenedComparison:
+    """A request with its models and its images, which go together."""
+
+    request: CompareRequest
+    models: Sequence[OpenedModel]
+    columns: Sequence[list[int]]
+    """For each model, the outputs of its head for the data's classes."""
+    full: Split
+    test: Split
+    """The part of `full` that the models are compared on."""
+    real_labels: RealLabels | None
+    accelerator: Accelerator
+
+
 def compare_models(request: CompareRequest) -> Comparison:
     """Evaluate every model on the same images and compare the predictions.
 
     ValueError, before anything is computed, for models and data that do not go together. A stopped comparison continues
     from the predictions in `request.output_dir`.
     """
+    return compare_opened(open_comparison(request))
+
+
+def open_comparison(request: CompareRequest) -> OpenedComparison:
+    """Open models and data, and compute nothing. ValueError where they do not go together."""
     for source in request.models:
         source_kind(source)  # a misspelled model is reported before the data is opened
     accelerator = make_accelerator(request.device, request.precision)
@@ -89,8 +109,21 @@ def compare_models(request: CompareRequest) -> Comparison:
     models = open_models(request.models, num_classes=random_head_size(names), **{**request.options, **seed})
     columns = [head_columns(model, names) for model in models]
     test = balanced_subset(full, request.num_images, stream="comparison")
-    real_labels = None if request.real_labels is None else open_real_labels(request.real_labels, models, test)
+    return OpenedComparison(
+        request=request,
+        models=models,
+        columns=columns,
+        full=full,
+        test=test,
+        real_labels=None if request.real_labels is None else open_real_labels(request.real_labels, models, test),
+        accelerator=accelerator,
+    )
 
+
+def compare_opened(opened: OpenedComparison) -> Comparison:
+    """`compare_models` of what `open_comparison` opened."""
+    request, models, columns, test = opened.request, opened.models, opened.columns, opened.test
+    accelerator, full = opened.accelerator, opened.full
     eval_set = EvalSet("test", test, full, request.data, request.output_dir / "answers", accelerator)
     evaluated = [get_predictions(model, indices, eval_set) for model, indices in zip(models, columns, strict=True)]
     predictions = add_validation(models, columns, evaluated, eval_set)
@@ -107,8 +140,8 @@ def compare_models(request: CompareRequest) -> Comparison:
             "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
             "provenance": confounders(model),
         }
-    if real_labels is not None:
-        add_real_labels(result, evaluated, real_labels)
+    if opened.real_labels is not None:
+        add_real_labels(result, evaluated, opened.real_labels)
     if request.corruptions:
         add_corruptions(result, models, columns, eval_set, request.resampling.seed)
     if request.speed:

@@ -92,17 +92,25 @@ def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     ValueError, before anything is built, for a source that is none and for an option without effect on any of them;
     `num_classes` may be without.
     """
+    check_options(sources, options)
     kinds = [source_kind(source) for source in sources]
     given, scopes = _given(options), option_scopes(options)
-    for name, value in given.items():
-        if name in scopes and name != "num_classes" and not any(kind in scopes[name][0] for kind in kinds):
-            raise ValueError(f"--{name}: {value!r} is not valid: it has no effect on {', '.join(sources)}")
     opened = []
     for source, kind, name in zip(sources, kinds, short_names(sources), strict=True):
         own = {key: value for key, value in given.items() if key not in scopes or kind in scopes[key][0]}
         model = open_model(source, **own)
         opened.append(replace(model, name=f"{name} · {RANDOM}" if model.provenance.is_random else name))
     return opened
+
+
+def check_options(sources: Sequence[str], options: Mapping[str, Any]) -> None:
+    """ValueError for a source that is none, and for one of `open_model`'s options that has no effect on any of them;
+    `num_classes` may be without.
+    """
+    kinds, scopes = [source_kind(source) for source in sources], option_scopes(options)
+    for name, value in _given(options).items():
+        if name in scopes and name != "num_classes" and not any(kind in scopes[name][0] for kind in kinds):
+            raise ValueError(f"--{name}: {value!r} is not valid: it has no effect on {', '.join(sources)}")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def option_scopes(options: Mapping[str, Any]) -> dict[str, tuple[tuple[SourceKin
         "seed": (random, "random weights"),
         "num_classes": (random, "random weights"),
         **dict.fromkeys(("preprocessing", "mean", "std"), (others, "models that are no run, whose own is enforced")),
+        "class_names": (others, "models that are no run, which names its own"),
         "implementation": implementation,
     }
 

@@ -14,6 +14,7 @@ from PIL import Image
 from torchmetrics.functional.classification import multilabel_average_precision, multilabel_f1_score
 
 from tests.experiments.test_profile import profiled
+from tests.training.tiny import tiny
 from vit.analysis.model_figures import head_ablation
 from vit.analysis.targets import open_target, read_images
 from vit.analysis.unsupported import Unsupported
@@ -324,6 +325,18 @@ def test_a_command_that_needs_one_label_an_image_refuses(
     said = capsys.readouterr().err.strip()
     assert "\n" not in said, said
     assert f"'{run}' is not valid: it gives an image any number of labels" in said
+
+
+def test_a_baseline_is_refused_before_the_evaluation(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tiny(train={"epochs": 1}), tmp_path / "classifier")
+    words = ["eval", str(tmp_path / "classifier"), "--baseline", str(run), "--output_dir", str(tmp_path / "output")]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert f"'{run}' is not valid: it gives an image any number of labels" in said.err
+    assert said.out == ""
+    assert not (tmp_path / "output").exists()
 
 
 def test_functions_that_need_one_label_an_image_refuse(run: Path, folders: Path, tmp_path: Path) -> None:
