@@ -104,7 +104,9 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["trian"], "there is no command 'trian'; choose from train, eval"),
+        (["trian"], "vit: there is no command 'trian'; did you mean 'train'?"),
+        (["vit"], "vit: there is no command 'vit'; choose from analyze, compare"),
+        (["convert", "{run}", "--to", "timm"], "--output: there is nothing to do; give --output"),
         (["train", "--config", "{tmp}/absent.yaml"], "--config: cannot read"),
         (["train", "--config"], "expected one argument"),
         (["plan", "--config", "{recipe}", "--no.such", "1"], "there is no such setting"),
@@ -124,6 +126,10 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["train", "--config", "{recipe}", "--output_dir", "{recipe}"], "output_dir: "),
         (["train", "--config", "{recipe}", "--output_dir", "{recipe}/run"], "is a file, not a folder"),
         (["plan", "--config", "{recipe}", "--figure", "{recipe}/plan.png"], "--figure: "),
+        (["plan", "--config", "{recipe}", "--figure", "{tmp}/plan.txt"], "plan.txt' is not valid: it must end in .png"),
+        (["eval", "{run}", "--architecture", "vit"], "--architecture: 'vit' is not valid: it has no effect on"),
+        (["eval", "{run}", "--seed", "1"], "--seed: 1 is not valid: it has no effect on"),
+        (["eval", "{run}", "--class_names", "a", "b"], "--class_names: ['a', 'b'] is not valid: it has no effect on"),
         (["predict", "{run}"], "IMAGE"),
         (["predict", "{run}", "{tmp}/absent.png"], "absent.png"),
         (["predict", "{tmp}", "{tmp}/absent.png"], "holds no readable checkpoint"),

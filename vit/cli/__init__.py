@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
+from vit.config import nearest
 
 _USAGE = """\
 vit COMMAND …
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command = COMMANDS.get(argv[0])
     if command is None:
-        return _print_invalid(f"vit: there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
+        return _print_invalid(f"there is no command {argv[0]!r}; {nearest(argv[0], COMMANDS)}")
     return run_command(command, argv[1:])
 
 

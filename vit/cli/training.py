@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_file, check_folder, is_main_process, print_once, run_parser
+from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once, run_parser
 
 
 def train(argv: list[str]) -> None:
@@ -38,7 +38,7 @@ def plan(argv: list[str]) -> None:
     parser = run_parser("plan", "Print what a run will do and cost, before anything is trained.")
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     args, overrides = parser.parse_known_args(argv)
-    check_file("--figure", args.figure)
+    check_picture("--figure", args.figure)
     resolved = resolve_run(args.config, overrides)
     from vit.training.plan import draw_plan, make_plan
 

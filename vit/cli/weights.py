@@ -21,7 +21,7 @@ def convert(argv: list[str]) -> None:
     add_model_options(parser)
     args = parser.parse_args(argv)
     if not (args.output or args.verify):
-        raise ValueError("vit convert: nothing to do; give --output, --verify or both")
+        raise ValueError("--output: there is nothing to do; give --output, --verify or both")
     check_folder("--output", args.output and args.output.parent)
     for line in _convert(args):
         print(line)

@@ -149,5 +149,5 @@ def _config(model: nn.Module) -> ViTConfig:
     if isinstance(model, VisionTransformer):
         return model.config
     if isinstance(model, ResNet):
-        raise ValueError("vit convert: a ResNet's tensors have the same names in timm, torchvision and here")
-    raise ValueError(f"vit convert: {type(model).__name__} is not one of this package's Vision Transformers")
+        raise ValueError("model: a ResNet's tensors have the same names in timm, torchvision and here")
+    raise ValueError(f"model: {type(model).__name__} is not one of this package's Vision Transformers")
