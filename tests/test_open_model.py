@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from vit.config import Preprocessing
+from vit.data.preprocessing import normalize, resize_and_crop
 from vit.hub import open_model, short_names
 
 
@@ -78,6 +82,45 @@ def test_hugging_faces_folder(tmp_path: Path) -> None:
     assert found.class_names == ["ant", "bee", "cat"]
     assert found.preprocessing.squash
     assert found.preprocessing.interpolation == "bilinear"
+
+
+def _resnet_folder(folder: Path, processor: dict[str, Any]) -> nn.Module:
+    """A small ResNet of transformers with the file of an image processor beside it."""
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=5
+    )
+    model: nn.Module = transformers.ResNetForImageClassification(config).eval()
+    model.save_pretrained(folder)  # type: ignore[operator]
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return model
+
+
+@torch.no_grad()
+def test_an_old_resnet_of_hugging_face_sees_what_its_processor_makes(tmp_path: Path) -> None:
+    """`size: 224` of its processor is neither a square nor the shorter side: 256 pixels, and the centre's 224."""
+    from sklearn.datasets import load_sample_image
+
+    processor = {"feature_extractor_type": "ConvNextFeatureExtractor", "size": 224, "crop_pct": 0.875, "resample": 3}
+    theirs = _resnet_folder(tmp_path, processor)
+    transformers = pytest.importorskip("transformers", minversion="5.0", reason="has the class with PIL")
+    photograph = Image.fromarray(load_sample_image("china.jpg")[:401])
+    prepared = transformers.ConvNextImageProcessorPil(size=224)(photograph, return_tensors="np")["pixel_values"]
+    opened = open_model(f"hf:{tmp_path}")
+    images = normalize(resize_and_crop(photograph, opened.preprocessing)[None], opened.preprocessing)
+    expected = theirs(pixel_values=torch.from_numpy(np.array(prepared))).logits
+    torch.testing.assert_close(opened.model(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_image_processor_is_named_and_replaced_by_hand(tmp_path: Path) -> None:
+    _resnet_folder(tmp_path, {"image_processor_type": "DonutImageProcessor", "size": [64, 64]})
+    opened = open_model(f"hf:{tmp_path}")  # its weights can be looked into
+    with pytest.raises(ValueError, match=r"DonutImageProcessor is not one of ViT, .*; give mean, std and image_size$"):
+        _ = opened.preprocessing
+    by_hand = open_model(f"hf:{tmp_path}", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2), image_size=64)
+    assert by_hand.preprocessing == Preprocessing(image_size=(64, 64), std=(0.2, 0.2, 0.2))
+    with pytest.raises(ValueError, match=r"image_size: None is not valid: .* does not tell its own; give it"):
+        open_model(f"hf:{tmp_path}", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
 def test_names_are_short_and_differ() -> None:

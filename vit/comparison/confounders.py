@@ -40,7 +40,8 @@ def describe_preprocessing(preprocessing: Preprocessing) -> str:
     crop = "squashed" if preprocessing.squash else f"centre {preprocessing.crop_fraction:.3g}"
     filter = preprocessing.interpolation + ("" if preprocessing.antialias else " without antialiasing")
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
-    return f"{crop}, {filter}, mean {mean}, std {std}"
+    order = "" if preprocessing.channel_order == "rgb" else ", blue first"
+    return f"{crop}, {filter}{order}, mean {mean}, std {std}"
 
 
 @dataclass(frozen=True)

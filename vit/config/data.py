@@ -21,10 +21,17 @@ class Preprocessing:
     """The shorter side of the image is resized to image_size / crop_fraction, then the centre is cropped."""
     squash: bool = False
     """Both sides are resized to image_size / crop_fraction, whatever the image's shape (SigLIP, Hugging Face's ViT)."""
+    crop_rounding: Literal["even", "down"] = "even"
+    """Where an odd number of pixels is cut off: the crop's corner is rounded to the even pixel (torchvision, timm) or
+    down (Hugging Face).
+    """
     interpolation: Interpolation = "bicubic"
     antialias: bool = True
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Of red, green and blue, whatever the channel order."""
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    channel_order: Literal["rgb", "bgr"] = "rgb"
+    """Of the normalised images that the model takes."""
 
     def __post_init__(self) -> None:
         check_finite("data", self)

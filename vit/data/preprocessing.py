@@ -47,7 +47,8 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
         mode = InterpolationMode(preprocessing.interpolation)
         pixels = functional.resize(to_tensor(image), [height, width], interpolation=mode, antialias=False)
     crop_height, crop_width = preprocessing.image_size
-    top, left = round((height - crop_height) / 2), round((width - crop_width) / 2)
+    corner = round if preprocessing.crop_rounding == "even" else math.floor
+    top, left = corner((height - crop_height) / 2), corner((width - crop_width) / 2)
     return pixels[:, top : top + crop_height, left : left + crop_width].contiguous()
 
 
@@ -64,7 +65,8 @@ def _resized_size(height: int, width: int, preprocessing: Preprocessing) -> tupl
 
 
 def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Normalise images uint8 (b, 3, h, w) to float32 on the same device: (images / 255 - mean) / std."""
+    """Normalise RGB images uint8 (b, 3, h, w) to float32 on the same device: (images / 255 - mean) / std."""
     mean = torch.tensor(preprocessing.mean, device=images.device)[:, None, None]  # c 1 1
     std = torch.tensor(preprocessing.std, device=images.device)[:, None, None]
-    return images.to(torch.float32).div_(255).sub_(mean).div_(std)
+    normalized = images.to(torch.float32).div_(255).sub_(mean).div_(std)
+    return normalized if preprocessing.channel_order == "rgb" else normalized.flip(1)

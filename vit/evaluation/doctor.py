@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,13 +56,14 @@ class Mistake:
 def mistakes_for(right: Preprocessing) -> list[Mistake]:
     """List the mistakes that change something for this model."""
     mean, std = right.mean, right.std
-    bgr = replace(right, mean=mean[::-1], std=std[::-1])
+    order: Literal["rgb", "bgr"] = "bgr" if right.channel_order == "rgb" else "rgb"
+    reversed_channels = replace(right, mean=mean[::-1], std=std[::-1], channel_order=order)
     candidates = [
         Mistake("mean and std 0.5", replace(right, mean=HALF, std=HALF)),
         Mistake("ImageNet's mean and std", replace(right, mean=IMAGENET_MEAN, std=IMAGENET_STD)),
         Mistake("mean and std left out", replace(right, mean=(0.0,) * 3, std=(1.0,) * 3)),
         Mistake("pixels of 0 to 255, not divided", replace(right, mean=_undivided(mean), std=_undivided(std))),
-        Mistake("blue, green, red", bgr, lambda images: images.flip(1)),
+        Mistake("blue, green, red" if order == "bgr" else "red, green, blue", reversed_channels),
         *(Mistake(f"{name} filter", replace(right, interpolation=name)) for name in ("bilinear", "bicubic", "nearest")),
         Mistake(
             "no antialiasing" if right.antialias else "antialiasing", replace(right, antialias=not right.antialias)

@@ -32,6 +32,8 @@ class OpenedModel(Generic[Model]):
     provenance: Provenance
     stated_preprocessing: Preprocessing | None = None
     """None where neither the source nor the user states it."""
+    unsupported_preprocessing: str = ""
+    """Why there is none though the source states one."""
     class_names: list[str]
     """In the order of its head; empty where unknown."""
     num_classes: int
@@ -53,8 +55,8 @@ class OpenedModel(Generic[Model]):
     def preprocessing(self) -> Preprocessing:
         """The stated preprocessing. ValueError where neither the source nor the user states it."""
         if self.stated_preprocessing is None:
-            rule = f"{self.source} does not say how its images are prepared; give mean and std"
-            raise ValueError(f"preprocessing: it is missing: {rule}")
+            reason = self.unsupported_preprocessing or f"{self.source} does not say how its images are prepared"
+            raise ValueError(f"preprocessing: it is missing: {reason}; give mean, std and image_size")
         return self.stated_preprocessing
 
     @property

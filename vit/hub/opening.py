@@ -161,6 +161,7 @@ def _open_weights(
         model=theirs.model,
         provenance=theirs.provenance,
         stated_preprocessing=theirs.preprocessing,
+        unsupported_preprocessing=theirs.unsupported_preprocessing,
         class_names=theirs.class_names,
         num_classes=theirs.num_classes,
         implementation={"hf": "transformers"}.get(str(library_of(place)), str(library_of(place))),

@@ -98,6 +98,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
         model=model,
         provenance=source.provenance,
         stated_preprocessing=source.preprocessing,
+        unsupported_preprocessing=source.unsupported_preprocessing,
         class_names=source.class_names or [],
         num_classes=architecture.num_classes,
         report=report,

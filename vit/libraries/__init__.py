@@ -56,6 +56,8 @@ class LibraryModel:
     """Empty where the library has no names."""
     num_classes: int
     provenance: Provenance
+    unsupported_preprocessing: str = ""
+    """Why the preprocessing that it states is not supported, so that there is none here."""
 
 
 def download_error(what: str, error: Exception) -> ValueError:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
-from vit.libraries.transformers import class_names_of, output_tensor, read_preprocessing
+from vit.libraries.image_processors import stated_preprocessing
+from vit.libraries.transformers import class_names_of, output_tensor
 from vit.weights import hf_clip, hf_dinov2, hf_vit
 from vit.weights.files import read_tensors
 from vit.weights.hf_family import Family
@@ -49,6 +50,8 @@ class Folder:
     tensors: dict[str, Tensor]
     """Under the library's names."""
     preprocessing: Preprocessing | None
+    unsupported_preprocessing: str
+    """Why there is none though the folder states one; empty otherwise."""
     class_names: list[str] | None
 
 
@@ -63,7 +66,7 @@ def read_folder(folder: Path) -> Folder:
     family_of(content, str(folder / "config.json"))  # before the weights are read
     tensors = read_folder_tensors(folder)
     config, layout = read_config(content, tensors, str(folder / "config.json"))
-    return Folder(config, layout, tensors, read_preprocessing(folder), class_names_of(content) or None)
+    return Folder(config, layout, tensors, *stated_preprocessing(folder), class_names_of(content) or None)
 
 
 def read_config(content: Mapping[str, Any], tensors: Tensors, source: str) -> tuple[ViTConfig, Layout]:

@@ -22,6 +22,7 @@ from vit.libraries import (
     torchvision,
     transformers,
 )
+from vit.libraries.image_processors import PREPROCESSING, PROCESSOR
 from vit.weights.files import read_file
 from vit.weights.grids import Grid
 from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder, read_json
@@ -46,6 +47,8 @@ class Source:
     """The architecture; None where the tensors do not determine it."""
     provenance: Provenance
     preprocessing: Preprocessing | None = None
+    unsupported_preprocessing: str = ""
+    """Why there is none though the source states one."""
     class_names: list[str] | None = None
     layout: Layout | None = None
     """The layout of the tensors' names; None: ours, or a ResNet's, which are the same everywhere."""
@@ -101,6 +104,7 @@ def open_source(source: str, *, pretrained: bool = True, num_classes: int | None
             config=folder.config,
             provenance=transformers.provenance_of(name),
             preprocessing=folder.preprocessing,
+            unsupported_preprocessing=folder.unsupported_preprocessing,
             class_names=folder.class_names,
             layout=folder.layout,
             grid=_grid(folder.config),
@@ -128,7 +132,7 @@ def _huggingface_folder(name: str, *, weights: bool = True) -> Path:
         return path
     if path.is_dir():
         raise ValueError(f"model.pretrained: {name!r} has no config.json")
-    return transformers.fetch_folder(name, transformers.PREPROCESSING, weights=weights)
+    return transformers.fetch_folder(name, PREPROCESSING, PROCESSOR, weights=weights)
 
 
 def _open_library_model_as_ours(
@@ -161,6 +165,7 @@ def _open_library_model_as_ours(
         config=config,
         provenance=theirs.provenance,
         preprocessing=theirs.preprocessing,
+        unsupported_preprocessing=theirs.unsupported_preprocessing,
         class_names=theirs.class_names or None,
         layout=layout if isinstance(config, ViTConfig) else None,
         grid=_grid(config),
