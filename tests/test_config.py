@@ -79,6 +79,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("data.mean", Preprocessing, {"image_size": (8, 8), "mean": (float("nan"), 0.0, 0.0)}),
     ("data.crop_fraction", Preprocessing, {"image_size": (8, 8), "crop_fraction": 1.5}),
     ("data.std", Preprocessing, {"image_size": (8, 8), "std": (0.5, 0.0, 0.5)}),
+    ("data.image_size", Preprocessing, {"image_size": (0, 8)}),
     *(
         ("data." + name, DataConfig, {name: 0})
         for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size")

@@ -15,6 +15,7 @@ from vit.config import ModelConfig
 from vit.hub import create_model, load_model, open_model
 from vit.models import config_to_dict
 from vit.runs import Checkpoint, write_checkpoint
+from vit.weights import write_tensors
 
 OPTIONS = {"image_size": 8, "patch_size": 4, "width": 16, "depth": 1, "num_heads": 2}
 PREPROCESSING = {
@@ -92,6 +93,22 @@ def test_a_runs_architecture_needs_no_name(run: Path) -> None:
 def test_a_checkpoints_folder_is_as_good_as_the_run(run: Path) -> None:
     model = create_model(pretrained=str(run / "checkpoints" / "step-00000002"))
     assert torch.equal(model.head.weight, weights_at(run, 2, "ema")["head.weight"])
+
+
+def test_the_backbone_is_frozen_and_the_head_is_not(run: Path) -> None:
+    model = create_model(pretrained=str(run), freeze_backbone=True)
+    assert {name for name, each in model.named_parameters() if each.requires_grad} == {"head.weight", "head.bias"}
+    assert all(each.requires_grad for each in create_model(pretrained=str(run)).parameters())
+
+
+def test_a_size_alone_is_refused_where_the_preprocessing_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.safetensors"
+    write_tensors(path, create_model("vit_tiny_patch16_224", num_classes=2, image_size=32).state_dict())
+    options: dict[str, Any] = {"architecture": "vit_tiny_patch16_224", "image_size": 48}
+    with pytest.raises(ValueError, match=r"image_size: \(48, 48\) .* does not say how its images.*give mean and std"):
+        open_model(path, **options)
+    opened = open_model(path, mean=(0.5,) * 3, std=(0.5,) * 3, **options)
+    assert opened.preprocessing.image_size == (48, 48)
 
 
 def test_unknown_names_and_options_get_a_suggestion(run: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 
 from vit.config import RunConfig, TrainConfig, check, nearest
-from vit.config.validation import describe_type, flatten, make_settings, refuse_unknown, setting_types
+from vit.config.arguments import describe_type
+from vit.config.validation import flatten, make_settings, refuse_unknown, setting_types
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from vit.config import ModelConfig
+from vit.hub import create_model
 from vit.models import build_model, list_models, resolve
 
 
@@ -121,3 +122,35 @@ def test_list() -> None:
     names = list_models()
     assert names == sorted(set(names))
     assert {"vit", "vit_base_patch16_224", "deit_tiny_distilled_patch16_224", "resnet50_cifar"} <= set(names)
+    sizes = ("base", "large", "small")
+    assert list_models("*14_dinov2") == [f"vit_{size}_patch14_dinov2" for size in sizes]
+    assert list_models("dinov2") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("vit_base", "vit_base_patch16_224"),
+        ("vit_large_patch16", "vit_large_patch16_224"),
+        ("vit_b_32", "vit_base_patch32_224"),
+        ("ViT-L/14", "vit_large_patch14_224"),
+        ("google/vit-base-patch16-224", "vit_base_patch16_224"),
+        ("vit_tinny_patch16_224", "vit_tiny_patch16_224"),
+        ("vit_base_patch12_224", "vit_base_patch16_224"),
+        ("dinov2", "vit_base_patch14_dinov2"),
+        ("dinov2_vits14", "vit_small_patch14_dinov2"),
+        ("dinov2_vitb14_reg", "vit_base_patch14_reg4_dinov2"),
+        ("deit_small", "deit_small_patch16_224"),
+        ("openai/clip-vit-base-patch32", "vit_base_patch32_clip_224"),
+        ("resnet-50", "resnet50"),
+        ("resnet18_cifr", "resnet18_cifar"),
+    ],
+)
+def test_the_model_that_a_name_means(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+        create_model(name)
+
+
+def test_a_name_without_any_known_word_is_shown_the_list() -> None:
+    with pytest.raises(ValueError, match=r"'banana' is not valid: choose from deit3_base_patch16_224, .* more"):
+        create_model("banana")

@@ -4,6 +4,7 @@
 into a full `ViTConfig` or `ResNetConfig`.
 """
 
+from vit.config.arguments import check_arguments
 from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing
 from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
 from vit.config.rules import check, check_positive, nearest
@@ -29,6 +30,7 @@ __all__ = [
     "TrainConfig",
     "ViTConfig",
     "check",
+    "check_arguments",
     "check_positive",
     "nearest",
 ]

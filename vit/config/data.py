@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from vit.config.arguments import check_types
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_seed
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
@@ -34,7 +35,9 @@ class Preprocessing:
     """Of the normalised images that the model takes."""
 
     def __post_init__(self) -> None:
+        check_types("data", self)
         check_finite("data", self)
+        check(min(self.image_size) > 0, "data.image_size", self.image_size, "it must be above 0")
         check(0 < self.crop_fraction <= 1, "data.crop_fraction", self.crop_fraction, "it must be in (0, 1]")
         check(min(self.std) > 0, "data.std", self.std, "every entry must be above 0")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
+from vit.config.arguments import check_types
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
 Pooling = Literal["cls", "gap", "map", "cls_gap"]
@@ -67,6 +68,7 @@ class ViTConfig:
     backend: Backend = "auto"
 
     def __post_init__(self) -> None:
+        check_types("model", self)
         check_finite("model", self)
         for name in ("in_channels", "width", "depth", "num_heads", "mlp_ratio"):
             check_positive(f"model.{name}", getattr(self, name))
@@ -192,6 +194,7 @@ class ResNetConfig:
     in_channels: int = 3
 
     def __post_init__(self) -> None:
+        check_types("model", self)
         for name in ("width", "in_channels"):
             check_positive(f"model.{name}", getattr(self, name))
         check(min(self.image_size) > 0, "model.image_size", self.image_size, "it must be above 0")
@@ -258,6 +261,7 @@ class ModelConfig:
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        check_types("model", self)
         check(
             self.pretrained is not None or not (self.new_head or self.freeze_backbone),
             "model.new_head" if self.new_head else "model.freeze_backbone",

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from vit.config.arguments import describe_type
 from vit.config.rules import nearest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str
     complete = flatten(asdict(kind())) | given  # a run may have other defaults than the section itself
     try:
         # As JSON, because strict checks then accept lists for tuples and mappings for dataclasses.
-        return _adapter(kind).validate_json(json.dumps(_nest(complete), default=str), strict=True)
+        return _adapter(kind).validate_json(json.dumps(_nest(complete), default=_plain), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "value_error":  # raised by a rule of the dataclass
@@ -93,20 +93,11 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def _plain(value: Any) -> Any:
+    """The number or list in a scalar or array of numpy or torch; anything else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
 @cache
 def _adapter(kind: type[Settings]) -> TypeAdapter[Settings]:
     return TypeAdapter(kind)
-
-
-def describe_type(hint: Any) -> str:
-    """Describe the values of a type in words."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
-    if hint in words:
-        return words[hint]
-    inner = get_args(hint)
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, inner))}"
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(describe_type, inner))
-    several = describe_type(inner[0]).removeprefix("a ") + "s"  # tuple[float, float], tuple[str, ...]
-    return f"a list of {several}" if inner[-1] is Ellipsis else f"a list of {len(inner)} {several}"

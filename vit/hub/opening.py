@@ -11,7 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from vit.config import ModelConfig, Preprocessing, check
+from vit.config import ModelConfig, Preprocessing, check_arguments
+from vit.config.rules import check, check_seed
 from vit.hub.opened import OpenedModel
 from vit.hub.preprocessing import with_preprocessing
 from vit.hub.pretrained import load_source, named_architecture
@@ -27,11 +28,12 @@ RANDOM_CLASSES = 1000
 """Classes of a head without trained weights, by default."""
 
 
+@check_arguments
 def open_model(
     source: str | Path | nn.Module,
     *,
-    select: str = "best",
-    weights: str = "auto",
+    select: Literal["best", "last"] = "best",
+    weights: Literal["auto", "raw", "ema"] = "auto",
     architecture: str | None = None,
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -57,9 +59,9 @@ def open_model(
     theirs. ValueError, in one line, for what is not there and for an option without effect.
     """
     options = dict(locals())  # as they were given
+    check_seed("seed", seed)
     place = source if isinstance(source, nn.Module) else str(source)
     kind = source_kind(place)
-    check(implementation in ("auto", "ours", "theirs"), "implementation", implementation, "auto, ours or theirs")
     scopes = option_scopes(options)
     for option in _given(options):
         kinds, called = scopes.get(option, ((kind,), ""))
@@ -85,6 +87,7 @@ def open_model(
     return replace(opened, num_classes=count_classes(opened)) if kind in ("module", "function") else opened
 
 
+@check_arguments
 def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
     no other's.
@@ -174,4 +177,6 @@ def _with_class_names(opened: OpenedModel, names: list[str]) -> OpenedModel:
     check(opened.class_names in ([], names), "class_names", names[0], rule)
     count = opened.num_classes or len(names)
     check(count == len(names), "class_names", len(names), f"{opened.source} has {count} classes")
+    twice = [name for name in names if names.count(name) > 1]
+    check(not twice, "class_names", twice[:1], "two classes have the same name")
     return replace(opened, class_names=names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -11,6 +12,7 @@ from vit.config import Preprocessing, check
 from vit.hub.opened import OpenedModel
 from vit.libraries import timm, torchvision
 from vit.libraries import transformers as huggingface
+from vit.models import Classifier
 
 
 def with_preprocessing(
@@ -23,24 +25,36 @@ def with_preprocessing(
     """The model with its preprocessing as the user changes it."""
     check((mean is None) == (std is None), "std" if std is None else "mean", None, "give mean and std together")
     check(preprocessing is None or mean is None, "mean", mean, "the preprocessing is given, with a mean of its own")
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    stated = preprocessing or opened.stated_preprocessing
+    changes: dict[str, Any] = {}
     if mean is not None and std is not None:
-        own = size or _image_size(opened.model)
-        if stated is None:
-            check(own is not None, "image_size", None, f"{opened.source} does not tell its own; give it")
-            assert own is not None
-            stated = Preprocessing(image_size=own)
         for option, values in (("mean", mean), ("std", std)):
             check(len(values) == 3, option, list(values), "give three numbers, for red, green and blue")
-        stated = replace(stated, mean=tuple(mean), std=tuple(std))  # type: ignore[arg-type]
-    if size is not None and stated is not None and size != stated.image_size:
-        check(min(size) > 0, "image_size", size, "it must be above 0")
-        modules = {"timm": timm, "torchvision": torchvision, "transformers": huggingface}
-        if opened.implementation in modules:
-            modules[opened.implementation].check_image_size(opened.model, size, opened.name)
-        stated = replace(stated, image_size=size)
+        changes = {"mean": tuple(mean), "std": tuple(std)}
+    before = opened.stated_preprocessing
+    stated = preprocessing or before
+    if image_size is not None:
+        size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
+        rule = f"{opened.source} does not say how its images are prepared; give mean and std too"
+        check(stated is not None or mean is not None, "image_size", size, rule)
+        changes["image_size"] = size
+    if stated is None and changes:
+        own = changes.get("image_size") or _image_size(opened.model)
+        check(own is not None, "image_size", None, f"{opened.source} does not tell its own; give it")
+        changes["image_size"] = own
+    if changes:
+        stated = Preprocessing(**changes) if stated is None else replace(stated, **changes)
+    if stated is not None and (before is None or stated.image_size != before.image_size):
+        _check_image_size(opened, stated.image_size)
     return replace(opened, stated_preprocessing=stated)
+
+
+def _check_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
+    """ValueError for a size that the model does not take; timm's models are set to it."""
+    modules = {"timm": timm, "torchvision": torchvision, "transformers": huggingface}
+    if opened.implementation in modules:
+        modules[opened.implementation].check_image_size(opened.model, size, opened.name)
+    elif isinstance(opened.model, Classifier):
+        replace(opened.model.config, image_size=size)  # which checks it
 
 
 def _image_size(model: nn.Module) -> tuple[int, int] | None:

@@ -33,12 +33,17 @@ def create_model(name: str | None = None, *, pretrained: str | None = None, **op
 
 
 def load_model(config: ModelConfig, num_classes: int | None = None) -> OpenedModel[Classifier]:
-    """The configured model with its pretrained weights, if any. `num_classes` is the data's.
+    """The configured model with its pretrained weights, if any, frozen as configured. `num_classes` is the data's.
 
     ValueError when the weights have other classes than the data and `model.new_head` is false.
     """
     if config.pretrained is not None:
-        return load_source(config, _read_source(config.pretrained), num_classes)
+        loaded = load_source(config, _read_source(config.pretrained), num_classes)
+        if config.freeze_backbone:
+            heads = tuple(f"{name}." for name in loaded.model.head_names())
+            for name, parameter in loaded.model.named_parameters():
+                parameter.requires_grad_(name.startswith(heads))
+        return loaded
     architecture = named_architecture(config, num_classes)
     return OpenedModel(
         name=str(config.name),

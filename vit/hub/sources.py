@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from torch import nn
 
-from vit.config import check, nearest
+from vit.config import check
 from vit.libraries import LIBRARIES, timm, torchvision
-from vit.models import list_models
-from vit.models.zoo import is_known
+from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
 from vit.weights.files import SUFFIXES
 from vit.weights.sources import library_of
@@ -51,7 +50,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     rule = "the folder holds no readable checkpoint, no config.json and no weights"
     check(not path.is_dir(), "model", source, rule)
     check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
-    raise ValueError(f"model: {source!r} is not valid: it is {_SOURCES}; {nearest(source, list_models())}")
+    raise ValueError(f"model: {source!r} is not valid: it is {_SOURCES}; {nearest_model(source)}")
 
 
 def is_function(source: str) -> bool:

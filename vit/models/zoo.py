@@ -6,11 +6,13 @@ gives defaults, a field of `ModelConfig` overrides one, and a field without effe
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import re
 from dataclasses import fields
 from typing import Any
 
-from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, nearest
+from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, check_arguments, nearest
 from vit.models.resnet import ResNet
 from vit.models.vision_transformer import VisionTransformer
 
@@ -71,14 +73,42 @@ RESNETS: dict[str, dict[str, Any]] = {
     for suffix, stem in (("", "imagenet"), ("_cifar", "cifar"))
 }
 _REGULAR = re.compile(rf"vit_({'|'.join(SIZES)})_patch({'|'.join(map(str, PATCHES))})_(\d+)")
+_INITIALS = {size[0]: size for size in SIZES} | {"ti": "tiny"}
+_USUAL = {"base", "16", "224"}
+"""What is suggested for a name that leaves it open."""
 _NOT_ARCHITECTURE = ("name", "pretrained", "pretrained_grid", "new_head", "freeze_backbone", "num_classes")
 
 
-def list_models() -> list[str]:
-    """Model names, sorted; regular ViTs are listed at the usual image sizes, but accepted at any."""
+@check_arguments
+def list_models(pattern: str = "*") -> list[str]:
+    """Model names like `pattern` (as file names: `*dinov2*`), sorted; regular ViTs are listed at the usual image sizes,
+    but accepted at any.
+    """
     pixels = {8: (32, 64, 224), 14: (224,), 16: (224, 384), 32: (224, 384)}
     regular = (f"vit_{size}_patch{patch}_{side}" for size in SIZES for patch in PATCHES for side in pixels[patch])
-    return sorted({PLAIN, *regular, *IRREGULAR, *RESNETS})
+    return sorted(fnmatch.filter({PLAIN, *regular, *IRREGULAR, *RESNETS}, pattern))
+
+
+def nearest_model(name: str) -> str:
+    """Suggest the model with most of the words in `name`: `ViT-B/16` and `vit_base` mean vit_base_patch16_224."""
+    models = {model: _words(model) for model in list_models()}
+    vocabulary = sorted(set().union(*models.values()))
+    close = [difflib.get_close_matches(word, vocabulary, n=1) for word in _words(name) if not word.isdigit()]
+    meant = {word for word in _words(name) if word.isdigit()}.union(*close)
+
+    def likeness(model: str) -> tuple[int, int, int, float]:
+        words = models[model]
+        similarity = difflib.SequenceMatcher(None, name.lower(), model).ratio()
+        return len(meant & words), len(_USUAL & words), -len(words - meant), similarity
+
+    best = max(models, key=likeness)
+    return f"did you mean {best!r}?" if meant & models[best] else nearest(name, models)
+
+
+def _words(name: str) -> set[str]:
+    """Letters and numbers of a name; the sizes' initials are written out, as in `vit_b_16` and `vits14`."""
+    apart = re.sub(r"(?<=vit)(ti|[tsblh])(?=\d|\b|_)", r"_\1", name.lower())
+    return {_INITIALS.get(word, word) for word in re.findall(r"[a-z]+|\d+", apart)}
 
 
 def is_known(name: str) -> bool:
@@ -163,7 +193,7 @@ def _defaults(name: str) -> dict[str, Any]:
         size, patch, pixels = regular[1], int(regular[2]), int(regular[3])
         others: dict[str, Any] = {}
     else:
-        check(name in IRREGULAR, "model.name", name, nearest(name, list_models()))
+        check(name in IRREGULAR, "model.name", name, nearest_model(name))
         size, patch, pixels, others = IRREGULAR[name]
     return {"image_size": (pixels, pixels), "patch_size": (patch, patch)} | SIZES[size] | others
 

@@ -111,16 +111,12 @@ class ImageTask(Generic[Run]):
         self.train_loader.loader.restore_broken(state["broken"])
 
     def _load_model(self) -> OpenedModel[Classifier]:
-        """The configured model with its weights, frozen as configured."""
+        """The configured model with its weights. ValueError where their classes are not the data's."""
         config = self.config.model
         loaded = load_model(config, num_classes=len(self.class_names))
         same = not loaded.class_names or config.new_head or loaded.class_names == self.class_names
         rule = f"the classes of {config.pretrained} are not the data's; set model.new_head true to train a new head"
         check(same, "model.new_head", config.new_head, rule)
-        if config.freeze_backbone:
-            heads = tuple(f"{name}." for name in loaded.model.head_names())
-            for name, parameter in loaded.model.named_parameters():
-                parameter.requires_grad_(name.startswith(heads))
         return loaded
 
     def _check_batch_norm(self, loader: TrainLoader) -> None:

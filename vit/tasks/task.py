@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -112,8 +112,8 @@ class EvalRequest:
     """A run or checkpoint folder, and how `vit eval` evaluates it; data, device and precision are settings."""
 
     checkpoint: Path
-    select: str = "best"
-    weights: str = "auto"
+    select: Literal["best", "last"] = "best"
+    weights: Literal["auto", "raw", "ema"] = "auto"
     image_size: int | None = None
     """Evaluate at another size than the model was trained at; positions are resized."""
     transfer: bool = False

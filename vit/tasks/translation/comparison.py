@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
@@ -22,7 +23,10 @@ from vit.tasks.translation.metrics import CONVENTIONS, bootstrap_difference, sen
 
 
 def compare_runs(
-    runs: Sequence[Path], config_of: Callable[[Path], RunConfig], output_dir: Path, select: str = "best"
+    runs: Sequence[Path],
+    config_of: Callable[[Path], RunConfig],
+    output_dir: Path,
+    select: Literal["best", "last"] = "best",
 ) -> list[str]:
     """Evaluate translators' runs on the same test parts; write translations, numbers and a figure.
 
