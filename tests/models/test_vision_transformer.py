@@ -13,6 +13,8 @@ from vit.config import ViTConfig
 from vit.models import VisionTransformer
 from vit.models.initialization import initialize
 from vit.randomness import SampleRandom
+from vit.weights.layout import apply_rules, invert_rules
+from vit.weights.timm import TIMM
 
 BASE = ViTConfig(image_size=(16, 24), patch_size=(8, 8), num_classes=5, width=24, depth=2, num_heads=2)
 RANDOM = ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
@@ -280,6 +282,20 @@ def test_layers_and_decay() -> None:
     assert set(layers.values()) == {0, 1, 2, 3}
     decayed = {name for name, _ in model.named_parameters()} - model.no_weight_decay()
     assert decayed == {name for name in layers if name.endswith("weight") and "norm" not in name}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
+def test_layers_are_those_of_maes_fine_tuning(pooling: str) -> None:
+    """`get_layer_id_for_vit` of facebookresearch/mae, on timm's names."""
+    config = replace(BASE, pooling=pooling, final_norm="pooled" if pooling == "gap" else "tokens")
+    model = VisionTransformer(config)
+    names = invert_rules(TIMM, model.state_dict(), config)
+    for name in names.tensors:
+        theirs = 0 if name in ("cls_token", "pos_embed") or name.startswith("patch_embed") else config.depth + 1
+        if name.startswith("blocks"):
+            theirs = int(name.split(".")[1]) + 1
+        (ours, *_) = apply_rules(TIMM, {name: names.tensors[name]}, config).tensors
+        assert model.layer_of(ours) == theirs, name
 
 
 def test_pooling_query_is_not_decayed() -> None:

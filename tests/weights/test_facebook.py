@@ -7,9 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.weights.facebook_files import FILES, WIDTH, backbone, checkpoint, deit3, linear, prove_file, tensors_of
+from tests.weights.facebook_files import (
+    DEIT3_CONFIG,
+    FILES,
+    WIDTH,
+    backbone,
+    checkpoint,
+    deit3,
+    dinov2,
+    linear,
+    prove_file,
+    tensors_of,
+)
 from vit.config import ModelConfig
-from vit.hub import create_model, load_model
+from vit.hub import create_model, load_model, open_model
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -56,14 +67,33 @@ def test_wrapped_deit_has_timms_names(tmp_path: Path) -> None:
     assert torch.equal(model.state_dict()["positions.prefix"], tensors["pos_embed"][:, :2])
 
 
+def test_deit3_must_be_named(tmp_path: Path) -> None:
+    """timm's models with rotary and learned positions have the same names and shapes."""
+    torch.save(tensors_of(deit3()), tmp_path / "deit3.pth")
+    what = "whether positions are also rotary, as in timm's vit_\\*_rope_ape_\\*; name it, as deit3_base_patch16_224"
+    with pytest.raises(ValueError, match=rf"model\.name: it is missing: .* layout facebook-deit3, .* {what}"):
+        create_model(pretrained=str(tmp_path / "deit3.pth"))
+    with pytest.raises(ValueError, match=r"architecture: it is missing: .* whether positions are also rotary"):
+        open_model(tmp_path / "deit3.pth")
+    options = {"image_size": 32, "width": WIDTH, "depth": 2, "num_heads": 3, "num_classes": 7, "init": "normal"}
+    model = create_model("deit3_small_patch16_224", pretrained=str(tmp_path / "deit3.pth"), **options)
+    assert model.config == DEIT3_CONFIG
+
+
 def test_another_width_must_be_named(tmp_path: Path) -> None:
-    narrow = {name: tuple(size // 2 if size >= WIDTH else size for size in shape) for name, shape in deit3().items()}
+    narrow = {name: tuple(size // 2 if size >= WIDTH else size for size in shape) for name, shape in dinov2().items()}
     torch.save(tensors_of(narrow), tmp_path / "narrow.pth")
     with pytest.raises(ValueError, match=r"model\.name: it is missing: .*narrow\.pth does not tell the architecture"):
         create_model(pretrained=str(tmp_path / "narrow.pth"))
 
 
+def test_dinov3_is_refused_by_what_it_has(tmp_path: Path) -> None:
+    torch.save(tensors_of(dinov2()) | {"rope_embed.periods": torch.ones(16)}, tmp_path / "dinov3.pth")
+    with pytest.raises(ValueError, match=r"is not supported: it has rotary positions \(rope_embed\.periods\)"):
+        create_model(pretrained=str(tmp_path / "dinov3.pth"))
+
+
 def test_an_unexpected_tensor_is_an_error(tmp_path: Path) -> None:
-    torch.save(tensors_of(deit3()) | {"decoder.stranger": torch.zeros(1)}, tmp_path / "more.pth")
+    torch.save(tensors_of(dinov2()) | {"decoder.stranger": torch.zeros(1)}, tmp_path / "more.pth")
     with pytest.raises(ValueError, match=r"decoder\.stranger"):
         create_model(pretrained=str(tmp_path / "more.pth"))

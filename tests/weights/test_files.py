@@ -31,6 +31,7 @@ WRAPPED: dict[str, Any] = {
     "plain.pth": TENSORS,
     "wrapped.pt": {"state_dict": TENSORS, "epoch": 3},
     "model.bin": {"model": TENSORS},
+    "old.th": {"state_dict": {f"module.{name}": tensor for name, tensor in TENSORS.items()}, "best_prec1": 91.7},
 }
 
 
@@ -43,6 +44,25 @@ def test_torch_files_of_plain_tensors_are_read(name: str, content: Any, tmp_path
 def test_safetensors_are_read(tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "a.safetensors")
     assert_tensors(read_tensors(tmp_path / "a.safetensors"))
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod.", "timm_model."])
+def test_prefixes_of_wrappers_are_removed_and_said(prefix: str, tmp_path: Path) -> None:
+    save_file({f"{prefix}{name}": tensor for name, tensor in TENSORS.items()}, tmp_path / "a.safetensors")
+    file = read_file(tmp_path / "a.safetensors")
+    assert_tensors(file.tensors)
+    assert (file.prefix, file.note) == (prefix, f"prefix {prefix} removed from every name")
+
+
+def test_a_prefix_of_some_names_alone_stays(tmp_path: Path) -> None:
+    tensors = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
+    torch.save(
+        {"state_dict": tensors, "state_dict_ema": {f"module.{name}": t for name, t in tensors.items()}},
+        tmp_path / "a.pt",
+    )
+    file = read_file(tmp_path / "a.pt")
+    assert list(file.tensors) == ["module.a", "b"]
+    assert file.note == "state_dict_ema used, state_dict ignored, prefix module. removed from every name"
 
 
 def assert_tensors(found: dict[str, Tensor]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+import transformers
 from safetensors.torch import save_file
 from timm.models import save_for_hf
 from torch import nn
@@ -48,6 +49,31 @@ def test_a_timm_folder_is_complete(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(loaded.model.eval()(images), model(images), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["TimmWrapperForImageClassification", "TimmWrapperModel"])
+def test_a_timm_folder_of_transformers(kind: str, tmp_path: Path) -> None:
+    """Its `model_args` is null, and its names have a prefix."""
+    torch.manual_seed(0)
+    theirs = getattr(transformers, kind)(transformers.TimmWrapperConfig(architecture="test_vit", num_labels=3)).eval()
+    theirs.save_pretrained(tmp_path)
+    loaded = load_model(ModelConfig(pretrained=str(tmp_path)))
+    assert loaded.num_classes == (3 if kind.endswith("Classification") else 0)
+    assert loaded.class_names == []
+    assert loaded.report is not None
+    assert "(prefix timm_model. removed from every name)" in loaded.report.summary()
+    images = torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        expected = theirs(pixel_values=images)
+        expected = expected.logits if loaded.num_classes else expected.pooler_output
+        torch.testing.assert_close(loaded.model.eval()(images), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_timm_folder_of_a_model_without_blocks(tmp_path: Path) -> None:
+    model = timm.create_model("vit_tiny_patch16_224", depth=0, num_classes=3)
+    save_for_hf(model, tmp_path, model_config={"num_classes": 3}, model_args={"depth": 0}, safe_serialization=True)
+    with pytest.raises(ValueError, match=r"'vit_tiny_patch16_224' is not supported: it has no blocks"):
+        load_model(ModelConfig(pretrained=str(tmp_path)))
 
 
 def test_a_name_that_only_timm_has() -> None:

@@ -6,10 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import timm
+import torch
 
 from tests.weights.proof import Row
 from tests.weights.timm_family import examine, names
 from vit.libraries.timm import config_by_name as timm_config
+from vit.libraries.timm import config_of
+from vit.weights.layout import strip_prefixes
+from vit.weights.layouts import find_layout, refuse_unsupported
 
 A_FEW = (
     "vit_tiny_patch16_224",
@@ -19,7 +24,10 @@ A_FEW = (
 )
 REFUSED = {
     "vit_relpos_base_patch16_224": "relative position biases",
-    "vit_base_patch16_rope_224": "EVA's blocks",
+    "vit_base_patch16_rope_224": "EVA's blocks and rotary positions",
+    "vit_small_patch16_rope_ape_224": "EVA's blocks and rotary positions",
+    "eva_giant_patch14_224": "EVA's blocks without rotary positions",
+    "aimv2_large_patch14_224": "RmsNorm in place of LayerNorm",
     "vit_small_resnet50d_s16_224": "a hybrid's convolutional stem",
     "vit_base_patch16_xp_224": "attention and feed-forward in parallel",
     "vit_small_patch16_18x2_224": "several branches in parallel",
@@ -33,6 +41,16 @@ REFUSED = {
 
 ROWS = json.loads((Path(__file__).parents[2] / "docs/weights.json").read_text())["rows"]
 DOCUMENTED = {row["model"] for row in ROWS if row["layout"] == "timm"}
+
+
+SAME_NAMES = (
+    "vit_small_patch16_rope_ape_224",
+    "cait_xxs24_224",
+    "beit_base_patch16_224",
+    "convit_tiny",
+    "hiera_tiny_224",
+)
+"""Models of other architectures whose names are, or begin as, a layout's."""
 
 
 def check(rows: list[Row] | str) -> None:
@@ -54,6 +72,33 @@ def test_logits_of_a_few(name: str) -> None:
 def test_unsupported_parts_are_named(name: str) -> None:
     with pytest.raises(ValueError, match=rf"model\.pretrained: '{name}' is not supported: it has .*{REFUSED[name]}"):
         timm_config(name)
+
+
+def check_taken_only_as_what_it_is(name: str) -> None:
+    """A file of that model is refused, must be named, or has the architecture that its tensors are taken for."""
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    tensors = model.state_dict()
+    layout = find_layout(tensors)
+    try:
+        refuse_unsupported(tensors, name)
+    except ValueError:
+        return
+    taken_for = None if layout is None else layout.config(strip_prefixes(layout, tensors))
+    assert taken_for is None or taken_for == config_of(model, name)
+
+
+@pytest.mark.parametrize("name", SAME_NAMES)
+def test_other_architectures_with_the_same_names(name: str) -> None:
+    check_taken_only_as_what_it_is(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", timm.list_modules())
+def test_every_architecture_of_timm_is_taken_only_as_what_it_is(module: str) -> None:
+    of_module = timm.list_models(module=module)
+    for name in of_module if module in ("beit", "deit", "eva", "vision_transformer") else of_module[:1]:
+        check_taken_only_as_what_it_is(name)
 
 
 @pytest.mark.slow

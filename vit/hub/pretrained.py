@@ -96,7 +96,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
         new_head=config.new_head,
         layout=source.layout,
     )
-    report.selection = source.selection
+    report.selection = source.note
     return OpenedModel(
         name=short_names([source.name])[0],
         source=source.name,

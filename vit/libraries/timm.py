@@ -31,7 +31,6 @@ UNSUPPORTED = {
     "VisionTransformerSAM": "windows with relative positions",
     "SwinTransformer": "windows with relative position biases",
     "SwinTransformerV2": "windows with relative position biases",
-    "Eva": "EVA's blocks (rotary positions as timm computes them)",
     "Beit": "relative position biases",
     "HybridEmbed": "a hybrid's convolutional stem",
     "ParallelScalingBlock": "attention and feed-forward in parallel",
@@ -91,9 +90,15 @@ def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
 def config_of(model: Any, name: str) -> ViTConfig:
     """The architecture of a timm Vision Transformer. UnsupportedArchitecture naming an unsupported part."""
     _refuse(type(model).__name__, name)
+    if type(model).__name__ == "Eva":
+        raise _unsupported(
+            name, "EVA's blocks" + (" without rotary positions" if model.rope is None else " and rotary positions")
+        )
     distilled = type(model).__name__ == "VisionTransformerDistilled"
     if not distilled and type(model).__name__ != "VisionTransformer":
         raise _unsupported(name, f"the class {type(model).__name__}; a plain VisionTransformer is")
+    if not len(model.blocks):
+        raise _unsupported(name, "no blocks")
     block = model.blocks[0]
     for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
         _refuse(type(part).__name__, name)
@@ -146,9 +151,10 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
     """UnsupportedArchitecture unless the model meets the assumptions of ours."""
     identity = nn.Identity
     norms = [module for module in model.modules() if type(module).__name__.endswith("Norm")]
+    others = sorted({type(norm).__name__ for norm in norms if not isinstance(norm, nn.LayerNorm)})
     image, patch = tuple(model.patch_embed.img_size), tuple(model.patch_embed.patch_size)
     unsupported = {
-        "norms of several kinds": not all(isinstance(norm, nn.LayerNorm) for norm in norms),
+        f"{', '.join(others)} in place of LayerNorm": bool(others),
         "norms of several epsilons": len({norm.eps for norm in norms if hasattr(norm, "eps")}) != 1,
         "norms inside attention or feed-forward": not isinstance(block.attn.norm, identity)
         or not isinstance(block.mlp.norm, identity),

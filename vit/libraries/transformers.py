@@ -110,7 +110,8 @@ def output_tensor(output: Any) -> Tensor:
 
 def class_names_of(settings: Mapping[str, Any]) -> list[str]:
     """Class names in a `config.json`; empty if they are the library's placeholders, `LABEL_0` and so on."""
-    names = [name for _, name in sorted((settings.get("id2label") or {}).items(), key=lambda item: int(item[0]))]
+    by_number = sorted((settings.get("id2label") or {}).items(), key=lambda item: int(item[0]))
+    names = [name for _, name in by_number] or list(settings.get("label_names") or ())
     return [] if not names or names[0] == "LABEL_0" else names
 
 

@@ -268,7 +268,11 @@ class VisionTransformer(Model):
         return self.config.depth + 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """Depth of a parameter: 0 before the blocks, `num_layers` after them."""
+        """Depth of a parameter: 0 before the blocks, `num_layers` after them.
+
+        BEiT's fine-tuning (`optim_factory.get_num_layer_for_vit`) and MAE's (`lr_decay.get_layer_id_for_vit`) count so:
+        the final norm learns at the head's rate. timm's `group_matcher` puts `norm` with the last block.
+        """
         first, *rest = parameter_name.split(".")
         if first == "blocks":
             return int(rest[0]) + 1

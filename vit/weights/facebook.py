@@ -96,7 +96,7 @@ DEIT3 = Layout(
     name="facebook-deit3",
     recognizes=_has("blocks.0.gamma_1"),
     rules=_deit3_rules(),
-    config=lambda tensors: _config(tensors, layer_scale=1e-6),
+    undetermined="whether positions are also rotary, as in timm's vit_*_rope_ape_*; name it, as deit3_base_patch16_224",
     reference=facebook_forward,
 )
 DINO = Layout(
@@ -105,7 +105,7 @@ DINO = Layout(
     rules=RULES,
     config=_config,
     reference=facebook_forward,
-    prefixes=("module.", "backbone."),
+    prefixes=("backbone.",),
     dropped={r"head\.(mlp|last_layer)\..*": "DINO's projection head, for pre-training"},
 )
 DINOV2 = Layout(

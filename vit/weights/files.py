@@ -21,10 +21,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
+SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
 """Keys of a training checkpoint's weights, in order of preference: the moving average before the raw weights, as in
 timm's loader, and DINO's teacher before the student."""
+PREFIXES = ("module.", "_orig_mod.", "model.", "timm_model.")
+"""What DistributedDataParallel, `torch.compile`, Lightning and transformers' wrapper of timm put before every name."""
 _DAMAGE = (
     *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
@@ -39,6 +41,14 @@ class TensorFile:
     tensors: dict[str, Tensor]
     selection: str = ""
     """Which of several sets of weights these are, and which were ignored; empty: there is one."""
+    prefix: str = ""
+    """One of `PREFIXES`, or several joined, that was removed from every name."""
+
+    @property
+    def note(self) -> str:
+        """What was chosen and changed in reading, for the report."""
+        removed = f"prefix {self.prefix} removed from every name" if self.prefix else ""
+        return ", ".join(filter(None, (self.selection, removed)))
 
 
 class _Refusal(ValueError):
@@ -56,7 +66,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_file(path: Path) -> TensorFile:
-    """The tensors of a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file.
+    """The tensors of a file with one of `SUFFIXES`, their names without the prefixes of wrappers.
 
     ValueError, naming the file, for another suffix, a damaged file and one that holds more than tensors.
     """
@@ -65,10 +75,10 @@ def read_file(path: Path) -> TensorFile:
     start = _first_bytes(path)
     try:
         if path.suffix == ".safetensors":
-            return TensorFile(load_file(path))
+            return _without_prefix(TensorFile(load_file(path)))
         if start == b"PK":
             _check_archive(path)
-        return TensorFile(_read_npz(path)) if path.suffix == ".npz" else _read_torch(path, start)
+        return TensorFile(_read_npz(path)) if path.suffix == ".npz" else _without_prefix(_read_torch(path, start))
     except _Refusal:
         raise
     except pickle.UnpicklingError as error:
@@ -81,7 +91,7 @@ def read_file(path: Path) -> TensorFile:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a `.safetensors`, `.pth`, `.pt`, `.bin` or `.npz` file. ValueError for another suffix."""
+    """Write a file of the kind that its suffix, one of `SUFFIXES`, says. ValueError for another suffix."""
     if path.suffix == ".safetensors":
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     elif path.suffix == ".npz":
@@ -90,6 +100,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         torch.save(dict(tensors), path)
     else:
         raise ValueError(f"--output: {str(path)!r} is not valid: its suffix must be one of {', '.join(SUFFIXES)}")
+
+
+def _without_prefix(file: TensorFile) -> TensorFile:
+    """The file without the prefixes that all of its names share."""
+    tensors, removed = file.tensors, ""
+    while prefix := next((each for each in PREFIXES if tensors and all(key.startswith(each) for key in tensors)), ""):
+        tensors, removed = {key.removeprefix(prefix): value for key, value in tensors.items()}, removed + prefix
+    return TensorFile(tensors, file.selection, removed)
 
 
 def _first_bytes(path: Path) -> bytes:

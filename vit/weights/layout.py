@@ -120,11 +120,13 @@ class Layout:
     config: Callable[[Tensors], ViTConfig | None] = no_config
     """Derives the architecture from the tensors; None if they do not determine it, so that it must be named. ValueError
     naming an unsupported part."""
+    undetermined: str = "the number of heads"
+    """What the tensors do not determine, where `config` gives None."""
     reference: Callable[[ViTConfig, Tensors], Forward] | None = None
     """Builds the library's own model with these tensors: images `b 3 H W` to logits `b k`. ValueError for an
     architecture that the library lacks."""
     prefixes: tuple[str, ...] = ()
-    """Prefixes of wrappers such as `module.`, removed from names in this order before anything else."""
+    """Prefixes of a part of the file such as `backbone.`, removed from names in this order before anything else."""
     dropped: Mapping[str, str] = field(default_factory=dict)
     """Regular expression for full names → the reason why such tensors are dropped on purpose."""
     resize_note: str = ""

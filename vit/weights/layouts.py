@@ -25,7 +25,10 @@ UNSUPPORTED = {
     r"blocks\.\d+\.(attns|ffns)\..*": "several branches in parallel in one block",
     r"blocks\.\d+\.(in_proj|in_norm|mlp_out_proj)\..*": "attention and feed-forward in parallel",
     r"blocks\.\d+\.attn\.lambda_.*": "differential attention",
-    r"blocks\.\d+\.attn\.[qkv]_(bias|proj\..*)|rope\..*|.*\.rope\..*": "EVA's blocks or other rotary positions",
+    r"(.*\.)?rope(_embed)?\..*": "rotary positions",
+    r"blocks\.\d+\.attn\.[qkv]_(bias|proj\..*)": "EVA's blocks: queries, keys and values apart",
+    r"blocks\.\d+\.attn\.proj_[lw]\..*": "talking heads",
+    r"blocks\.\d+\.attn\.gating_param": "gated positional attention",
     r"(blocks\.\d+\.(attn|mlp)\.norm|patch_embed\.norm)\..*": "norms inside attention, feed-forward or embedding",
     r"Transformer/encoderblock/.*": "all layers stacked in one array",
 }

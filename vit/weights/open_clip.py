@@ -35,6 +35,5 @@ OPEN_CLIP = Layout(
     recognizes=lambda tensors: "visual.class_embedding" in tensors,
     rules=RULES,
     reference=open_clip_forward,
-    prefixes=("module.",),
     dropped=DROPPED,
 )

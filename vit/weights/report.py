@@ -27,7 +27,7 @@ class LoadReport:
     cast: dict[str, int] = field(default_factory=dict)
     """`float16 → float32` → number of tensors."""
     selection: str = ""
-    """Which of several sets of weights in the source was used, and which were ignored; empty: it has one."""
+    """Which of several sets of weights in the source was used, and the prefix removed from their names, if any."""
     note: str = ""
     """How the library's resizing of positions differs from ours."""
     dropped: dict[str, str] = field(default_factory=dict)

@@ -54,8 +54,8 @@ class Source:
     """The layout of the tensors' names; None: ours, or a ResNet's, which are the same everywhere."""
     grid: Grid | None = None
     """The patch grid of the positions; None: to be inferred from their number."""
-    selection: str = ""
-    """Which of several sets of weights in the file these are; empty: it has one."""
+    note: str = ""
+    """Which of several sets of weights in the file these are, and the prefix removed from their names, if any."""
 
     @property
     def num_classes(self) -> int:
@@ -68,7 +68,7 @@ class Source:
         """Why the architecture must be named."""
         if self.layout is None:
             return "its tensors are in no known layout"
-        return f"it is in the layout {self.layout.name}, whose tensors do not determine the number of heads"
+        return f"it is in the layout {self.layout.name}, whose tensors do not determine {self.layout.undetermined}"
 
 
 def library_of(source: str) -> str | None:
@@ -181,13 +181,11 @@ def open_file(path: Path) -> Source:
         config = None if layout is None else layout.config(strip_prefixes(layout, file.tensors))
     except KeyError:  # a tensor is missing, which the loader then names
         config = None
-    return Source(
-        str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, selection=file.selection
-    )
+    return Source(str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, note=file.note)
 
 
 def _open_timm_folder(path: Path) -> Source:
-    """A folder as timm's `save_for_hf` writes it: `config.json` names the model, another file holds the weights.
+    """A folder as timm's `save_for_hf` or transformers' `TimmWrapper…` writes it: `config.json` names the model.
 
     ValueError for a folder without weights and for an unsupported architecture.
     """
@@ -195,8 +193,10 @@ def _open_timm_folder(path: Path) -> Source:
     files = [path / name for name in TIMM_FILES if (path / name).is_file()]
     if not files:
         raise ValueError(f"model.pretrained: {str(path)!r} has neither {' nor '.join(TIMM_FILES)}")
-    name, settings = content["architecture"], content.get("pretrained_cfg", {})
-    options = dict(content.get("model_args", {})) | {"num_classes": content["num_classes"]}
+    name, settings = content["architecture"], content.get("pretrained_cfg") or {}
+    # transformers' wrapper without a head writes a number of classes too
+    headless = content.get("architectures") == ["TimmWrapperModel"]
+    options = dict(content.get("model_args") or {}) | {"num_classes": 0 if headless else content["num_classes"]}
     config = timm.config_by_name(name, **options)
     needed = {"input_size", "crop_pct", "interpolation", "mean", "std"}
     file = read_file(files[0])
@@ -206,10 +206,10 @@ def _open_timm_folder(path: Path) -> Source:
         config=config,
         provenance=timm.provenance_of_tag(name, settings.get("tag") or ""),
         preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
-        class_names=content.get("label_names"),
+        class_names=transformers.class_names_of(content) or None,
         layout=find_layout(file.tensors) if isinstance(config, ViTConfig) else None,
         grid=_grid(config),
-        selection=file.selection,
+        note=file.note,
     )
 
 
