@@ -29,10 +29,17 @@ from vit.config import (
     ViTConfig,
     nearest,
 )
-from vit.tasks.classification.config import ClassificationRun, DistillConfig
+from vit.config.validation import make_settings
+from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig, DistillConfig
 from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
 from vit.tasks.regression.config import CurveConfig, KernelConfig, RegressionRun
-from vit.tasks.translation.config import SearchConfig, TextDataConfig, TranslationRun, TranslatorConfig
+from vit.tasks.translation.config import (
+    SearchConfig,
+    TextDataConfig,
+    TranslationRun,
+    TranslationTrainConfig,
+    TranslatorConfig,
+)
 
 BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
@@ -154,12 +161,15 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ),
     ("train.cuda_graphs", TrainConfig, {"compile": True, "cuda_graphs": True, "accumulation_steps": 2}),
     ("train.ema_decay", TrainConfig, {"ema_decay": float("nan")}),
-    ("train.label_smoothing", TrainConfig, {"label_smoothing": 1.0}),
+    *(
+        ("train.label_smoothing", kind, {"label_smoothing": 1.0})
+        for kind in (ClassificationTrainConfig, TranslationTrainConfig)
+    ),
     ("train.ema_decay", TrainConfig, {"ema_decay": 1.0}),
     (
         "data.batch_size",
         ClassificationRun,
-        {"data": DataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)},
+        {"data": DataConfig(batch_size=10), "train": ClassificationTrainConfig(accumulation_steps=4)},
     ),
     (
         "data.batch_size",
@@ -239,27 +249,23 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.width / model.num_heads", TranslatorConfig, {"width": 9, "num_heads": 3, "positions": "rope"}),
     ("model.num_heads", BertConfig, {"num_heads": 5}),
     ("model.norm_eps", BertConfig, {"norm_eps": 0.0}),
-    ("train.loss", ClassificationRun, {"train": TrainConfig(loss="mse")}),
     *(("model.in_channels", kind, {"in_channels": 0}) for kind in (ViTConfig, ResNetConfig)),
     ("model.in_channels", ClassificationRun, {"model": ModelConfig(name="vit", in_channels=1)}),
-    ("train.loss", RegressionRun, {"train": TrainConfig()}),
-    ("train.label_smoothing", RegressionRun, {"train": TrainConfig(loss="mse", label_smoothing=0.1)}),
     (
         "train.accumulation_steps",
         RegressionRun,
-        {"train": TrainConfig(loss="mse", accumulation_steps=5), "data": CurveConfig(train_points=4)},
+        {"train": TrainConfig(accumulation_steps=5), "data": CurveConfig(train_points=4)},
     ),
     *(("model.initial_width", KernelConfig, {"initial_width": value}) for value in (0.0, float("inf"))),
     *(("data." + name, CurveConfig, {name: 0}) for name in ("val_points", "passes", "eval_batch_size")),
     *(("data." + name, CurveConfig, {name: 1}) for name in ("train_points", "test_points")),
     *(("data.noise", CurveConfig, {"noise": value}) for value in (-0.1, float("nan"))),
     ("data.points_seed", CurveConfig, {"points_seed": -1}),
-    ("train.class_weights", TrainConfig, {"class_weights": (1.0, 0.0)}),
-    ("train.class_weights", TranslationRun, {"train": TrainConfig(class_weights="balanced")}),
+    ("train.class_weights", ClassificationTrainConfig, {"class_weights": (1.0, 0.0)}),
     (
         "train.class_weights",
         ClassificationRun,
-        {"data": DataConfig(sampling="balanced"), "train": TrainConfig(class_weights="balanced")},
+        {"data": DataConfig(sampling="balanced"), "train": ClassificationTrainConfig(class_weights="balanced")},
     ),
     (
         "augment.repeats",
@@ -271,13 +277,10 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("data.separator", TableDataConfig, {"separator": ""}),
     ("data.separator", TableDataConfig, {"separator": "|", "label_columns": ("a",)}),
     ("data.label_columns", TableDataConfig, {"label_columns": ("a", "a")}),
-    ("train.loss", MultilabelRun, {"train": TrainConfig()}),
-    ("train.label_smoothing", MultilabelRun, {"train": TrainConfig(loss="bce", label_smoothing=0.1)}),
     *(("search." + name, SearchConfig, {name: 0}) for name in ("beam_size", "max_length")),
     *(("search.length_penalty", SearchConfig, {"length_penalty": value}) for value in (-0.1, float("nan"))),
     ("search.length_penalty", SearchConfig, {"beam_size": 1, "length_penalty": 0.5}),
-    ("train.loss", TranslationRun, {"train": TrainConfig(loss="bce")}),
-    ("train.cuda_graphs", TranslationRun, {"train": TrainConfig(compile=True, cuda_graphs=True)}),
+    ("train.cuda_graphs", TranslationRun, {"train": TranslationTrainConfig(compile=True, cuda_graphs=True)}),
     (
         "model.share_embeddings",
         TranslationRun,
@@ -350,6 +353,30 @@ def _first_line_of_statement(frame: FrameType, instruction: int) -> int:
     positions = list(frame.f_code.co_positions())[instruction // 2]
     assert positions[0] is not None
     return positions[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (ClassificationRun, ()),
+        (TranslationRun, ("loss", "class_weights")),
+        (MultilabelRun, ("loss", "label_smoothing", "class_weights")),
+        (RegressionRun, ("loss", "label_smoothing", "class_weights")),
+    ],
+)
+def test_a_task_has_only_the_training_settings_that_it_knows(kind: type, settings: tuple[str, ...]) -> None:
+    values = {"loss": "bce", "label_smoothing": 0.1, "class_weights": "balanced"}
+    for name, value in values.items():
+        if name in settings:
+            with pytest.raises(ValueError, match=rf"^train\.{name}: there is no such setting"):
+                make_settings(kind, {f"train.{name}": value})
+        else:
+            assert getattr(make_settings(kind, {f"train.{name}": value}).train, name) == value
+
+
+def test_a_classifiers_loss_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match=r"^train\.loss: 'mse' is not valid: it must be one of 'cross_entropy', 'bce'"):
+        make_settings(ClassificationRun, {"train.loss": "mse"})
 
 
 def test_defaults_are_valid() -> None:

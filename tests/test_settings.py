@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import vit
-from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
+from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig
 from vit.settings import (
     COMMAND_LINE,
     DEFAULT,
@@ -30,7 +30,7 @@ from vit.settings import (
     resolve_run,
     run_config_from,
 )
-from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig
 
 RECIPE = """\
 model:
@@ -55,7 +55,7 @@ UNUSUAL = ClassificationRun(
     data=DataConfig(name="imagefolder", root="a folder: #1", test_folder="yes", cache_gib=0.0, mean=(0.1, 0.2, 0.3)),
     augment=AugmentConfig(crop="random_resized", mixup_alpha=0.2, scale=(0.1, 0.9)),
     optim=OptimConfig(lr=1e-5, clip_norm=None, betas=(0.5, 0.25)),
-    train=TrainConfig(ema_decay=0.5, epochs=3, save_every_steps=7),
+    train=ClassificationTrainConfig(ema_decay=0.5, epochs=3, save_every_steps=7),
     seed=3,
     output_dir="2024",
 )
@@ -190,6 +190,10 @@ MISTAKES = {
     "another task": (
         ["--task", "translation"],
         r"task: 'translation' is not valid: it must be one of 'classification'",
+    ),
+    "a setting of another task": (
+        ["--search.beam_size", "2"],
+        r"^--search\.beam_size: there is no such setting here, only for task translation$",
     ),
     "short, of several": (
         ["--interpolation", "bicubic"],
@@ -460,6 +464,11 @@ def test_a_run_whose_files_are_wrong_is_named(tmp_path: Path, name: str, content
 def test_a_checkpoint_with_other_settings_is_refused(content: dict) -> None:
     with pytest.raises(ValueError, match=r"^checkpoint: optim\.(learnrate|lr): "):
         run_config_from(content)
+
+
+def test_an_older_run_may_have_the_training_settings_of_other_tasks() -> None:
+    content = {"task": "regression", "train": {"epochs": 3, "loss": "mse", "class_weights": "none"}}
+    assert run_config_from(content).train.epochs == 3
 
 
 ALLOWED = ["data", "device", "train.precision"]

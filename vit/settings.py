@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -17,43 +17,13 @@ import yaml
 
 from vit.config import RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
+from vit.config.other_names import OTHER_NAMES
 from vit.config.validation import flatten, make_settings, refuse_unknown, setting_types
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)
 
 DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
-
-_OTHER_NAMES = {
-    "train.epochs": ("num_epochs", "max_epochs", "num_train_epochs"),
-    "train.precision": ("amp", "dtype", "mixed_precision"),
-    "train.label_smoothing": ("smoothing",),
-    "train.ema_decay": ("ema", "model_ema", "model_ema_decay"),
-    "train.accumulation_steps": ("grad_accum_steps", "gradient_accumulation_steps", "accum_iter"),
-    "train.gradient_checkpointing": ("grad_checkpointing",),
-    "optim.lr": ("learning_rate", "base_lr", "blr"),
-    "optim.weight_decay": ("wd",),
-    "optim.name": ("opt", "optimizer"),
-    "optim.schedule": ("sched", "scheduler", "lr_scheduler"),
-    "optim.warmup_epochs": ("warmup", "lr_warmup_epochs"),
-    "optim.clip_norm": ("clip_grad", "grad_clip", "max_grad_norm", "gradient_clip_val"),
-    "data.batch_size": ("bs", "train_batch_size", "per_device_train_batch_size"),
-    "data.eval_batch_size": ("validation_batch_size", "val_batch_size", "per_device_eval_batch_size"),
-    "data.workers": ("num_workers", "dataloader_num_workers"),
-    "data.root": ("data_path", "data_dir", "train_dir"),
-    "data.name": ("dataset", "dataset_name"),
-    "model.name": ("arch", "architecture", "model_name", "backbone"),
-    "model.pretrained": ("weights", "checkpoint", "finetune"),
-    "model.stochastic_depth_rate": ("drop_path_rate", "drop_path"),
-    "model.dropout_rate": ("dropout", "drop_rate"),
-    "model.image_size": ("img_size", "input_size", "resolution"),
-    "augment.mixup_alpha": ("mixup",),
-    "augment.cutmix_alpha": ("cutmix",),
-    "augment.erasing_probability": ("reprob", "random_erase"),
-    "augment.policy": ("aa", "auto_augment"),
-    "output_dir": ("output", "out_dir", "save_dir", "log_dir"),
-}
-"""Setting → other libraries' names for it. Such a name is an error that gives ours."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +62,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     path = find_config(config_file)
     in_file = flatten(_read_yaml(path, "--config"))
     kind = _run_class(in_file, f"{path}: ")
-    refuse_unknown(kind, in_file, f"{path}: ")
+    _refuse_unknown(kind, in_file, f"{path}: ")
     given = _read_overrides(kind, overrides)
     shrunk = _shrink(in_file, given)
     config = make_settings(kind, in_file | given | shrunk)
@@ -133,10 +103,13 @@ def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
 def run_config_from(content: Mapping[str, Any], where: str = "checkpoint") -> RunConfig:
     """The settings from nested dictionaries, as a checkpoint's state holds them. ValueError as in `resolve_run`.
 
-    They were valid when they were written; `where` begins the message if they no longer are.
+    They were valid when they were written; `where` begins the message if they no longer are. Settings that only other
+    tasks have are left out: older runs have them, at values without effect.
     """
     try:
-        return make_settings(_run_class(content), content)
+        kind = _run_class(content)
+        known = setting_types(kind)
+        return make_settings(kind, {k: v for k, v in flatten(content).items() if k in known or not _tasks_with(k)})
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -172,6 +145,18 @@ def _run_class(content: Mapping[str, Any], prefix: str = "") -> type[RunConfig]:
     if not isinstance(task, str) or task not in TASKS:
         raise ValueError(f"{prefix}task: {task!r} is not valid: {nearest(str(task), TASKS)}")
     return TASKS[task].run_config
+
+
+def _refuse_unknown(kind: type[RunConfig], names: Iterable[str], prefix: str) -> None:
+    """As `refuse_unknown`, but a setting of other tasks is answered with these."""
+    for name in names:
+        if name not in setting_types(kind) and (tasks := _tasks_with(name)):
+            raise ValueError(f"{prefix}{name}: there is no such setting here, only for task {' or '.join(tasks)}")
+    refuse_unknown(kind, names, prefix)
+
+
+def _tasks_with(name: str) -> list[str]:
+    return [task for task, folder in TASKS.items() if name in setting_types(folder.run_config)]
 
 
 def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,14 +218,14 @@ def _full_name(kind: type[RunConfig], name: str) -> str:
     last_parts = [setting for setting in types if setting.endswith(f".{name}")]
     if len(last_parts) > 1:
         raise ValueError(f"--{name}: it could be {' or '.join(f'--{setting}' for setting in last_parts)}; give one")
-    for setting, others in _OTHER_NAMES.items():
+    for setting, others in OTHER_NAMES.items():
         if name in others and setting in types:
             raise ValueError(f"--{name}: there is no such setting; here it is called --{setting}")
     if not last_parts:
         near = nearest(name, {setting.rpartition(".")[2] for setting in types})
         if "." not in name and near.startswith("did you mean"):
             raise ValueError(f"--{name}: there is no such setting; {near}")
-        refuse_unknown(kind, [name], "--")
+        _refuse_unknown(kind, [name], "--")
     return last_parts[0]
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
+from vit.config import AugmentConfig, DataConfig, ModelConfig, OptimConfig
 from vit.runs import Checkpoint, last_checkpoint, read_checkpoint, read_metrics
-from vit.tasks.classification.config import ClassificationRun, DistillConfig
+from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig, DistillConfig
 
 TINY = ClassificationRun(
     model=ModelConfig(name="vit", image_size=8, patch_size=4, width=16, depth=2, num_heads=2),
     data=DataConfig(name="fake", fake_images=40, fake_classes=3, batch_size=16, workers=0, eval_batch_size=7),
     augment=AugmentConfig(),
     optim=OptimConfig(lr=3e-3, warmup_epochs=0.5),
-    train=TrainConfig(epochs=2, precision="fp32", log_every_steps=1),
+    train=ClassificationTrainConfig(epochs=2, precision="fp32", log_every_steps=1),
     distill=DistillConfig(),
     device="cpu",
 )

@@ -57,6 +57,8 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
+    """The `train:` section of every task; a task that has settings of its own extends it."""
+
     epochs: int = 10
     accumulation_steps: int = 1
     """Micro-batches per optimizer step."""
@@ -68,13 +70,6 @@ class TrainConfig:
     them (torch's mode `reduce-overhead`). Small models save the CPU's time to launch their kernels.
     """
     gradient_checkpointing: bool = False
-    loss: Literal["cross_entropy", "bce", "mse"] = "cross_entropy"
-    """`bce`: classification only; `mse`: regression only."""
-    label_smoothing: float = 0.0
-    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
-    """Classification only: factor of an image's loss, by its class. `balanced`: images / (classes × images of the
-    class), with mean 1 over the training images; or a list with a number for each class.
-    """
     ema_decay: float | None = None
     """Decay per step of the averaged weights, which are evaluated and kept besides the raw ones. None: no average."""
     evaluate_every_epochs: int = 1
@@ -96,15 +91,12 @@ class TrainConfig:
         check_effect("train", self, {"cuda_graphs": (self.compile, "train.compile true")})
         rule = "CUDA graphs cannot accumulate gradients of several micro-batches; set train.accumulation_steps to 1"
         check(not self.cuda_graphs or self.accumulation_steps == 1, "train.cuda_graphs", self.cuda_graphs, rule)
-        check_rate("train.label_smoothing", self.label_smoothing)
-        positive = isinstance(self.class_weights, str) or (self.class_weights and min(self.class_weights) > 0)
-        check(bool(positive), "train.class_weights", self.class_weights, "every weight must be above 0")
         check_rate("train.ema_decay", self.ema_decay)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Settings of every training run; the class of each task adds its model and data."""
+    """Settings of every training run; the class of each task adds its model, its data and what else it needs."""
 
     evaluation_settings: ClassVar[tuple[str, ...]]
     """Settings and sections that `vit eval` can override."""
@@ -125,10 +117,6 @@ class RunConfig:
             self.optim.warmup_epochs,
             f"it must not exceed train.epochs ({self.train.epochs})",
         )
-
-    def _check_no_class_weights(self) -> None:
-        rule = "it applies to images with one class each; leave it out"
-        check(self.train.class_weights == "none", "train.class_weights", self.train.class_weights, rule)
 
     def _check_batch_size(self, batch_size: int) -> None:
         steps = self.train.accumulation_steps

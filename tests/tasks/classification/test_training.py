@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.tiny import tiny
-from vit.config import TrainConfig, ViTConfig
+from vit.config import ViTConfig
 from vit.data.loading import TrainBatch
 from vit.engine import make_accelerator
 from vit.models import build_model
-from vit.tasks.classification.config import DistillConfig
+from vit.tasks.classification.config import ClassificationTrainConfig, DistillConfig
 from vit.tasks.classification.losses import target_losses, teacher_losses
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import common_patch
@@ -35,19 +35,19 @@ def cross_entropy(targets: list[list[float]]) -> list[float]:
 
 
 def test_cross_entropy_takes_mixed_targets() -> None:
-    losses = target_losses(LOGITS, TARGETS, TrainConfig())
+    losses = target_losses(LOGITS, TARGETS, ClassificationTrainConfig())
     assert losses.tolist() == pytest.approx(cross_entropy(TARGETS.tolist()), rel=1e-5)
 
 
 def test_label_smoothing_spreads_over_all_classes() -> None:
     third = 0.3 / 3
     smoothed = [[third, 0.7 + third, third], [0.7 * 0.75 + third, third, 0.7 * 0.25 + third]]
-    losses = target_losses(LOGITS, TARGETS, TrainConfig(label_smoothing=0.3))
+    losses = target_losses(LOGITS, TARGETS, ClassificationTrainConfig(label_smoothing=0.3))
     assert losses.tolist() == pytest.approx(cross_entropy(smoothed), rel=1e-5)
     labels = torch.tensor([1, 0])
     one_hot = F.one_hot(labels, 3).float()
     expected = F.cross_entropy(LOGITS, labels, label_smoothing=0.3, reduction="none")
-    torch.testing.assert_close(target_losses(LOGITS, one_hot, TrainConfig(label_smoothing=0.3)), expected)
+    torch.testing.assert_close(target_losses(LOGITS, one_hot, ClassificationTrainConfig(label_smoothing=0.3)), expected)
 
 
 def test_binary_cross_entropy_is_the_mean_over_classes() -> None:
@@ -59,11 +59,13 @@ def test_binary_cross_entropy_is_the_mean_over_classes() -> None:
         sum(one(logit, target) for logit, target in zip(row, targets, strict=True)) / 3
         for row, targets in zip(LOGITS.tolist(), TARGETS.tolist(), strict=True)
     ]
-    assert target_losses(LOGITS, TARGETS, TrainConfig(loss="bce")).tolist() == pytest.approx(expected, rel=1e-5)
+    assert target_losses(LOGITS, TARGETS, ClassificationTrainConfig(loss="bce")).tolist() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_losses_are_float32_whatever_the_logits() -> None:
-    assert target_losses(LOGITS.bfloat16(), TARGETS, TrainConfig()).dtype == torch.float32
+    assert target_losses(LOGITS.bfloat16(), TARGETS, ClassificationTrainConfig()).dtype == torch.float32
 
 
 class Says(nn.Module):

@@ -12,19 +12,17 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
 
-from vit.config import AugmentConfig, DataConfig, TrainConfig
+from vit.config import AugmentConfig, DataConfig
 from vit.data.order import balanced_order
-from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig
 from vit.tasks.classification.losses import class_weights, target_losses
-from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
-from vit.tasks.regression.config import RegressionRun
-from vit.tasks.translation.config import TranslationRun
+from vit.tasks.multilabel.config import TableDataConfig
 
 LABELS = torch.tensor([0] * 50 + [1] * 7 + [2] * 3)
 
 
 def test_balanced_weights_are_scikit_learns() -> None:
-    found = class_weights(TrainConfig(class_weights="balanced"), LABELS, 3)
+    found = class_weights(ClassificationTrainConfig(class_weights="balanced"), LABELS, 3)
     expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS.numpy())
     assert found is not None
     assert found.tolist() == pytest.approx(expected.tolist())
@@ -35,10 +33,10 @@ def test_a_class_weight_multiplies_the_loss_of_its_images() -> None:
     logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
     targets = F.one_hot(labels, 3).float()
     weights = torch.tensor([1.0, 2.0, 5.0])
-    plain = target_losses(logits, targets, TrainConfig())
-    assert torch.allclose(target_losses(logits, targets, TrainConfig(), weights), plain * weights[labels])
+    plain = target_losses(logits, targets, ClassificationTrainConfig())
+    assert torch.allclose(target_losses(logits, targets, ClassificationTrainConfig(), weights), plain * weights[labels])
     expected = F.cross_entropy(logits, labels, weights, label_smoothing=0.1, reduction="none")
-    smoothed = target_losses(logits, targets, TrainConfig(label_smoothing=0.1), weights)
+    smoothed = target_losses(logits, targets, ClassificationTrainConfig(label_smoothing=0.1), weights)
     assert torch.allclose(smoothed, expected)
 
 
@@ -46,14 +44,14 @@ def test_a_class_weight_multiplies_the_loss_of_its_images() -> None:
 def test_a_class_weight_multiplies_binary_cross_entropy_too(smoothing: float) -> None:
     logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
     targets, weights = F.one_hot(labels, 3).float(), torch.tensor([1.0, 2.0, 5.0])
-    config = TrainConfig(loss="bce", label_smoothing=smoothing)
+    config = ClassificationTrainConfig(loss="bce", label_smoothing=smoothing)
     plain = target_losses(logits, targets, config)
     assert torch.allclose(target_losses(logits, targets, config, weights), plain * weights[labels])
 
 
 def test_a_list_of_weights_has_one_a_class() -> None:
     with pytest.raises(ValueError, match=r"train.class_weights: .* the data has 3 classes"):
-        class_weights(TrainConfig(class_weights=(1.0, 2.0)), LABELS, 3)
+        class_weights(ClassificationTrainConfig(class_weights=(1.0, 2.0)), LABELS, 3)
 
 
 @pytest.mark.parametrize("length", [60, 61, 100])
@@ -83,14 +81,11 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 @pytest.mark.parametrize(
     ("kind", "values", "field"),
     [
-        (TrainConfig, {"class_weights": (1.0, 0.0)}, "train.class_weights"),
-        (TranslationRun, {"train": TrainConfig(class_weights="balanced")}, "train.class_weights"),
-        (RegressionRun, {"train": TrainConfig(loss="mse", class_weights="balanced")}, "train.class_weights"),
-        (MultilabelRun, {"train": TrainConfig(loss="bce", class_weights="balanced")}, "train.class_weights"),
+        (ClassificationTrainConfig, {"class_weights": (1.0, 0.0)}, "train.class_weights"),
         (TableDataConfig, {"sampling": "balanced"}, "data.sampling"),
         (
             ClassificationRun,
-            {"data": DataConfig(sampling="balanced"), "train": TrainConfig(class_weights="balanced")},
+            {"data": DataConfig(sampling="balanced"), "train": ClassificationTrainConfig(class_weights="balanced")},
             "train.class_weights",
         ),
         (

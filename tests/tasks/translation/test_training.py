@@ -14,13 +14,19 @@ from torch import Tensor, nn
 
 from tests.training.tiny import assert_same_bits, last, tiny
 from vit.cli import main
-from vit.config import OptimConfig, TrainConfig
+from vit.config import OptimConfig
 from vit.engine import make_accelerator
 from vit.hub import open_model
 from vit.runs import read_metrics
 from vit.tasks.task import EvalRequest, NonFinite
 from vit.tasks.translation import training as translation_module
-from vit.tasks.translation.config import SearchConfig, TextDataConfig, TranslationRun, TranslatorConfig
+from vit.tasks.translation.config import (
+    SearchConfig,
+    TextDataConfig,
+    TranslationRun,
+    TranslationTrainConfig,
+    TranslatorConfig,
+)
 from vit.tasks.translation.loading import TextBatch
 from vit.tasks.translation.training import Translation
 from vit.tasks.translation.translator import load_translator
@@ -36,7 +42,7 @@ COPYING = TranslationRun(
     ),
     search=SearchConfig(beam_size=2, max_length=8),
     optim=OptimConfig(lr=3e-3),
-    train=TrainConfig(epochs=2, precision="fp32", log_every_steps=1, label_smoothing=0.1, ema_decay=0.9),
+    train=TranslationTrainConfig(epochs=2, precision="fp32", log_every_steps=1, label_smoothing=0.1, ema_decay=0.9),
     device="cpu",
 )
 """70 sentences: five steps an epoch, the last of six."""
@@ -77,7 +83,9 @@ def batch_of(*targets: list[int]) -> TextBatch:
 
 
 def test_a_sentences_loss_is_the_sum_over_its_tokens() -> None:
-    task = Translation(replace(COPYING, train=TrainConfig(precision="fp32")), make_accelerator("cpu", "fp32"))
+    task = Translation(
+        replace(COPYING, train=TranslationTrainConfig(precision="fp32")), make_accelerator("cpu", "fp32")
+    )
     row = [0.5, 0.0, 1.0, 0.0, 2.0, -1.0]
     total = math.log(sum(math.exp(value) for value in row))
     losses, hits = task.losses(Says(row), batch_of([1, 4, 4, 5, 2], [1, 4, 2]), epoch=0)
@@ -157,7 +165,7 @@ def test_micro_batches_change_nothing_but_rounding(run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["bahdanau", "rnn"])
 def test_recurrent_models_train_in_the_same_loop(name: str, tmp_path: Path) -> None:
     model = TranslatorConfig(name=name, width=8, depth=1)  # type: ignore[arg-type]
-    summary = train(replace(COPYING, model=model, train=TrainConfig(epochs=1, precision="fp32")), tmp_path)
+    summary = train(replace(COPYING, model=model, train=TranslationTrainConfig(epochs=1, precision="fp32")), tmp_path)
     assert summary["model"] == name
     translator = load_translator(tmp_path).model
     assert translator.config.name == name
@@ -256,9 +264,11 @@ def test_the_plan_speaks_of_sentences() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": TrainConfig(loss="bce")}, r"train\.loss: 'bce' is not valid"),
-        ({"train": TrainConfig(compile=True, cuda_graphs=True)}, r"train\.cuda_graphs: True is not valid"),
-        ({"data": TextDataConfig(batch_size=10), "train": TrainConfig(accumulation_steps=4)}, r"data\.batch_size"),
+        ({"train": TranslationTrainConfig(compile=True, cuda_graphs=True)}, r"train\.cuda_graphs: True is not valid"),
+        (
+            {"data": TextDataConfig(batch_size=10), "train": TranslationTrainConfig(accumulation_steps=4)},
+            r"data\.batch_size",
+        ),
         (
             {"data": TextDataConfig(shared_vocabulary=False), "model": TranslatorConfig(share_embeddings=True)},
             r"model\.share_embeddings: True is not valid",

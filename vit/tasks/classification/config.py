@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from vit.config.rules import check, check_effect, check_finite, check_positive
-from vit.config.run import ImageRun
+from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate
+from vit.config.run import ImageRun, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,31 @@ class DistillConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassificationTrainConfig(TrainConfig):
+    """The `train:` section of an image classifier."""
+
+    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    label_smoothing: float = 0.0
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    """Factor of an image's loss, by its class. `balanced`: images / (classes × images of the class), with mean 1 over
+    the training images; or a list with a number for each class.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("train.label_smoothing", self.label_smoothing)
+        positive = isinstance(self.class_weights, str) or (self.class_weights and min(self.class_weights) > 0)
+        check(bool(positive), "train.class_weights", self.class_weights, "every weight must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassificationRun(ImageRun):
     """Training an image classifier."""
 
     evaluation_settings: ClassVar = ("data", "device", "train.precision")
 
     task: Literal["classification"] = "classification"
+    train: ClassificationTrainConfig = field(default_factory=ClassificationTrainConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
 
     def __post_init__(self) -> None:
@@ -51,7 +70,6 @@ class ClassificationRun(ImageRun):
         once = self.data.sampling == "shuffled" or self.augment.repeats == 1
         rule = "data.sampling 'balanced' repeats images itself; set it to 1"
         check(once, "augment.repeats", self.augment.repeats, rule)
-        check(self.train.loss != "mse", "train.loss", "mse", "a classifier's is cross_entropy or bce")
 
 
 RUN = ClassificationRun

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.config import TrainConfig, check
-from vit.tasks.classification.config import DistillConfig
+from vit.config import check
+from vit.tasks.classification.config import ClassificationTrainConfig, DistillConfig
 
 
-def class_weights(config: TrainConfig, labels: Tensor, num_classes: int) -> Tensor | None:
+def class_weights(config: ClassificationTrainConfig, labels: Tensor, num_classes: int) -> Tensor | None:
     """The weight (k,) of every class as configured, from the training images' labels (n,); None: all are 1.
 
     ValueError for a list of another length.
@@ -25,7 +25,9 @@ def class_weights(config: TrainConfig, labels: Tensor, num_classes: int) -> Tens
     return torch.tensor([float(weight) for weight in weights])
 
 
-def target_losses(logits: Tensor, targets: Tensor, config: TrainConfig, weights: Tensor | None = None) -> Tensor:
+def target_losses(
+    logits: Tensor, targets: Tensor, config: ClassificationTrainConfig, weights: Tensor | None = None
+) -> Tensor:
     """(b,) losses of logits (b, k) against target distributions (b, k), smoothed as configured, classes weighed (k,).
 
     Cross-entropy, or binary cross-entropy averaged over the classes (Wightman et al. 2021, ResNet strikes back). A

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from vit.config.data import DataConfig
 from vit.config.rules import check, check_effect
-from vit.config.run import ImageRun, TrainConfig
+from vit.config.run import ImageRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,6 @@ class MultilabelRun(ImageRun):
 
     task: Literal["multilabel"] = "multilabel"
     data: TableDataConfig = field(default_factory=TableDataConfig)
-    train: TrainConfig = field(default_factory=lambda: TrainConfig(loss="bce"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_no_class_weights()
-        check(self.train.loss == "bce", "train.loss", self.train.loss, "the loss of a multi-label classifier is bce")
-        rule = "it spreads one label over the classes, and here an image has any number of labels"
-        check(self.train.label_smoothing == 0, "train.label_smoothing", self.train.label_smoothing, rule)
 
 
 RUN = MultilabelRun

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_finite, check_positive, check_seed
-from vit.config.run import RunConfig, TrainConfig
+from vit.config.run import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +62,9 @@ class RegressionRun(RunConfig):
     task: Literal["regression"] = "regression"
     model: KernelConfig = field(default_factory=KernelConfig)
     data: CurveConfig = field(default_factory=CurveConfig)
-    train: TrainConfig = field(default_factory=lambda: TrainConfig(loss="mse"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_no_class_weights()
-        check(self.train.loss == "mse", "train.loss", self.train.loss, "the loss of a regression is mse")
-        smoothing = self.train.label_smoothing
-        check(smoothing == 0, "train.label_smoothing", smoothing, "it smooths labels, and a regression has none")
         steps, points = self.train.accumulation_steps, self.data.train_points
         rule = f"it must not exceed data.train_points ({points}), which it divides"
         check(steps <= points, "train.accumulation_steps", steps, rule)

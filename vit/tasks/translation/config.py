@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from vit.config.model import Backend, check_heads
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
-from vit.config.run import RunConfig
+from vit.config.run import RunConfig, TrainConfig
 from vit.config.text_model import Activation, LayerConfig, Norm, TextPlaces
 
 SMALLEST_VOCABULARY = 260
@@ -209,6 +209,18 @@ class SearchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TranslationTrainConfig(TrainConfig):
+    """The `train:` section of a translation run."""
+
+    label_smoothing: float = 0.0
+    """Over the whole vocabulary of the target."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("train.label_smoothing", self.label_smoothing)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TranslationRun(RunConfig):
     """Training a translator."""
 
@@ -217,14 +229,12 @@ class TranslationRun(RunConfig):
     task: Literal["translation"] = "translation"
     model: TranslatorConfig = field(default_factory=TranslatorConfig)
     data: TextDataConfig = field(default_factory=TextDataConfig)
+    train: TranslationTrainConfig = field(default_factory=TranslationTrainConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_no_class_weights()
         self._check_batch_size(self.data.batch_size)
-        rule = "a translator's loss is cross_entropy"
-        check(self.train.loss == "cross_entropy", "train.loss", self.train.loss, rule)
         rule = "batches are as long as their longest sentence, and graphs are recorded for one size; leave it out"
         check(not self.train.cuda_graphs, "train.cuda_graphs", True, rule)
         one_vocabulary = self.data.name == "copying" or self.data.shared_vocabulary
