@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,11 +144,29 @@ def test_the_interval_and_the_merging_of_batches_and_processes() -> None:
     in_batches = mean_attention_distance(model, iter(images.split(2)))
     torch.testing.assert_close(in_batches.pixels, whole.pixels)
     other = attention_profile(model, images[:3])
-    parts = iter([torch.stack((other.sums, other.squares))[None], torch.tensor([3])])
+    parts = iter([torch.stack((other.sums, other.squares))[None], torch.tensor([3]), other.distances])
     merged = attention_profile(model, images[3:], gather=lambda mine: torch.cat((mine, next(parts))))
     assert merged.num_images == 5
     torch.testing.assert_close(distance_from_profile(merged).pixels, whole.pixels)
     torch.testing.assert_close(distance_from_profile(merged).margin, whole.margin, rtol=1e-5, atol=1e-9)
+    assert merged.distances.shape == (5, 3, 2, 3)
+    torch.testing.assert_close(whole.per_image.double(), each, rtol=1e-6, atol=0)
+
+
+def test_sorted_heads_are_resampled_and_sorted_anew() -> None:
+    """Two heads that are as near on average: the nearer of the two, whichever it is, has less than their mean."""
+    torch.manual_seed(0)
+    found = mean_attention_distance(model_of(32, patch_size=8, depth=1), torch.randn(400, 3, 32, 32))
+    per_image = torch.stack((torch.randn(400), torch.randn(400), torch.randn(400) + 9), dim=1)[:, None].float()
+    found = replace(found, per_image=per_image - per_image.mean(dim=0) + torch.tensor([5, 5, 9]))
+    found = replace(found, pixels=found.per_image.double().mean(dim=0))
+    heads, (low, high) = found.sorted_heads()
+    assert heads[0].tolist() == pytest.approx([5, 5, 9], abs=1e-5)
+    apart = 1.96 / math.sqrt(400)  # half of the interval of a head's own mean
+    assert float(heads[0, 2] - low[0, 2]) == pytest.approx(apart, rel=0.1)
+    assert float(high[0, 2] - heads[0, 2]) == pytest.approx(apart, rel=0.1)
+    assert float(high[0, 0] - 5) < 0.6 * apart < 0.9 * apart < float(5 - low[0, 0])
+    assert bool(replace(found, per_image=per_image[:1]).sorted_heads()[1].isnan().all())
 
 
 def test_maps_give_the_same_numbers() -> None:

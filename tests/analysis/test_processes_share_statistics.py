@@ -27,5 +27,6 @@ def test_uneven_shares_add_up() -> None:
     whole = attention_profile(own(), IMAGES)
     for profile in in_processes(2, share):
         assert profile.num_images == 5
+        assert profile.distances.shape == (5, *whole.distances.shape[1:])
         torch.testing.assert_close(profile.sums, whole.sums, rtol=1e-6, atol=1e-9)
         torch.testing.assert_close(profile.squares, whole.squares, rtol=1e-6, atol=1e-9)

@@ -15,7 +15,8 @@ from vit.figures.style import save_figure
 @pytest.mark.parametrize(("depth", "heads"), [(1, 1), (6, 3), (12, 12), (32, 16)])
 def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((depth, heads))
-    panel = HeadValues(values=values, label="pixels", margin=values / 10, reference=1.5, reference_label="uniform")
+    ends = np.stack((values * 0.9, values * 1.1))
+    panel = HeadValues(values=values, label="pixels", interval=ends, reference=1.5, reference_label="uniform")
     figure = plot_heads_by_depth([panel])
     (axes,) = figure.axes
     bars, dots = axes.collections
@@ -35,7 +36,14 @@ def test_panels_stand_side_by_side_and_titles_name_them() -> None:
     assert (first.get_title(loc="left"), second.get_ylabel()) == ("entropy", "weight")
 
 
-def test_heads_are_sorted_within_each_layer() -> None:
-    panel = HeadValues(values=[[3, 1, 2], [5, 6, 4]], label="pixels")
-    lines = plot_sorted_heads(panel).axes[0].get_lines()
-    assert [line.get_ydata().tolist() for line in lines] == [[1, 2, 3], [4, 5, 6]]
+def test_sorted_heads_of_two_models_share_a_scale() -> None:
+    first = HeadValues(values=[[1, 2, 3], [4, 5, 6]], label="pixels", interval=np.ones((2, 2, 3)))
+    second = HeadValues(values=[[7, 8]], label="pixels")
+    left, right, _ = plot_sorted_heads([first, second], ("a", "b")).axes
+    assert [line.get_ydata().tolist() for line in left.get_lines()] == [[1, 2, 3], [4, 5, 6]]
+    assert [line.get_ydata().tolist() for line in right.get_lines()] == [[7, 8]]
+    assert (len(left.collections), len(right.collections)) == (2, 0)
+    assert left.get_ylim() == right.get_ylim() == (0, pytest.approx(8.64))
+    assert [axes.get_title(loc="left") for axes in (left, right)] == ["a", "b"]
+    with pytest.raises(AssertionError, match="not sorted"):
+        plot_sorted_heads([HeadValues(values=[[2, 1]], label="pixels")])

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.profile import AttentionProfile, attention_profile
+from vit.analysis.profile import DISTANCES, AttentionProfile, attention_profile
 from vit.analysis.tokens import TokenLayout
+from vit.comparison.statistics import LEVEL, resampled_means
 from vit.config import check, nearest
 from vit.evaluation.evaluate import Gather, one_process
 
 if TYPE_CHECKING:
+    from vit.figures import HeadValues
     from vit.figures.style import Figure
 
 Prefix = Literal["renormalised", "raw", "kept"]
@@ -37,6 +39,14 @@ UNITS = {
     "interval": "95 %, Student's t over images",
     "uniform": "a head with equal weights on all tokens, by the same convention",
 }
+SORTED = {
+    "sorted_pixels": "the heads of each layer by their means, nearest first",
+    "sorted_interval": "lower and upper ends, 95 %, percentile bootstrap over images; in each resample the heads are "
+    "sorted anew",
+}
+"""Conventions of the sorted heads."""
+RESAMPLES = 1000
+_ENDS = torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None]
 ENOUGH_FOR_BARS = 8
 """Images from which on intervals are drawn; of fewer they are as wide as the figure."""
 
@@ -57,6 +67,8 @@ class AttentionDistance:
     layout: TokenLayout
     layers: tuple[str, ...]
     num_images: int
+    per_image: Tensor
+    """Pixels, n l h in float32: the means over an image's patches."""
 
     @property
     def patches(self) -> Tensor:
@@ -68,18 +80,39 @@ class AttentionDistance:
         """As a fraction of the diagonal of the area that the patches cover."""
         return self.pixels / math.hypot(*self.layout.covered)
 
-    def plot(self, *, sort_heads: bool = False) -> Figure:
-        """Draw a dot for each head above its layer, or a line for each layer through its heads, nearest first."""
-        from vit.figures import HeadValues, plot_heads_by_depth, plot_sorted_heads
+    def sorted_heads(self) -> tuple[Tensor, Tensor]:
+        """The heads of each layer, nearest first, `l h` in pixels, and the 95 % intervals of these ranks, `2 l h`."""
+        n, layers, heads = self.per_image.shape
+        flat = self.per_image.double().flatten(1).numpy()
+        means = torch.from_numpy(resampled_means(flat, num_resamples=RESAMPLES, seed=0))
+        ranked = means.view(RESAMPLES, layers, heads).sort(dim=2).values
+        ends = ranked.quantile((1 + _ENDS.flatten() * LEVEL) / 2, dim=0)
+        return self.pixels.sort(dim=1).values, ends if n > 1 else ends * math.nan
 
-        panel = HeadValues(
-            values=self.pixels,
+    def plot(
+        self, *, sort_heads: bool = False, against: AttentionDistance | None = None, titles: tuple[str, ...] = ("", "")
+    ) -> Figure:
+        """Draw a dot for each head above its layer, or a line for each layer through its heads, nearest first.
+
+        `against`: another model's heads, drawn beside these; `titles` name the two.
+        """
+        from vit.figures import plot_heads_by_depth, plot_sorted_heads
+
+        both = [self] if against is None else [self, against]
+        draw = plot_sorted_heads if sort_heads else plot_heads_by_depth
+        return draw([each._panel(sort_heads=sort_heads) for each in both], titles[: len(both)])
+
+    def _panel(self, *, sort_heads: bool) -> HeadValues:
+        from vit.figures import HeadValues
+
+        values, ends = self.sorted_heads() if sort_heads else (self.pixels, self.pixels + self.margin * _ENDS)
+        return HeadValues(
+            values=values,
             label="mean attention distance (pixels)",
-            margin=self.margin if self.num_images >= ENOUGH_FOR_BARS else None,
+            interval=ends if self.num_images >= ENOUGH_FOR_BARS else None,
             reference=self.uniform,
             reference_label="uniform attention",
         )
-        return plot_sorted_heads(panel) if sort_heads else plot_heads_by_depth([panel])
 
     def numbers(self) -> dict[str, Any]:
         """All numbers and their conventions, for JSON."""
@@ -94,6 +127,12 @@ class AttentionDistance:
             "prefix_tokens": self.layout.num_prefix,
             "conventions": {"distance": self.convention, **UNITS},
         }
+
+    def sorted_numbers(self) -> dict[str, Any]:
+        """`numbers`, and the sorted heads with their intervals."""
+        numbers, (heads, ends) = self.numbers(), self.sorted_heads()
+        numbers["conventions"] |= SORTED
+        return numbers | {"sorted_pixels": heads.tolist(), "sorted_interval": ends.tolist()}
 
 
 def mean_attention_distance(
@@ -133,6 +172,7 @@ def distance_from_profile(
         layout=layout,
         layers=profile.layers,
         num_images=profile.num_images,
+        per_image=profile.distances[:, DISTANCES.index(name)] * factor,
     )
 
 

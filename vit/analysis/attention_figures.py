@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vit.analysis.analysis_figure import AnalysisFigure
-from vit.analysis.attention_distance import ENOUGH_FOR_BARS, PREFIXES, distance_from_profile
+from vit.analysis.attention_distance import ENOUGH_FOR_BARS, PREFIXES, AttentionDistance, distance_from_profile
 from vit.analysis.maps import CONVENTIONS, attention_maps, relevance
 from vit.analysis.profile import QUANTITIES
 from vit.analysis.targets import AnalysisTarget
@@ -37,8 +37,27 @@ def attention_distance(target: AnalysisTarget) -> AnalysisFigure:
 
 def attention_distance_sorted(target: AnalysisTarget) -> AnalysisFigure:
     found = distance_from_profile(target.profile)
-    caption = "The same distances, the heads of each layer sorted (Raghu et al. 2021, figure 3)."
-    return AnalysisFigure(figure=found.plot(sort_heads=True), numbers=found.numbers(), caption=caption)
+    caption = "The same distances, the heads of each layer sorted."
+    against: AttentionDistance | None = None
+    if target.against is not None:
+        try:
+            against = distance_from_profile(target.against.profile)
+            caption = f"The heads of each layer of {target.name} and {target.against.name}, sorted by distance."
+        except Unsupported as error:
+            caption += f" Not beside those of {target.against.name}: {error}."
+    if found.num_images >= ENOUGH_FOR_BARS:
+        caption += " Bars: 95 % intervals, bootstrap over images."
+    caption += (
+        " A healthy ViT has near heads beside far ones in its first layers; trained on too few images, it lacks the "
+        "near ones (Raghu et al. 2021, figures 3 and 4)."
+    )
+    numbers = found.sorted_numbers()
+    if against is not None and target.against is not None:
+        numbers["against"] = {"model": target.against.name, **against.sorted_numbers()}
+    titles = (target.name, target.against.name) if target.against is not None and against is not None else ("",)
+    return AnalysisFigure(
+        figure=found.plot(sort_heads=True, against=against, titles=titles), numbers=numbers, caption=caption
+    )
 
 
 def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:

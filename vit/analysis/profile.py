@@ -1,8 +1,8 @@
 """Attention of every head of every layer on average: distance, entropy, mass on the class token and on itself.
 
-One pass over the images. Statistics are streamed, so no map of all weights exists at any time; only sums over images
-are kept, so memory does not grow with their number, and several processes add theirs. A head's value for an image is
-the mean over the patches as queries; class and register tokens are no queries here.
+One pass over the images. Statistics are streamed, so no map of all weights exists at any time; sums over images are
+kept, to which several processes add theirs, and of each image one number a head and kind of distance, to resample. A
+head's value for an image is the mean over the patches as queries; class and register tokens are no queries here.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ QUANTITIES = {
     "self_mass": "weight of a patch on itself: the map's diagonal",
 }
 """Each a mean over the patches as queries, then over images."""
+DISTANCES = ("distance", "distance_without_self", "raw_distance")
+"""Those that are kept of each image."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +51,8 @@ class AttentionProfile:
     """Sums of the images' values, q l h in float64, in the order of `QUANTITIES`."""
     squares: Tensor
     """Sums of their squares, q l h."""
+    distances: Tensor
+    """Of each image, n q l h in float32, in the order of `DISTANCES`."""
 
     def mean(self, name: str) -> Tensor:
         """One of `QUANTITIES`, l h."""
@@ -117,6 +121,7 @@ def attention_profile(
     if sums.layout is None:
         raise ValueError("images: none is not valid: a profile needs at least one")
     totals = torch.stack((sums.total, sums.squares))  # 2 q l h
+    distances = torch.cat(sums.distances)  # n q l h
     counts = torch.tensor([sums.count], device=totals.device)
     total, squares = gather(totals[None]).sum(dim=0).cpu()
     return AttentionProfile(
@@ -125,6 +130,7 @@ def attention_profile(
         num_images=int(gather(counts).sum()),
         sums=total,
         squares=squares,
+        distances=gather(distances).cpu(),
     )
 
 
@@ -136,6 +142,7 @@ class _RunningSums:
         self.names: list[str] = []
         self.count = 0
         self.total = self.squares = torch.zeros(())
+        self.distances: list[Tensor] = []
 
     def add(self, model: nn.Module, images: Tensor) -> None:
         rows: list[Tensor] = []
@@ -155,6 +162,7 @@ class _RunningSums:
         values = rearrange(rows, "l q b h -> b q l h").double()
         self.total = self.total.to(values.device) + values.sum(dim=0)
         self.squares = self.squares.to(values.device) + values.square().sum(dim=0)
+        self.distances.append(values[:, [_index(name) for name in DISTANCES]].float())
         self.count += len(images)
 
 

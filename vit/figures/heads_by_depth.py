@@ -27,8 +27,8 @@ class HeadValues:
     """Layers × heads."""
     label: str
     """The axis label, with the unit."""
-    margin: ArrayLike | None = None
-    """Half the width of each value's interval; NaN: none."""
+    interval: ArrayLike | None = None
+    """The ends of each value's interval, (2, layers, heads); NaN: none."""
     reference: float | None = None
     reference_label: str = ""
 
@@ -61,9 +61,9 @@ def _draw_dots(axes: Axes, panel: HeadValues) -> None:
     depth, num_heads = values.shape
     shifts = np.linspace(-0.28, 0.28, num_heads) if num_heads > 1 else np.zeros(1)
     places = np.arange(1, depth + 1)[:, None] + shifts  # l h
-    if panel.margin is not None:
-        margin = np.nan_to_num(as_floats(panel.margin))
-        axes.vlines(places.ravel(), (values - margin).ravel(), (values + margin).ravel(), color=BLUE, alpha=0.4, lw=0.8)
+    if panel.interval is not None:
+        low, high = as_floats(panel.interval)
+        axes.vlines(places.ravel(), low.ravel(), high.ravel(), color=BLUE, alpha=0.4, lw=0.8)
     size = 16 if depth * num_heads <= 200 else 8
     axes.scatter(places.ravel(), values.ravel(), s=size, color=BLUE, alpha=0.8, linewidths=0, label="a head", zorder=3)
     axes.plot(places.mean(axis=1), values.mean(axis=1), color=ORANGE, lw=1.2, label="mean of the layer", zorder=2)
@@ -72,31 +72,53 @@ def _draw_dots(axes: Axes, panel: HeadValues) -> None:
     axes.set_xlabel("layer")
 
 
-def plot_sorted_heads(panel: HeadValues) -> Figure:
-    """Draw a line for each layer through its heads, sorted by value (Raghu et al. 2021, figure 3)."""
-    values = np.sort(as_floats(panel.values), axis=1)  # l h
-    depth, num_heads = values.shape
-    scale = Normalize(1, max(depth, 2))
+def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
+    """Draw a line for each layer through its heads, whose values ascend (Raghu et al. 2021, figure 3).
+
+    Panels of several models stand side by side on one scale.
+    """
+    assert len(panels) == len(titles), f"{len(panels)} panels, {len(titles)} titles"
+    most_heads = max(np.asarray(panel.values).shape[1] for panel in panels)
+    scale = Normalize(1, max(2, *(len(np.asarray(panel.values)) for panel in panels)))
     with style():
-        figure = empty_figure(max(4.8, 2.2 + _PER_HEAD * num_heads), 3.3)
-        axes = figure.subplots()
-        for layer, heads in enumerate(values, start=1):
-            color = colormaps["viridis"](scale(layer))
-            axes.plot(np.arange(1, num_heads + 1), heads, color=color, lw=1.1, marker="o", markersize=3)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-        axes.set_xlabel("head of its layer, sorted")
-        _finish(axes, panel)
-        if panel.reference is not None:
-            figure.legend(loc="outside lower center", handlelength=1.6)
-        bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), axes, label="layer", aspect=24)
+        width = max(4.0, 1.4 + _PER_HEAD * most_heads)
+        figure = empty_figure(width * len(panels) + 0.8, 3.3)
+        grid = panel_grid(figure, len(panels), len(panels), sharey=True)
+        for axes, panel, title in zip(grid, panels, titles, strict=True):
+            _draw_lines(axes, panel, scale)
+            axes.set_title(title)
+            _finish(axes, panel)
+        for axes in grid[1:]:
+            axes.set_ylabel("")
+        grid[0].set_ylim(0, max(_top(panel) for panel in panels))
+        if panels[0].reference is not None:
+            figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", handlelength=1.6)
+        bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), grid, label="layer", aspect=24)
         bar.locator = MaxNLocator(nbins=8, integer=True)
     return figure
+
+
+def _draw_lines(axes: Axes, panel: HeadValues, scale: Normalize) -> None:
+    values = as_floats(panel.values)  # l h
+    assert (np.diff(values, axis=1) >= 0).all(), "the heads of a layer are not sorted"
+    ends = None if panel.interval is None else as_floats(panel.interval)  # 2 l h
+    places = np.arange(1, values.shape[1] + 1)
+    for layer, heads in enumerate(values):
+        color = colormaps["viridis"](scale(layer + 1))
+        axes.plot(places, heads, color=color, lw=1.1, marker="o", markersize=3)
+        if ends is not None:
+            axes.vlines(places, ends[0, layer], ends[1, layer], color=color, alpha=0.6, lw=2.2)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    axes.set_xlabel("head of its layer, sorted")
 
 
 def _finish(axes: Axes, panel: HeadValues) -> None:
     """Draw the reference line and let the y axis begin at 0 and end above every value; a wide interval may leave it."""
     if panel.reference is not None:
         axes.axhline(panel.reference, color=GREY, lw=1.0, ls=(0, (5, 3)), label=panel.reference_label)
-    highest = max(float(np.asarray(panel.values).max()), panel.reference or 0.0)
-    axes.set_ylim(0, 1.08 * highest or 1.0)
+    axes.set_ylim(0, _top(panel))
     axes.set_ylabel(panel.label)
+
+
+def _top(panel: HeadValues) -> float:
+    return 1.08 * max(float(np.asarray(panel.values).max()), panel.reference or 0.0) or 1.0
