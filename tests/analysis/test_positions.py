@@ -137,15 +137,16 @@ def test_timms_rotary_kernel_depends_on_the_offset_alone() -> None:
 def test_large_grids_are_shown_by_some_of_their_tiles() -> None:
     found = similarity_of(table(sincos_2d((20, 9), 16)[0], (20, 9)))
     axes = found.plot(most=5).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "6", "11", "15", "20"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "3", "5", "7", "9"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "6", "10", "14", "18"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "9"]
     shown = axes.images[0].get_array()
     assert shown.mask.sum() > 0
-    assert shown[0, 0] == pytest.approx(float(found.similarity[0, 0, 0, 0]))
-    assert shown[-1, -1] == pytest.approx(float(found.similarity[19, 8, 19, 8]))
+    assert shown[0, 0] == pytest.approx(float(found.similarity[1, 0, 0, 0]))
+    assert shown[-1, -1] == pytest.approx(float(found.similarity[17, 8, 19, 8]))
     gap = 2  # an eighth of a tile of 20 rows
     tile = shown[3 * (20 + gap) : 3 * (20 + gap) + 20, 9 + gap : 9 + gap + 9]
-    torch.testing.assert_close(torch.from_numpy(tile.filled()), found.similarity[14, 2])
+    torch.testing.assert_close(torch.from_numpy(tile.filled()), found.similarity[13, 4])
+    assert (found.step(5), found.step()) == (4, 2)
 
 
 def test_a_kind_of_positions_that_the_model_lacks() -> None:

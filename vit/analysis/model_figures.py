@@ -23,6 +23,7 @@ from vit.evaluation.transfer import probe_fault
 
 IMAGES_OF_GRADIENTS = 8
 """Images of the receptive field, few because it needs a backward pass for every block."""
+_ORDINALS = {2: "nd", 3: "rd"}
 TRAINING_IMAGES = 4
 """Training images of a probe for each test image."""
 
@@ -44,6 +45,9 @@ def position_similarity(target: AnalysisTarget) -> AnalysisFigure:
         f"{numbers[kind]['chance_column_share']:.1%}). Resized to {larger[kind].grid[0]}×{larger[kind].grid[1]}: "
         f"{larger[kind].distance_correlation:+.3f}, {larger[kind].row_share:.1%}, {larger[kind].column_share:.1%}."
     )
+    if (step := similarity.step()) > 1:
+        caption += f" Drawn are the tiles of every {step}{_ORDINALS.get(step, 'th')} row and column of patches."
+    caption += " In a healthy ViT a tile is brightest at its own patch and fades along its row and column."
     conventions = numbers[kind]["conventions"]
     return AnalysisFigure(
         figure=similarity.plot(),

@@ -23,6 +23,8 @@ from vit.layers.positions import AxialRotation, Positions, RelativeBias, resize_
 if TYPE_CHECKING:
     from vit.figures.style import Figure
 
+MOST_TILES = 16
+"""Along a side of the figure; more cannot be told apart."""
 LEARNED = ("pos_embed", "pos_embedding", "position_embeddings", "position_embedding.weight")
 """Endings of a learned table's name in the libraries; rows of prefix tokens come first."""
 CONVENTIONS = {
@@ -60,12 +62,17 @@ class PositionSimilarity:
         rows, columns = self.similarity.shape[:2]
         return rows, columns
 
-    def plot(self, most: int = 14) -> Figure:
-        """Draw a tile for each patch, at most `most` rows and columns of tiles, evenly chosen."""
+    def plot(self, most: int = MOST_TILES) -> Figure:
+        """Draw a tile for each patch, or for every k-th along both sides where the grid has more than `most`."""
         from vit.figures import plot_position_similarity
 
-        rows, columns = (torch.linspace(0, size - 1, min(size, most)).round().int().tolist() for size in self.grid)
-        return plot_position_similarity(self.similarity[rows][:, columns], rows, columns)
+        step = self.step(most)
+        rows, columns = (range((size - 1) % step // 2, size, step) for size in self.grid)
+        return plot_position_similarity(self.similarity[rows.start :: step, columns.start :: step], rows, columns)
+
+    def step(self, most: int = MOST_TILES) -> int:
+        """The k of the k-th patches that have a tile in the figure."""
+        return -(-max(self.grid) // most)
 
     def numbers(self) -> dict[str, Any]:
         gh, gw = self.grid
