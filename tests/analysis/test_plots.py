@@ -18,12 +18,15 @@ from vit.analysis import (
     attention_profile,
     effective_receptive_field,
     mean_attention_distance,
+    patch_components,
     patch_filters,
+    patch_similarity,
     position_similarity,
     probe_layers,
     relevance,
     representation_similarity,
     residual_streams,
+    token_norms,
 )
 from vit.config import DataConfig, Preprocessing
 from vit.data.images import open_test, open_training
@@ -58,12 +61,15 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "AttentionProfile": lambda: attention_profile(model(), IMAGES),
     "HeadAblation": lambda: ablate_heads(model(), random_accuracy),
     "LayerProbe": layer_probe,
+    "PatchComponents": lambda: patch_components(model(), IMAGES),
     "PatchFilters": lambda: patch_filters(model()),
+    "PatchSimilarity": lambda: patch_similarity(model(), IMAGES),
     "PositionSimilarity": lambda: position_similarity(model()),
     "ReceptiveField": lambda: effective_receptive_field(model(), [IMAGES]),
     "Relevance": lambda: relevance(model(), IMAGES),
     "RepresentationSimilarity": lambda: representation_similarity(model(), model(), [(IMAGES, IMAGES)]),
     "ResidualStreams": lambda: residual_streams(model(), [IMAGES]),
+    "TokenNorms": lambda: token_norms(model(), [IMAGES]),
 }
 """By the name of the result's class."""
 

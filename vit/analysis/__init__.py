@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from vit.analysis.maps import attention_maps as attention_maps
     from vit.analysis.maps import relevance as relevance
     from vit.analysis.maps import rollout as rollout
+    from vit.analysis.norms import TokenNorms as TokenNorms
+    from vit.analysis.norms import token_norms as token_norms
+    from vit.analysis.patch_features import PatchComponents as PatchComponents
+    from vit.analysis.patch_features import PatchSimilarity as PatchSimilarity
+    from vit.analysis.patch_features import patch_components as patch_components
+    from vit.analysis.patch_features import patch_similarity as patch_similarity
     from vit.analysis.positions import PositionSimilarity as PositionSimilarity
     from vit.analysis.positions import PositionTable as PositionTable
     from vit.analysis.positions import position_similarity as position_similarity

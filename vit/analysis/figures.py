@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vit.analysis import attention_figures as attention
 from vit.analysis import model_figures as inside
+from vit.analysis import token_figures as tokens
 from vit.analysis.analysis_figure import Draw
 
 FIGURES: dict[str, Draw] = {
@@ -13,6 +14,9 @@ FIGURES: dict[str, Draw] = {
     "patch_filters": inside.filters,
     "attention_overlays": attention.attention_overlays,
     "attention_heads": attention.attention_heads,
+    "patch_components": tokens.patch_components,
+    "patch_similarity": tokens.patch_similarity,
+    "token_norms": tokens.token_norms,
     "attention_entropy": attention.attention_entropy,
     "layer_similarity": inside.layer_similarity,
     "receptive_field": inside.receptive_field,

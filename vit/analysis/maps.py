@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.model_structure import Grid, crop_to_patches, has_class_token, logits_of, patch_grid
+from vit.analysis.tokens import pictures_of
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
 from vit.config import check
@@ -59,7 +60,7 @@ class AttentionMaps:
 
         depth = len(self.maps)
         layers = torch.linspace(0, depth - 1, min(depth, MOST_ROWS)).round().int().tolist()
-        picture = _pictures(self.images, pixels)[image]
+        picture = pictures_of(self.images, pixels)[image]
         query = self.query if isinstance(self.query, tuple) else None
         return plot_head_maps(picture, self.maps[layers, image], [layer + 1 for layer in layers], query=query)
 
@@ -74,7 +75,7 @@ class AttentionMaps:
         from vit.figures import plot_attention_overlays
 
         maps = self.overlays() | dict(others or {})
-        return plot_attention_overlays(_pictures(self.images, pixels), maps, titles)
+        return plot_attention_overlays(pictures_of(self.images, pixels), maps, titles)
 
     def numbers(self) -> dict[str, Any]:
         return {
@@ -101,7 +102,7 @@ class Relevance:
         from vit.figures import plot_attention_overlays
 
         titles = [f"class {index}" for index in self.classes.tolist()]
-        return plot_attention_overlays(_pictures(self.images, pixels), {"relevance": self.maps}, titles)
+        return plot_attention_overlays(pictures_of(self.images, pixels), {"relevance": self.maps}, titles)
 
     def numbers(self) -> dict[str, Any]:
         return {"classes": self.classes.tolist(), "maps": self.maps.tolist(), "conventions": CONVENTIONS}
@@ -230,12 +231,3 @@ def _checked_query(model: nn.Module, query: Query | None, grid: Grid) -> Query:
         check(inside, "query", query, f"the patches are numbered from (0, 0) to ({grid[0] - 1}, {grid[1] - 1})")
     check(query != "class" or has_class, "query", query, "the model has no class token; choose 'patches' or one patch")
     return query
-
-
-def _pictures(images: Tensor, pixels: Tensor | None) -> Tensor:
-    """`b H W 3`, uint8: the pixels, or else normalised images, each stretched from its least to its greatest number."""
-    if pixels is None:
-        low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)
-        pixels = ((images - low) / (high - low).clamp(min=1e-6) * 255).round().to(torch.uint8)
-    height, width = images.shape[2:]
-    return rearrange(pixels[: len(images), :, :height, :width], "b c h w -> b h w c").cpu()

@@ -78,3 +78,12 @@ def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int)
         num_prefix=num_prefix,
         has_class_token=with_class,
     )
+
+
+def pictures_of(images: Tensor, pixels: Tensor | None) -> Tensor:
+    """`b H W 3`, uint8: the pixels, or else normalised images, each stretched from its least to its greatest number."""
+    if pixels is None:
+        low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)
+        pixels = ((images - low) / (high - low).clamp(min=1e-6) * 255).round().to(torch.uint8)
+    height, width = images.shape[2:]
+    return rearrange(pixels[: len(images), :, :height, :width], "b c h w -> b h w c").cpu()

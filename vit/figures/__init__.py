@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from vit.figures.layer_probe import plot_layer_probe as plot_layer_probe
     from vit.figures.learning_curves import plot_learning_curves as plot_learning_curves
     from vit.figures.patch_filters import plot_patch_filters as plot_patch_filters
+    from vit.figures.patch_maps import plot_patch_components as plot_patch_components
+    from vit.figures.patch_maps import plot_patch_similarity as plot_patch_similarity
     from vit.figures.position_similarity import plot_position_similarity as plot_position_similarity
     from vit.figures.receptive_field import plot_receptive_field as plot_receptive_field
     from vit.figures.reliability import plot_reliability as plot_reliability
@@ -39,5 +41,6 @@ if TYPE_CHECKING:
     from vit.figures.score_scaling import plot_score_scaling as plot_score_scaling
     from vit.figures.style import save_figure as save_figure
     from vit.figures.text_heads import plot_text_heads as plot_text_heads
+    from vit.figures.token_norms import plot_token_norms as plot_token_norms
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)
