@@ -6,7 +6,8 @@ into a full `ViTConfig` or `ResNetConfig`.
 
 from vit.config.arguments import check_arguments
 from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing
-from vit.config.model import Backend, ModelConfig, ResNetConfig, Stem, ViTConfig
+from vit.config.model import Backend, ModelConfig, Stem, ViTConfig
+from vit.config.resnet import ResNetConfig, Shortcut
 from vit.config.rules import check, check_positive, nearest
 from vit.config.run import ImageRun, OptimConfig, OptimizerName, RunConfig, TrainConfig
 from vit.config.text_model import BertConfig, LayerConfig
@@ -26,6 +27,7 @@ __all__ = [
     "Preprocessing",
     "ResNetConfig",
     "RunConfig",
+    "Shortcut",
     "Stem",
     "TrainConfig",
     "ViTConfig",

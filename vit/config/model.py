@@ -1,4 +1,4 @@
-"""Settings of the model: complete architectures (`ViTConfig`, `ResNetConfig`) and user overrides (`ModelConfig`)."""
+"""Settings of the model: a ViT's complete architecture, and user overrides of any model's (`ModelConfig`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from vit.config.arguments import check_types
+from vit.config.resnet import ResNetConfig
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
 Pooling = Literal["cls", "gap", "map", "cls_gap"]
@@ -180,33 +181,6 @@ def _check_patches(image_size: tuple[int, int], patch_size: tuple[int, int]) -> 
         check(image > 0 and image % patch == 0, "model.image_size", image_size, rule)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResNetConfig:
-    """Complete architecture of a ResNet baseline."""
-
-    depth: Literal[18, 34, 50] = 50
-    num_classes: int = 1000
-    image_size: tuple[int, int] = (224, 224)
-    stem: Literal["imagenet", "cifar"] = "imagenet"
-    """`cifar`: a 3×3 convolution of stride 1 and no pooling, for images of 8 to 64 pixels."""
-    width: int = 64
-    """Channels of the first stage."""
-    in_channels: int = 3
-
-    def __post_init__(self) -> None:
-        check_types("model", self)
-        for name in ("width", "in_channels"):
-            check_positive(f"model.{name}", getattr(self, name))
-        check(min(self.image_size) > 0, "model.image_size", self.image_size, "it must be above 0")
-        check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
-        check(
-            self.width == 64 or self.depth in (18, 34),
-            "model.width",
-            self.width,
-            "only resnet18 and resnet34 take another width than 64",
-        )
-
-
 def _with_overrides(*architectures: type) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class decorator that adds each field of the architectures as an optional one, None by default.
 
@@ -217,7 +191,7 @@ def _with_overrides(*architectures: type) -> Callable[[type[Kind]], type[Kind]]:
     for architecture in architectures:
         for name, hint in get_type_hints(architecture).items():
             known = hints.get(name, hint)
-            hints[name] = int if known is int else known | hint  # a ResNet's depth is a number too
+            hints[name] = known if known == hint else known | hint
             if name in ("image_size", "patch_size"):
                 hints[name] |= int
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vit.config import Stem, check
+from vit.layers.residual import BasicBlock
 from vit.linear import matmul_dtype
 
 STEM_STRIDE = 4
@@ -32,16 +33,14 @@ class ResNetStem(nn.Sequential):
     """`b k H W -> b 64 H/4 W/4`."""
 
     def __init__(self, in_channels: int = 3) -> None:
-        from torchvision.models.resnet import BasicBlock
-
         norm = partial(nn.GroupNorm, 32)
         super().__init__(
             nn.Conv2d(in_channels, STEM_WIDTH, 7, stride=2, padding=3, bias=False),
             norm(STEM_WIDTH),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(3, stride=2, padding=1),
-            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm_layer=norm),
-            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm_layer=norm),
+            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm=norm),
+            BasicBlock(STEM_WIDTH, STEM_WIDTH, norm=norm),
         )
 
 

@@ -1,34 +1,29 @@
-"""ResNet-18/34/50 (He et al. 2016), the baseline, with the same interface as the Vision Transformer.
+"""ResNets (He et al. 2016), the baseline, with the same interface as the Vision Transformer.
 
-The blocks and all parameter names are torchvision's, so its weights load. The `cifar` stem is a 3×3 convolution without
-pooling.
+One class for ImageNet's and CIFAR's, wide and grouped ones and ResNet-D: what differs is in `ResNetConfig`. All
+parameter names are torchvision's, which are timm's too, so their weights load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Never
+from typing import Never
 
 import torch
 from einops import reduce
 from torch import Tensor, nn
 
 from vit.config import ResNetConfig
+from vit.config.resnet import STAGES
 from vit.layers.patches import check_image_dtype, check_image_shape
+from vit.layers.residual import BasicBlock, Bottleneck, convolution
 from vit.models.backbone import OutputFormat, check_output_format, select_blocks
 from vit.models.model import Model
 from vit.randomness import SampleRandom
 
-if TYPE_CHECKING:
-    from torchvision.models.resnet import BasicBlock, Bottleneck
-
-STAGES: dict[int, tuple[str, tuple[int, ...]]] = {
-    18: ("BasicBlock", (2, 2, 2, 2)),
-    34: ("BasicBlock", (3, 4, 6, 3)),
-    50: ("Bottleneck", (3, 4, 6, 3)),
-}
-"""By depth: torchvision's block, and the number of blocks per stage."""
+EXPANSION = 4
+"""Channels between two bottlenecks, as a multiple of the stage's width."""
 
 
 class ResNet(Model):
@@ -37,26 +32,36 @@ class ResNet(Model):
     fc: nn.Linear | nn.Identity
 
     def __init__(self, config: ResNetConfig) -> None:
-        from torchvision.models import resnet  # here, because it imports torch's compiler, which is slow
-
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
-        name, depths = STAGES[config.depth]
-        block = getattr(resnet, name)
-        small = config.stem == "cifar"
-        kernel, stride = (3, 1) if small else (7, 2)
-        self.conv1 = nn.Conv2d(config.in_channels, config.width, kernel, stride, kernel // 2, bias=False)
+        self.conv1 = _first_convolutions(config)
         self.bn1 = nn.BatchNorm2d(config.width)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        widths = [config.width * 2**index for index in range(len(depths))]
-        incoming = [config.width, *(width * block.expansion for width in widths[:-1])]
-        for index, (source, width, depth) in enumerate(zip(incoming, widths, depths, strict=True)):
-            self.add_module(f"layer{index + 1}", _stage(block, source, width, depth, 1 if index == 0 else 2))
-        self.num_features = widths[-1] * block.expansion
+        self.maxpool = nn.Identity() if config.stem == "cifar" else nn.MaxPool2d(3, stride=2, padding=1)
+        self.num_features = config.width
+        for index in range(self.num_layers - 1):
+            self.add_module(f"layer{index + 1}", self._stage(index))
         self.fc = self._new_head()
         initialize(self)
+
+    def _stage(self, index: int) -> nn.Sequential:
+        """Blocks that read and set `num_features`; those after the first stage halve the map."""
+        config = self.config
+        kind, depths = STAGES[config.depth]
+        width, blocks = config.width * 2**index, nn.Sequential()
+        for number in range(depths[index]):
+            stride = 2 if index > 0 and number == 0 else 1
+            if kind == "basic":
+                block: nn.Module = BasicBlock(self.num_features, width, stride, shortcut=config.shortcut)
+                self.num_features = width
+            else:
+                inner = (config.group_width or config.width) * config.groups * 2**index
+                sizes = self.num_features, inner, width * EXPANSION, stride
+                block = Bottleneck(*sizes, groups=config.groups, shortcut=config.shortcut)
+                self.num_features = width * EXPANSION
+            blocks.append(block)
+        return blocks
 
     def _new_head(self) -> nn.Linear | nn.Identity:
         classes = self.config.num_classes
@@ -86,7 +91,7 @@ class ResNet(Model):
         output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """`forward_features` and the selected of five maps `b c h w`: the stem's, before pooling, and the stages'.
+        """`forward_features` and the selected maps `b c h w`: the stem's, before pooling, and the stages'.
 
         `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. ValueError for an
         index out of range, and for `NLC`.
@@ -102,7 +107,7 @@ class ResNet(Model):
         if self.gradient_checkpointing and self.training:
             _refuse_checkpointing()
         check_image_shape(images, self.config.in_channels)
-        check_image_dtype(images, self.conv1.weight)
+        check_image_dtype(images, next(self.parameters()))
         images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
         x = self.relu(self.bn1(self.conv1(images)))
         yield x
@@ -121,7 +126,7 @@ class ResNet(Model):
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the head by a newly initialized one; 0 classes: none."""
         self.config = replace(self.config, num_classes=num_classes)
-        self.fc = self._new_head().to(self.conv1.weight).train(self.training)
+        self.fc = self._new_head().to(next(self.parameters())).train(self.training)
         if isinstance(self.fc, nn.Linear):
             initialize_head(self.fc)
 
@@ -155,14 +160,18 @@ def _refuse_checkpointing() -> Never:
     raise ValueError(f"train.gradient_checkpointing: True is not valid: {rule}")
 
 
-def _stage(
-    block: type[BasicBlock] | type[Bottleneck], source: int, width: int, depth: int, stride: int
-) -> nn.Sequential:
-    out = width * block.expansion
-    shortcut = None
-    if stride != 1 or source != out:
-        shortcut = nn.Sequential(nn.Conv2d(source, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-    return nn.Sequential(block(source, width, stride, shortcut), *(block(out, width) for _ in range(depth - 1)))
+def _first_convolutions(config: ResNetConfig) -> nn.Module:
+    """All of the stem before its last norm."""
+    if config.stem == "imagenet":
+        return convolution(config.in_channels, config.width, 7, 2)
+    if config.stem == "cifar":
+        return convolution(config.in_channels, config.width, 3)
+    half = config.width // 2
+    return nn.Sequential(
+        *(convolution(config.in_channels, half, 3, 2), nn.BatchNorm2d(half), nn.ReLU(inplace=True)),
+        *(convolution(half, half, 3), nn.BatchNorm2d(half), nn.ReLU(inplace=True)),
+        convolution(half, config.width, 3),
+    )
 
 
 @torch.no_grad()
@@ -177,13 +186,9 @@ def initialize(model: ResNet) -> None:
                 nn.init.zeros_(module.bias)
             case nn.Linear():
                 initialize_head(module)
-    from torchvision.models.resnet import BasicBlock, Bottleneck
-
     for module in model.modules():
-        if isinstance(module, BasicBlock):
-            nn.init.zeros_(module.bn2.weight)
-        elif isinstance(module, Bottleneck):
-            nn.init.zeros_(module.bn3.weight)
+        if isinstance(module, BasicBlock | Bottleneck):
+            nn.init.zeros_(module.last_norm.get_parameter("weight"))
 
 
 @torch.no_grad()

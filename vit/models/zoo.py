@@ -67,11 +67,21 @@ IRREGULAR: dict[str, tuple[str, int, int, dict[str, Any]]] = {
         for pixels in sides
     },
 }
+_D = {"stem": "deep", "shortcut": "average"}
+_CIFAR = {"stem": "cifar", "shortcut": "padding", "width": 16, "image_size": (32, 32)}
 RESNETS: dict[str, dict[str, Any]] = {
-    f"resnet{depth}{suffix}": {"depth": depth, "stem": stem}
-    for depth in (18, 34, 50)
-    for suffix, stem in (("", "imagenet"), ("_cifar", "cifar"))
+    **{f"resnet{depth}": {"depth": depth} for depth in (18, 26, 34, 50, 101, 152)},
+    **{f"resnet{depth}d": {"depth": depth} | _D for depth in (18, 26, 34, 50, 101, 152)},
+    **{f"resnet{depth}_cifar": {"depth": depth, "stem": "cifar"} for depth in (18, 34, 50)},
+    **{f"resnet{depth}": {"depth": depth} | _CIFAR for depth in (20, 32, 44, 56, 110)},
+    **{f"wide_resnet{depth}_2": {"depth": depth, "group_width": 128} for depth in (50, 101)},
+    **{
+        f"resnext{depth}_{groups}x{width}d": {"depth": depth, "groups": groups, "group_width": width}
+        for depth, groups, width in ((50, 32, 4), (101, 32, 8), (101, 64, 4))
+    },
 }
+"""He et al.'s CIFAR ResNets are `resnet20` to `resnet110`, with their option A; `resnet18_cifar` and its like are
+ImageNet's with a small stem."""
 _REGULAR = re.compile(rf"vit_({'|'.join(SIZES)})_patch({'|'.join(map(str, PATCHES))})_(\d+)")
 _INITIALS = {size[0]: size for size in SIZES} | {"ti": "tiny"}
 _USUAL = {"base", "16", "224"}
@@ -160,15 +170,14 @@ def _resolve_resnet(name: str, overrides: dict[str, Any], classes: dict[str, int
     for field_name, value in overrides.items():
         rule = f"it has no effect on {name}; a ResNet takes {', '.join(sorted(known))}"
         check(field_name in known, f"model.{field_name}", value, rule)
-    if "stem" in overrides:
-        check(overrides["stem"] in ("imagenet", "cifar"), "model.stem", overrides["stem"], "'imagenet' or 'cifar'")
     return ResNetConfig(**(RESNETS[name] | overrides | classes))
 
 
 def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) -> ViTConfig:
-    if "stem" in overrides:
-        check(overrides["stem"] in ("patch", "resnet"), "model.stem", overrides["stem"], "'patch' or 'resnet'")
     settings = _defaults(name) | overrides | classes
+    known = {f.name for f in fields(ViTConfig)}
+    for field_name, value in overrides.items():
+        check(field_name in known, f"model.{field_name}", value, f"it has no effect on {name}, which is no ResNet")
     settings.setdefault("init", "xavier" if settings["width"] < XAVIER_BELOW else "normal")
     resolved = ViTConfig(**settings)
     if "positions_on_prefix" in overrides:
