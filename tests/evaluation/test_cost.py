@@ -55,12 +55,36 @@ def on_meta(config: ViTConfig | ResNetConfig) -> nn.Module:
         ("vit_large_patch16_224", 61.55, 304_326_632),
         ("resnet18", 1.81, 11_689_512),
         ("resnet50", 4.09, 25_557_032),
+        ("resnet101", 7.80, 44_549_160),
+        ("resnet152", 11.51, 60_192_808),
+        ("wide_resnet50_2", 11.40, 68_883_240),
+        ("resnext50_32x4d", 4.23, 25_028_904),
+        ("resnext101_32x8d", 16.41, 88_791_336),
+        ("resnext101_64x4d", 15.46, 83_455_272),
+        ("resnet50d", 4.33, 25_576_264),
     ],
 )
 def test_published_counts(name: str, gmacs: float, parameters: int) -> None:
     model = on_meta(resolve(ModelConfig(name=name)))
     assert round(multiply_adds(model, (224, 224)) / 1e9, 2) == gmacs
     assert count_parameters(model) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "parameters"),
+    [
+        # parameters: He et al. 2016, table 6; multiply-adds of 56 and 110 layers: HRank (Lin et al. 2020), table 1
+        ("resnet20", 40.55, 0.27),
+        ("resnet32", 68.86, 0.46),
+        ("resnet44", 97.17, 0.66),
+        ("resnet56", 125.49, 0.85),
+        ("resnet110", 252.89, 1.7),
+    ],
+)
+def test_published_counts_on_cifar(name: str, millions: float, parameters: float) -> None:
+    model = on_meta(resolve(ModelConfig(name=name), num_classes=10))
+    assert round(multiply_adds(model, (32, 32)) / 1e6, 2) == millions
+    assert round(count_parameters(model) / 1e6, 1 if parameters == 1.7 else 2) == parameters
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference", "matmul", "sdpa", "flex", "triton"])

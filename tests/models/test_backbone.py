@@ -185,7 +185,7 @@ def test_other_channels(config: ViTConfig | ResNetConfig, channels: int) -> None
     with pytest.raises(ValueError, match=f"it must be b {channels} H W"):
         other(images())
     report = load_weights(other, colour.state_dict(), "a colour model")
-    assert list(report.actions.values()) == [f"adapted to {channels} channels"]
+    assert set(report.actions.values()) - {"copied"} == {f"adapted to {channels} channels"}
     grey = images(channels=1)
     if channels in (1, 6):  # as many of each colour: the same logits for grey images
         torch.testing.assert_close(

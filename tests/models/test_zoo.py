@@ -12,6 +12,7 @@ from torch import nn
 from vit.config import ModelConfig
 from vit.hub import create_model
 from vit.models import build_model, list_models, resolve
+from vit.models.zoo import RESNETS
 
 
 def count(model: nn.Module) -> int:
@@ -28,7 +29,7 @@ SHARED = sorted(set(list_models()) & set(timm.list_models()))
 
 @pytest.mark.parametrize("name", SHARED)
 def test_as_many_parameters_as_timm_in_one_block(name: str) -> None:
-    depth = None if "resnet" in name else 1
+    depth = None if name in RESNETS else 1
     with torch.device("meta"):
         theirs = timm.create_model(name, num_classes=1000, **({} if depth is None else {"depth": depth}))
     assert count(build_on_meta(name, depth)) == count(theirs)
@@ -106,7 +107,8 @@ def test_classes() -> None:
         ({"name": "resnet18", "num_heads": 3}, "model.num_heads: 3 is not valid: it has no effect on resnet18"),
         ({"name": "resnet18", "depth": 34}, "model.depth: 34 is not valid"),
         ({"name": "resnet18", "stem": "patch"}, "model.stem: 'patch' is not valid"),
-        ({"name": "resnet50", "width": 32}, "model.width: 32"),
+        ({"name": "resnet20", "group_width": 32}, "model.group_width: 32 is not valid: only bottlenecks"),
+        ({"name": "vit", "shortcut": "padding"}, "model.shortcut: 'padding' is not valid: it has no effect on vit"),
         ({"name": "vit", "stem": "cifar"}, "model.stem: 'cifar' is not valid"),
         ({"name": "vit", "positions": "rope", "positions_on_prefix": True}, "model.positions_on_prefix: True"),
         ({"name": "vit", "num_heads": 5}, r"model.num_heads: 5.*nearest that does is 4"),

@@ -6,7 +6,9 @@ parameter names are torchvision's, which are timm's too, so their weights load.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Never
 
@@ -153,6 +155,37 @@ class ResNet(Model):
 
     def head_names(self) -> tuple[str, ...]:
         return ("fc",) if self.config.num_classes else ()
+
+
+def infer_config(tensors: Mapping[str, Tensor]) -> ResNetConfig:
+    """The architecture of a ResNet from its tensors; the image size, which they do not tell, is the usual one.
+
+    KeyError for a missing tensor; ValueError for stages that no ResNet of this package has.
+    """
+    is_deep = "conv1.0.weight" in tensors
+    first, inner = tensors["conv1.0.weight" if is_deep else "conv1.weight"], tensors["layer1.0.conv2.weight"]
+    is_bottleneck = "layer1.0.conv3.weight" in tensors
+    found = {match.groups() for name in tensors if (match := re.match(r"layer(\d+)\.(\d+)\.", name))}
+    blocks = Counter(int(stage) for stage, _ in found)
+    form = "bottleneck" if is_bottleneck else "basic", tuple(count for _, count in sorted(blocks.items()))
+    depth = next((depth for depth, stages in STAGES.items() if stages == form), None)
+    if depth is None:
+        rule = f"stages of {', '.join(map(str, form[1]))} {form[0]} blocks, which no ResNet here has"
+        raise ValueError(f"model.pretrained: it is not supported: it has {rule}")
+    width, head = len(tensors["bn1.weight"]), tensors.get("fc.weight")
+    projection = tensors.get("layer2.0.downsample.1.weight")
+    is_small = not is_deep and first.shape[-1] == 3
+    return ResNetConfig(
+        depth=depth,
+        num_classes=0 if head is None else len(head),
+        image_size=(32, 32) if is_small else (224, 224),
+        stem="deep" if is_deep else "cifar" if is_small else "imagenet",
+        width=width,
+        in_channels=first.shape[1],
+        shortcut="padding" if projection is None else "average" if projection.dim() == 4 else "projection",
+        groups=len(inner) // inner.shape[1] if is_bottleneck else 1,
+        group_width=inner.shape[1] if is_bottleneck and inner.shape[1] != width else None,
+    )
 
 
 def _refuse_checkpointing() -> Never:

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from vit.config import ViTConfig
+from vit.config import ResNetConfig, ViTConfig
 
 Tensors = Mapping[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
@@ -23,11 +24,12 @@ MASK_TOKEN = "stands for masked patches in pre-training"
 MAE_DECODER = "MAE's decoder, which reconstructs pixels"
 TEXT_TOWER = "the text tower of the model"
 """Reasons for which several layouts drop tensors."""
-PLACEHOLDERS = {"layer": r"\d+", "kind": "weight|bias"}
-"""Regular expressions for `{layer}` and `{kind}` in a template of names."""
+PLACEHOLDERS = {"layer": r"\d+", "block": r"\d+", "kind": "weight|bias", "rest": r"[\w.]+"}
+"""Regular expressions for placeholders, such as `{layer}`, in a template of names."""
+Architecture = ViTConfig | ResNetConfig
 
 
-def always(config: ViTConfig) -> bool:  # noqa: ARG001
+def always(config: Architecture) -> bool:  # noqa: ARG001
     return True
 
 
@@ -52,10 +54,10 @@ class Rule:
     pattern: str = ""
     """An einops pattern from theirs to ours; `h` is the number of heads. Empty: unchanged."""
     axis: int = 0
-    num_first: Callable[[ViTConfig], int] | None = None
+    num_first: Callable[[Any], int] | None = None
     """Length along `axis` of the first of two of our tensors; None: equal lengths."""
-    when: Callable[[ViTConfig], bool] = always
-    """Configs this rule applies to."""
+    when: Callable[[Any], bool] = always
+    """Configs, of the kind that the layout is of, this rule applies to."""
 
     @property
     def action(self) -> str:
@@ -65,12 +67,12 @@ class Rule:
         return "reshaped" if self.pattern else "copied"
 
 
-def copied(ours: str, theirs: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
+def copied(ours: str, theirs: str, *, when: Callable[[Any], bool] = always) -> Rule:
     """Copy a tensor to another name."""
     return Rule((ours,), (theirs,), when=when)
 
 
-def reshaped(ours: str, theirs: str, pattern: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
+def reshaped(ours: str, theirs: str, pattern: str, *, when: Callable[[Any], bool] = always) -> Rule:
     """Change the shape of a tensor; `pattern` goes from theirs to ours."""
     return Rule((ours,), (theirs,), pattern, when=when)
 
@@ -80,7 +82,7 @@ def fused(ours: str, theirs: tuple[str, ...], pattern: str = "") -> Rule:
     return Rule((ours,), theirs, pattern)
 
 
-def split(ours: tuple[str, ...], theirs: str, *, when: Callable[[ViTConfig], bool] = always) -> Rule:
+def split(ours: tuple[str, ...], theirs: str, *, when: Callable[[Any], bool] = always) -> Rule:
     """Split one of their tensors into several of ours, of equal lengths."""
     return Rule(ours, (theirs,), when=when)
 
@@ -112,17 +114,17 @@ def no_config(tensors: Tensors) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """One library's names and shapes of a Vision Transformer's tensors."""
+    """One library's names and shapes of the tensors of a Vision Transformer or a ResNet."""
 
     name: str
     recognizes: Callable[[Tensors], bool]
     rules: tuple[Rule, ...]
-    config: Callable[[Tensors], ViTConfig | None] = no_config
+    config: Callable[[Tensors], Architecture | None] = no_config
     """Derives the architecture from the tensors; None if they do not determine it, so that it must be named. ValueError
     naming an unsupported part."""
     undetermined: str = "the number of heads"
     """What the tensors do not determine, where `config` gives None."""
-    reference: Callable[[ViTConfig, Tensors], Forward] | None = None
+    reference: Callable[[Any, Tensors], Forward] | None = None
     """Builds the library's own model with these tensors: images `b 3 H W` to logits `b k`. ValueError for an
     architecture that the library lacks."""
     prefixes: tuple[str, ...] = ()
@@ -146,7 +148,7 @@ class Translation:
     """Old names that no rule matches."""
 
 
-def apply_rules(layout: Layout, tensors: Tensors, config: ViTConfig) -> Translation:
+def apply_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Translation:
     """Translate their tensors to ours. Unexpected tensors are reported, not raised: the loader decides about them.
 
     ValueError for a tensor whose shape does not fit the rule for its name.
@@ -161,7 +163,7 @@ def apply_rules(layout: Layout, tensors: Tensors, config: ViTConfig) -> Translat
     return result
 
 
-def invert_rules(layout: Layout, tensors: Tensors, config: ViTConfig) -> Translation:
+def invert_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Translation:
     """Translate our tensors to theirs."""
     remaining = dict(tensors)
     result = Translation()
@@ -222,7 +224,7 @@ def _bindings(template: str, names: Mapping[str, Tensor]) -> Iterator[dict[str, 
     return (match.groupdict() for match in matches if match)
 
 
-def _to_ours(rule: Rule, pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
+def _to_ours(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Tensor]:
     if rule.pattern:
         pieces = [_rearrange(piece, rule.pattern, config) for piece in pieces]
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
@@ -234,7 +236,7 @@ def _to_ours(rule: Rule, pieces: list[Tensor], config: ViTConfig) -> list[Tensor
     return [piece.contiguous() for piece in whole.split([first, whole.shape[rule.axis] - first], dim=rule.axis)]
 
 
-def _to_theirs(rule: Rule, pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
+def _to_theirs(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Tensor]:
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
     theirs = [whole] if len(rule.theirs) == 1 else _equal_parts(whole, len(rule.theirs), rule.axis)
     if rule.pattern:
@@ -249,6 +251,6 @@ def _equal_parts(whole: Tensor, count: int, axis: int) -> list[Tensor]:
     return [piece.contiguous() for piece in whole.chunk(count, dim=axis)]
 
 
-def _rearrange(tensor: Tensor, pattern: str, config: ViTConfig) -> Tensor:
-    heads = {"h": config.num_heads} if re.search(r"\bh\b", pattern) else {}
+def _rearrange(tensor: Tensor, pattern: str, config: Architecture) -> Tensor:
+    heads = {"h": config.num_heads} if isinstance(config, ViTConfig) and re.search(r"\bh\b", pattern) else {}
     return rearrange(tensor, pattern, **heads).contiguous()

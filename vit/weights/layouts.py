@@ -7,7 +7,7 @@ import re
 from torch import Tensor
 
 from vit.config import nearest
-from vit.weights import facebook, huggingface
+from vit.weights import facebook, huggingface, resnet
 from vit.weights.layout import Layout, Tensors, strip_prefixes
 from vit.weights.npz import BIG_VISION, NPZ
 from vit.weights.open_clip import OPEN_CLIP
@@ -18,6 +18,7 @@ LAYOUTS: tuple[Layout, ...] = (
     *facebook.LAYOUTS,  # before timm's, whose names they share but for a few
     *(TIMM, TORCHVISION, NPZ, BIG_VISION, OPEN_CLIP),
     *huggingface.LAYOUTS,
+    *resnet.LAYOUTS,
 )
 UNSUPPORTED = {
     r".*relative_position_(bias_table|index)|.*\.rel_pos(\..*|_[hw])": "relative position biases",

@@ -12,12 +12,13 @@ from vit.config import ViTConfig
 from vit.layers.positions import resize_axis, resize_grid, resize_offsets
 from vit.models import Classifier
 from vit.weights.grids import Grid, check_grid, infer_grid
-from vit.weights.layout import Layout, apply_rules, without_dropped
+from vit.weights.layout import Architecture, Layout, apply_rules, without_dropped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
 
-FIRST_CONVOLUTIONS = ("embedding.stem.0.weight", "embedding.projection.weight", "conv1.weight")
+FIRST_CONVOLUTIONS = ("embedding.stem.0.weight", "embedding.projection.weight", "conv1.weight", "conv1.0.weight")
 """Names of the layers that may read the pixels; with a stem, the projection does not."""
+COUNT = ".num_batches_tracked"
 _HEADS = ("head.", "distillation_head.", "fc.")
 
 
@@ -39,14 +40,12 @@ def load_weights(
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
+    refuse_unsupported(source, name)
+    layout = layout or find_layout(source)
+    check_numbers(source if layout is None else without_dropped(layout, source), model, name)
+    source = _translate(layout, source, config, report)
     if isinstance(config, ViTConfig):
-        refuse_unsupported(source, name)
-        layout = layout or find_layout(source)
-        check_numbers(source if layout is None else without_dropped(layout, source), model, name)
-        source = _translate(layout, source, config, report)
         source = _resize_positions(source, model.state_dict(), config, source_grid, report)
-    else:
-        check_numbers(source, model, name)
     target = model.state_dict()
     heads = tuple(f"{head}." for head in model.head_names())
     if new_head or not heads:
@@ -86,7 +85,10 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
     """
     target = model.state_dict()
     report.unexpected = sorted({*report.unexpected, *source} - set(target))
-    report.missing = [key for key in target if key not in source and key not in report.replaced]
+    absent = [key for key in target if key not in source and key not in report.replaced]
+    # as in torch: files from before version 0.4.1 have no such counts, and no computation reads them
+    report.uncounted = [key for key in absent if key.endswith(COUNT)]
+    report.missing = [key for key in absent if key not in report.uncounted]
     report.check()
     for key, value in source.items():
         if value.shape != target[key].shape:
@@ -105,7 +107,7 @@ def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> 
     """Raise ValueError naming a tensor that is not floating point, except BatchNorm's counters, or not finite."""
     counts = {key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()}
     for key, tensor in source.items():
-        if not tensor.is_floating_point() and key not in counts:
+        if not tensor.is_floating_point() and key not in counts and not key.endswith(COUNT):
             kind = _name(tensor.dtype)
             raise ValueError(f"model.pretrained: {name}: {key} is of the type {kind}; weights must be floating point")
         if tensor.numel() == 0 or not tensor.is_floating_point():
@@ -121,7 +123,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _translate(
-    layout: Layout | None, source: dict[str, Tensor], config: ViTConfig, report: LoadReport
+    layout: Layout | None, source: dict[str, Tensor], config: Architecture, report: LoadReport
 ) -> dict[str, Tensor]:
     if layout is None:
         return source

@@ -34,6 +34,8 @@ class LoadReport:
     """Source tensor → the reason why it was dropped on purpose."""
     unexpected: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    """BatchNorm's counts of batches, which older files lack and nothing computes with; they stay 0."""
 
     def check(self) -> None:
         """Raise ValueError naming tensors that are missing or unexpected."""
@@ -52,10 +54,11 @@ class LoadReport:
         ignored = f", {len(self.ignored)} of another head ignored" if self.ignored else ""
         reasons = Counter(self.dropped.values())
         dropped = "".join(f", {count} left out ({why})" for why, count in reasons.items())
+        counts_of_batches = f", without {len(self.uncounted)} counts of BatchNorm's batches" if self.uncounted else ""
         layout = f" in the layout {self.layout}" if self.layout else ""
         selection = f" ({self.selection})" if self.selection else ""
         casts = "".join(f", cast {change}: {count}" for change, count in self.cast.items())
         return (
             f"{self.source}: {self.num_source} tensors{selection}{layout}, "
-            f"{len(self.loaded)} loaded{changed}{casts}{grids}{head}{ignored}{dropped}"
+            f"{len(self.loaded)} loaded{changed}{casts}{grids}{head}{ignored}{dropped}{counts_of_batches}"
         )

@@ -30,7 +30,15 @@ from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
 
 HEADS = (
-    *("head.weight", "fc.weight", "heads.head.weight", "head/bias", "classifier.weight", "cls_classifier.weight"),
+    *(
+        "head.weight",
+        "fc.weight",
+        "linear.weight",
+        "heads.head.weight",
+        "head/bias",
+        "classifier.weight",
+        "cls_classifier.weight",
+    ),
     "visual_projection.weight",
 )
 """Names, in any layout, of tensors with one row per class."""
@@ -51,7 +59,7 @@ class Source:
     """Why there is none though the source states one."""
     class_names: list[str] | None = None
     layout: Layout | None = None
-    """The layout of the tensors' names; None: ours, or a ResNet's, which are the same everywhere."""
+    """The layout of the tensors' names; None: ours."""
     grid: Grid | None = None
     """The patch grid of the positions; None: to be inferred from their number."""
     note: str = ""
