@@ -1,7 +1,9 @@
 """Image corruptions: the fifteen kinds of ImageNet-C at five strengths (Hendrycks and Dietterich 2019).
 
-Batched, on the images' device, and reproducible: the result depends on (seed, index of the image, kind, strength), not
-on the batch. JPEG compression and pixelation go through Pillow, image by image.
+Computed as by the code that made ImageNet-C (`make_imagenet_c.py` of github.com/hendrycks/robustness; installable as
+imagecorruptions 1.1.2), with other random numbers; `CONVENTIONS` names what differs. Batched, on the images' device,
+and reproducible: the result depends on (seed, index of the image, kind, strength), not on the batch. JPEG compression
+and pixelation go through Pillow, image by image.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ CONVENTIONS = {
     "corruptions": "fifteen kinds, five strengths of Hendrycks and Dietterich 2019 (ImageNet-C), made anew: the same "
     "constants, other random numbers; numbers are comparable among models evaluated here, nearly with published ones",
     "frost": "generated ice, not the original's photographs: not comparable with published numbers",
-    "glass_blur": "pixels are exchanged in another order than the original's, over the same distances",
+    "glass_blur": "near pixels are copied, as the original's code does, and not exchanged, as its paper says",
+    "elastic_transform": "interpolated once, where the original interpolates twice and blurs a little more",
     "compression": "not stored as JPEG of quality 85 afterwards, as the original's images are",
     "constants": "shorter side of at least 120 pixels: ImageNet-C's; from 45: Tiny-ImageNet-C's; else CIFAR-C's",
 }

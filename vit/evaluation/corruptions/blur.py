@@ -15,54 +15,61 @@ from vit.randomness import SampleRandom
 
 
 def defocus_blur(pixels: Tensor, rng: SampleRandom, radius: float, softness: float) -> Tensor:  # noqa: ARG001
-    """Spread every point over a disk with a soft edge; beyond the border the image is mirrored."""
+    """Spread every point over a disk with a soft edge; beyond the border the image is mirrored.
+
+    As in the original, the disk too is mirrored at the border of its square while it is softened. One that fills the
+    square sums to more than 1 then: the image becomes 1 to 2 % brighter.
+    """
     reach = max(8, math.ceil(radius))
     offset = torch.arange(-reach, reach + 1)
     disk = (offset.square()[:, None] + offset.square() <= radius**2).to(torch.float64)
     edge = torch.arange(-1, 2) if radius <= 8 else torch.arange(-2, 3)
     taps = torch.exp(-0.5 * (edge.to(torch.float64) / softness).square())
-    soft = conv2d(disk[None, None], torch.outer(taps, taps)[None, None], padding=len(edge) // 2)
-    kernel = (soft / soft.sum()).to(pixels)
+    taps /= taps.sum()
+    mirrored = pad((disk / disk.sum())[None, None], (len(edge) // 2,) * 4, mode="reflect")
+    kernel = conv2d(mirrored, torch.outer(taps, taps)[None, None]).to(pixels)
     planes = rearrange(pixels, "b c h w -> (b c) 1 h w")
     blurred = conv2d(pad(planes, (reach,) * 4, mode="reflect"), kernel)
     return rearrange(blurred, "(b c) 1 h w -> b c h w", c=pixels.shape[1])
 
 
 def glass_blur(pixels: Tensor, rng: SampleRandom, deviation: float, farthest: float, passes: float) -> Tensor:
-    """Blur, exchange pixels with near ones, and blur again.
+    """Blur, give pixels the values of near ones, and blur again.
 
-    The original exchanges one pixel after another, from the last to the first. Here pixels 2 d apart, which cannot
-    interfere, are exchanged at once: in another order, over the same distances.
+    The original's line means to exchange two pixels, but both sides of it are views of one array: it copies the
+    second to the first. ImageNet-C is made so, and so are these.
     """
     height, width = pixels.shape[-2:]
     blurred = gaussian_filter(pixels, deviation, border="nearest").mul(255).add(1e-3).floor().div(255)
     places = torch.arange(height * width, device=pixels.device).repeat(len(pixels), 1)  # b (h w)
+    reach = int(farthest)
     for number in range(int(passes)):
-        _exchange(places, (height, width), int(farthest), rng.fork(number))
+        moves = rng.fork(number).integers(2 * reach, 2, height, width) - reach
+        copy_from_near(places, moves, reach)
     flat = rearrange(blurred, "b c h w -> b c (h w)")
-    swapped = flat.gather(2, places[:, None].expand(-1, flat.shape[1], -1))  # b c (h w)
-    return gaussian_filter(swapped.view_as(pixels), deviation, border="nearest")
+    moved = flat.gather(2, places[:, None].expand(-1, flat.shape[1], -1))  # b c (h w)
+    return gaussian_filter(moved.view_as(pixels), deviation, border="nearest")
 
 
-def _exchange(places: Tensor, size: tuple[int, int], farthest: int, rng: SampleRandom) -> None:
-    """Exchange all pixels but those of a border of `farthest` once, in place."""
-    height, width = size
-    period = 2 * farthest
-    rows = torch.arange(farthest + 1, height - farthest + 1, device=places.device)
-    columns = torch.arange(farthest + 1, width - farthest + 1, device=places.device)
-    moves = rng.integers(period, 2, height + 1, width + 1) - farthest
-    for row in reversed(range(period)):
-        for column in reversed(range(period)):
-            here_rows, here_columns = rows[row::period, None], columns[None, column::period]
-            if not here_rows.numel() or not here_columns.numel():
-                continue
-            move = moves[:, :, here_rows, here_columns]  # b 2 rows columns
-            there = (here_rows + move[:, 0]) * width + here_columns + move[:, 1]
-            here = (here_rows * width + here_columns).expand_as(there)
-            here, there = here.flatten(1), there.flatten(1)
-            mine, theirs = places.gather(1, here), places.gather(1, there)
-            places.scatter_(1, here, theirs)
-            places.scatter_(1, there, mine)
+def copy_from_near(places: Tensor, moves: Tensor, reach: int) -> None:
+    """Copy to each pixel that is not at the border, from the last to the first, the one that `moves` leads to.
+
+    `places` b (h w), in place; `moves` b 2 h w, down and right, from -reach to reach - 1. A pixel depends on those up
+    to `reach` rows and columns away. With reach + 1 columns of delay from row to row, no two of one step do, and every
+    one still comes after those before it: the result is that of one pixel after another.
+    """
+    height, width = moves.shape[-2:]
+    rows = torch.arange(height - reach, reach, -1, device=places.device)
+    columns = torch.arange(width - reach, reach, -1, device=places.device)
+    here = (rows[:, None] * width + columns).flatten()
+    steps = (height - reach - rows)[:, None] * (reach + 1) + (width - reach - columns)
+    order = steps.flatten().argsort(stable=True)
+    here = here[order]
+    down, right = rearrange(moves, "b two h w -> two b (h w)")[:, :, here]
+    there = here + down * width + right  # b n
+    sizes = torch.bincount(steps.flatten()).tolist()
+    for to, source in zip(here.split(sizes), there.split(sizes, dim=1), strict=True):
+        places[:, to] = places.gather(1, source)
 
 
 def motion_blur(pixels: Tensor, rng: SampleRandom, radius: float, deviation: float) -> Tensor:
