@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -12,7 +15,7 @@ from torch import Tensor
 from tests.data.augment_batches import NUM_CLASSES, augmented, batch_of, piece, random_batch
 from vit.config import AugmentConfig, Preprocessing
 from vit.data.augment import Augment
-from vit.data.augment.mixing import _partners
+from vit.data.augment.mixing import _partners, _span
 from vit.data.loading import TrainBatch
 
 
@@ -61,6 +64,23 @@ def test_cutmix_pixels_belong_to_one_image_and_fill_a_rectangle() -> None:
         rows, columns = mask.any(dim=1), mask.any(dim=0)
         assert mask.sum() == rows.sum() * columns.sum()
         assert abs(1 - mask.float().mean() - target[label]) < 1e-6
+
+
+def test_the_rectangle_is_timms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Odd and even sides, clipped at every border, of an image that is not square."""
+    pytest.importorskip("timm", minversion="1.0.29", reason="older ones leave the last pixel of an odd side out")
+    from timm.data.mixup import rand_bbox
+
+    height, width = 13, 18
+    for ratio, row, column in itertools.product((0.05, 0.31, 0.5, 0.77, 0.93, 0.999), range(height), range(width)):
+        monkeypatch.setattr(np.random, "randint", Mock(side_effect=(row, column)))
+        top, bottom, left, right = rand_bbox((3, height, width), ratio)
+        expected = torch.zeros(height, width, dtype=torch.bool)
+        expected[top:bottom, left:right] = True
+        side = torch.tensor([1 - ratio]).sqrt()
+        rows = _span(torch.tensor([(row + 0.5) / height]), side, height)
+        columns = _span(torch.tensor([(column + 0.5) / width]), side, width)
+        assert torch.equal(rows[0, :, None] & columns[0], expected)
 
 
 def test_lambda_is_one_per_group_and_follows_its_distribution() -> None:

@@ -3,7 +3,10 @@
 A sample's partner is at the mirrored position of its group; every choice (mixed at all, which of the two, lambda, the
 rectangle) is made once per group. So mixing needs nothing from outside the group and is the same for any division of a
 step into whole groups. A group of one, and the middle of an odd group, are not mixed; nor is a sample whose partner has
-weight 0 (a broken image). The rectangle and its area-corrected lambda follow timm's CutMix.
+weight 0 (a broken image).
+
+The rectangle, and lambda corrected to its area, are those of timm since 1.0.29: a side of an odd number of pixels is
+one longer below and right of the centre. The paper's code and torchvision leave that pixel out: their sides are even.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ def _rectangles(rng: SampleRandom, ratio: Tensor, height: int, width: int) -> Te
 
 def _span(center: Tensor, fraction: Tensor, size: int) -> Tensor:
     """A mask (groups, size) of about `fraction` of an axis, around the pixel at `center`."""
-    half = (fraction * size).to(torch.int64) // 2
+    side = (fraction * size).to(torch.int64)
     middle = (center * size).to(torch.int64)
     pixel = torch.arange(size, device=center.device)
-    return (pixel >= (middle - half)[:, None]) & (pixel < (middle + half)[:, None])
+    return (pixel >= (middle - side // 2)[:, None]) & (pixel < (middle + (side + 1) // 2)[:, None])
