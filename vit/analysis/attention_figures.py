@@ -32,6 +32,9 @@ def attention_distance(target: AnalysisTarget) -> AnalysisFigure:
         )
     if found.num_images >= ENOUGH_FOR_BARS:
         caption += " Bars: 95 % intervals over images."
+    caption += (
+        " A healthy ViT has near and far heads in its first layers and mostly far ones in its last (ViT, figure 7)."
+    )
     return AnalysisFigure(figure=found.plot(), numbers=numbers, caption=caption, table=target.profile.rows())
 
 
@@ -71,7 +74,8 @@ def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:
     }
     caption = (
         "Entropy of the weights, and what a patch gives to itself and to tokens that are no patches; means over "
-        f"{profile.num_images} images."
+        f"{profile.num_images} images. In a healthy ViT heads differ, in the first layers most; one at 0 looks at a "
+        "single token always, one at the dashed line everywhere alike."
     )
     return AnalysisFigure(figure=profile.plot(), numbers=numbers, caption=caption)
 
@@ -83,7 +87,8 @@ def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
         figure=found.plot(pixels=target.images.pixels),
         numbers={**found.numbers(), "images": target.images.names[:1]},
         caption=f"Where {whose} in {target.images.names[0]}, by block (down) and head (across); each map to its "
-        "own greatest weight.",
+        "own greatest weight. In a healthy ViT the heads of a block look at different things, in the last blocks at "
+        "objects; the same few bright patches in all of them are artefacts (Darcet et al. 2024).",
     )
 
 
@@ -101,6 +106,7 @@ def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
         caption += " and relevance to the class that the model answers (Chefer et al. 2021)."
     except Unsupported as error:
         caption += f". No relevance: {error}."
+    caption += " In a healthy ViT the bright patches lie on the objects and not scattered over the background."
     return AnalysisFigure(
         figure=found.plot_overlays(others, pixels=target.images.pixels),
         numbers=numbers | {"conventions": CONVENTIONS},

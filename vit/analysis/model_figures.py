@@ -61,7 +61,8 @@ def filters(target: AnalysisTarget) -> AnalysisFigure:
     together = float(found.explained.sum())
     caption = (
         f"The first {len(found.filters)} principal components of the layer that reads the pixels ({found.layer}); they "
-        f"hold {together:.1%} of its weights' variance."
+        f"hold {together:.1%} of its weights' variance. In a healthy ViT they are smooth: colours, edges and gratings, "
+        "as a basis of small images; noise is a layer that has learnt little (ViT, figure 7)."
     )
     return AnalysisFigure(figure=found.plot(), numbers=found.numbers(), caption=caption)
 
@@ -74,7 +75,8 @@ def receptive_field(target: AnalysisTarget) -> AnalysisFigure:
         figure=found.plot(),
         numbers=numbers,
         caption=f"Effective receptive field of the patch in the centre, by block, over {found.num_images} images: the "
-        f"mean distance of what it depends on goes from {distances[0]:.1f} to {distances[-1]:.1f} pixels.",
+        f"mean distance of what it depends on goes from {distances[0]:.1f} to {distances[-1]:.1f} pixels. A healthy "
+        "ViT sees the whole image after a few blocks, and its own patch most (Raghu et al. 2021, figure 6).",
     )
 
 
@@ -83,7 +85,9 @@ def streams(target: AnalysisTarget) -> AnalysisFigure:
     return AnalysisFigure(
         figure=found.plot(),
         numbers=found.numbers(),
-        caption="How long the skip is beside what a branch adds, by block; and how alike tokens become.",
+        caption="How long the skip is beside what a branch adds, by block; and how alike tokens become. In a healthy "
+        "ViT no branch is idle (a ratio far above all others), and patches stay apart: a mean cosine near 1 means that "
+        "they have become alike.",
     )
 
 
@@ -97,7 +101,9 @@ def layer_similarity(target: AnalysisTarget) -> AnalysisFigure:
     return AnalysisFigure(
         figure=found.plot(target.name, other.name),
         numbers={**found.numbers(), "models": [target.name, other.name]},
-        caption=f"How alike the blocks' representations of {found.num_images} images are (CKA, unbiased).",
+        caption=f"How alike the blocks' representations of {found.num_images} images are (CKA, unbiased). In a healthy "
+        "ViT they change slowly, so that distant blocks are alike too; those of a ResNet fall into stages (Raghu et "
+        "al. 2021, figure 1).",
     )
 
 
@@ -121,7 +127,8 @@ def layer_probe(target: AnalysisTarget) -> AnalysisFigure:
         figure=found.plot(),
         numbers=found.numbers(),
         caption=f"Accuracy of a linear probe after every block; {found.num_train} images to train on, {found.num_test} "
-        "to test.",
+        "to test. In a healthy ViT it rises with depth; in one that was trained without labels it may fall again in "
+        "the last blocks.",
     )
 
 
@@ -149,5 +156,5 @@ def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
         figure=found.plot(quantities),
         numbers={**found.numbers(**quantities), "rank_correlations": correlations},
         caption=f"Accuracy lost without each head, of {found.whole:.2%} on {len(true)} images; rank correlation with "
-        f"{told}.",
+        f"{told}. In a healthy ViT most heads cost little (Michel et al. 2019): what one does, others do too.",
     )
