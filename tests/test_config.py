@@ -69,6 +69,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
         ViTConfig,
         {"positions_on_registers": True, "num_registers": 1, "positions": "rope"},
     ),
+    ("model.position_resize", ViTConfig, {"position_resize": "bicubic", "positions": "none"}),
     ("model.distillation_head", ViTConfig, {"distillation_head": False}),
     ("model.representation_width", ViTConfig, {"representation_width": 0}),
     ("model.representation_width", ViTConfig, {"representation_width": 8, "distillation_token": True}),

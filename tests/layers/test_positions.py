@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from timm.layers import resample_abs_pos_embed
 
-from vit.config import ViTConfig
+from vit.config import PositionResize, ViTConfig
 from vit.layers.positions import RelativeBias, axial_rotation, build_positions, resize_grid, sincos_2d
 
 CPU = torch.device("cpu")
@@ -82,6 +84,13 @@ def test_relative_bias_of_kept_patches_and_of_another_grid() -> None:
     assert positions.biases((5, 2), None)[0].shape == (1, 2, 11, 11)
 
 
+def test_bilinear_resize_by_hand() -> None:
+    """Corners stay, and a row halfway between two is their mean."""
+    grid = torch.tensor([0.0, 2, 4, 6]).reshape(1, 4, 1)
+    between = resize_grid(grid, (2, 2), (3, 2), "bilinear_corners").flatten()
+    torch.testing.assert_close(between, torch.tensor([0.0, 2, 2, 4, 4, 6]))
+
+
 @pytest.mark.parametrize("new", [(14, 14), (7, 7), (10, 18), (20, 9), (28, 28)])
 def test_resize_equals_timm(new: tuple[int, int]) -> None:
     grid = torch.randn(1, 196, 8)
@@ -89,24 +98,27 @@ def test_resize_equals_timm(new: tuple[int, int]) -> None:
     torch.testing.assert_close(resize_grid(grid, (14, 14), new), expected)
 
 
-def test_resize_keeps_equal_grids_constants_and_the_order_of_axes() -> None:
+@pytest.mark.parametrize("how", get_args(PositionResize))
+def test_resize_keeps_equal_grids_constants_and_the_order_of_axes(how: PositionResize) -> None:
     grid = torch.randn(1, 15, 4)
-    assert resize_grid(grid, (3, 5), (3, 5)) is grid
+    assert resize_grid(grid, (3, 5), (3, 5), how) is grid
     constant = torch.ones(1, 15, 4)
-    torch.testing.assert_close(resize_grid(constant, (3, 5), (7, 4)), torch.ones(1, 28, 4))
+    torch.testing.assert_close(resize_grid(constant, (3, 5), (7, 4), how), torch.ones(1, 28, 4))
     by_row = torch.arange(3.0).repeat_interleave(5)[None, :, None]
-    wide = resize_grid(by_row, (3, 5), (3, 10)).reshape(3, 10)
-    torch.testing.assert_close(wide, torch.arange(3.0)[:, None].expand(3, 10), atol=1e-5, rtol=0)
+    wide = resize_grid(by_row, (3, 5), (3, 10), how).reshape(3, 10)
+    expected = wide[:, :1] if how == "bicubic_offset" else torch.arange(3.0)[:, None]  # its rows move a little too
+    torch.testing.assert_close(wide, expected.expand(3, 10), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("how", get_args(PositionResize))
 @pytest.mark.parametrize("new", [(5, 1), (5, 2), (1, 5), (1, 1), (2, 7)])
-def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int]) -> None:
+def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int], how: PositionResize) -> None:
     """torch 2.15 gives five equal rows for the first of these."""
     grid = torch.randn(1, 3 * 4, 2)
     turned = grid.reshape(1, 3, 4, 2).transpose(1, 2).reshape(1, 12, 2)
-    expected = resize_grid(turned, (4, 3), new[::-1]).reshape(1, new[1], new[0], 2).transpose(1, 2)
-    torch.testing.assert_close(resize_grid(grid, (3, 4), new).reshape(1, *new, 2), expected)
-    assert resize_grid(grid, (3, 4), new)[0, :, 0].unique().numel() == new[0] * new[1]
+    expected = resize_grid(turned, (4, 3), new[::-1], how).reshape(1, new[1], new[0], 2).transpose(1, 2)
+    torch.testing.assert_close(resize_grid(grid, (3, 4), new, how).reshape(1, *new, 2), expected)
+    assert resize_grid(grid, (3, 4), new, how)[0, :, 0].unique().numel() == new[0] * new[1]
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])

@@ -40,6 +40,7 @@ CHANGES = {
     "final_norm": "pooled",
     "positions_on_prefix": False,
     "positions_on_registers": True,
+    "position_resize": "bicubic_corners",
     "representation_width": 7,
     "head_bias": False,
     "layer_scale": 0.5,
@@ -89,6 +90,12 @@ def test_every_option_has_an_effect(field: str) -> None:
     elif field == "backend":
         assert VisionTransformer(changed).blocks[0].attention.backend == "matmul"
         torch.testing.assert_close(result(changed), result(base), atol=1e-3, rtol=1e-3)
+    elif field == "position_resize":
+        assert torch.equal(result(base), result(changed))
+        first, second = (
+            fill(VisionTransformer(c))(images(replace(base, image_size=(24, 32)))) for c in (base, changed)
+        )
+        assert not torch.allclose(first, second, atol=1e-3)
     elif field == "layer_scale":
         gammas = [VisionTransformer(replace(base, layer_scale=v)).blocks[0].scale1.gamma for v in (0.5, 0.1)]
         assert gammas[0][0] == 0.5

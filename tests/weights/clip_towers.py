@@ -19,12 +19,14 @@ NAMES = {"CLIP of OpenAI (QuickGELU)": True, "CLIP of open_clip (GELU)": False}
 PROJECTION = 20
 
 
-def clip(*, quick_gelu: bool) -> nn.Module:
-    """A model of both towers with random parameters."""
+def clip(*, quick_gelu: bool, **changes: Any) -> nn.Module:
+    """A model of both towers with random parameters; `changes` of the image tower."""
     from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 
     torch.manual_seed(0)
-    model: nn.Module = CLIP(PROJECTION, CLIPVisionCfg(**TOWER), CLIPTextCfg(**TEXT), quick_gelu=quick_gelu).eval()
+    model: nn.Module = CLIP(
+        PROJECTION, CLIPVisionCfg(**TOWER | changes), CLIPTextCfg(**TEXT), quick_gelu=quick_gelu
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.dim() < 2 else 0.02))

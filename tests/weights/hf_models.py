@@ -159,15 +159,16 @@ def library_model(case: Case) -> nn.Module:
 
 
 @torch.no_grad()
-def library_output(case: Case, model: nn.Module, images: Tensor) -> Tensor:
-    """The expected output of our `forward`."""
+def library_output(case: Case, model: nn.Module, images: Tensor, **options: Any) -> Tensor:
+    """The expected output of our `forward`; `options` of the library's."""
     if "MAE" in case.library_class:
         encoder: Any = getattr(model, "vit", model)
-        noise = torch.arange(float(encoder.embeddings.patch_embeddings.num_patches))
-        return case.output(encoder(images, noise=noise.expand(len(images), -1)))
+        step = encoder.config.patch_size
+        noise = torch.arange(float(images.shape[2] // step * (images.shape[3] // step)))
+        return case.output(encoder(images, noise=noise.expand(len(images), -1), **options))
     if case.library_class in ("CLIPModel", "SiglipModel"):
         model = model.get_image_features  # type: ignore[assignment]
-    return case.output(model(pixel_values=images))
+    return case.output(model(pixel_values=images, **options))
 
 
 def saved(case: Case, folder: Path) -> nn.Module:

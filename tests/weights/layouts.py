@@ -158,6 +158,8 @@ shapes were compared on the meta device (two models of timm with thousands of to
 Tensors that are present but not loaded are dropped by the layout on purpose: text towers, decoders, masks, projection
 heads of pre-training. Everything else that is unexpected or missing is an error.
 
+At other image sizes than a model's own the outputs are the library's too: [positions](position_resize.md).
+
 Google's `.npz` files are compared with timm's own reader. Their networks compute GELU by its tanh approximation,
 which is used for a file without a model's name; timm uses exact GELU with the same weights, as do the names shared
 with timm.

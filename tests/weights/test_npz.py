@@ -102,7 +102,7 @@ def test_the_arrays_determine_the_architecture(case: str, tmp_path: Path) -> Non
     config = dataclasses.replace(SMALL, **changes)
     np.savez(tmp_path / "weights.npz", **google_arrays(config, style))  # type: ignore[arg-type]
     found = load_model(ModelConfig(pretrained=str(tmp_path / "weights.npz")))
-    expected = dataclasses.replace(config, feedforward="gelu_tanh", init="normal")
+    expected = dataclasses.replace(config, feedforward="gelu_tanh", init="normal", position_resize="bilinear_corners")
     assert found.model.config == expected
     assert found.report is not None
     assert set(found.report.loaded) == set(found.model.state_dict())

@@ -43,7 +43,8 @@ def _convert(args: argparse.Namespace) -> Iterator[str]:
         perturb_weights(opened.model)  # tensors with equal initial values would hide a wrong name
     yield opened.summary()
     conversion = convert_model(opened.model, args.to)
-    yield f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours"
+    note = f"; {conversion.note}" if conversion.note else ""
+    yield f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}"
     if args.verify:
         compared = kind in ("file", "library") and not opened.provenance.is_random
         yield from verify_conversion(conversion, open_source(args.model) if compared else None, opened.report)

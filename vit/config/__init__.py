@@ -6,7 +6,7 @@ into a full `ViTConfig` or `ResNetConfig`.
 
 from vit.config.arguments import check_arguments
 from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing
-from vit.config.model import Backend, ModelConfig, Stem, ViTConfig
+from vit.config.model import Backend, ModelConfig, PositionResize, Stem, ViTConfig
 from vit.config.resnet import ResNetConfig, Shortcut
 from vit.config.rules import check, check_positive, nearest
 from vit.config.run import ImageRun, OptimConfig, OptimizerName, RunConfig, TrainConfig
@@ -24,6 +24,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "OptimizerName",
+    "PositionResize",
     "Preprocessing",
     "ResNetConfig",
     "RunConfig",

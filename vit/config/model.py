@@ -12,6 +12,7 @@ from vit.config.rules import check, check_finite, check_positive, check_rate
 
 Pooling = Literal["cls", "gap", "map", "cls_gap"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
+PositionResize = Literal["bicubic_antialiased", "bicubic", "bicubic_offset", "bicubic_corners", "bilinear_corners"]
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
 Stem = Literal["patch", "resnet"]
@@ -40,6 +41,10 @@ class ViTConfig:
     """Give the distillation token its own head; false: only the class token's head is used."""
     num_registers: int = 0
     positions: Positions = "learned_1d"
+    position_resize: PositionResize = "bicubic_antialiased"
+    """How learned positions are resized to another grid: as by timm; `bicubic`: without antialiasing (transformers);
+    `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner (torchvision);
+    `bilinear_corners` (Google). Pretrained weights bring their library's way."""
     feedforward: FeedForwardKind = "gelu"
     qk_norm: bool = False
     qkv_bias: bool = True
@@ -127,6 +132,9 @@ class ViTConfig:
             True,
             "it needs model.num_registers, learned model.positions, and model.positions_on_prefix with a class token",
         )
+        rule = f"it has no effect on model.positions {self.positions!r}"
+        is_default = self.position_resize == ViTConfig.position_resize
+        check(is_default or self.resizes_positions, "model.position_resize", self.position_resize, rule)
         if self.positions in ("sincos_2d", "learned_2d", "rope"):
             divisor, width, field = {
                 "sincos_2d": (4, self.width, "model.width"),
@@ -136,6 +144,11 @@ class ViTConfig:
             check(
                 width % divisor == 0, field, width, f"model.positions {self.positions!r} needs a multiple of {divisor}"
             )
+
+    @property
+    def resizes_positions(self) -> bool:
+        """Positions are learned on one grid, and resized to others."""
+        return self.positions in ("learned_1d", "learned_2d", "relative")
 
     @property
     def grid_size(self) -> tuple[int, int]:
@@ -222,6 +235,7 @@ class ModelConfig:
     if TYPE_CHECKING:  # the decorator adds the other fields
         num_classes: int | None
         in_channels: int | None
+        position_resize: PositionResize | None
 
         def __init__(
             self,

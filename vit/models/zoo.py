@@ -186,6 +186,7 @@ def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) 
         value = overrides["positions_on_prefix"]
         check(learned and resolved.class_token, "model.positions_on_prefix", value, rule)
     for field, met, need in (
+        ("position_resize", resolved.resizes_positions, "learned or relative model.positions"),
         ("distillation_head", resolved.distillation_token, "a model.distillation_token"),
         ("head_bias", resolved.num_classes > 0, "a head: model.num_classes above 0"),
     ):

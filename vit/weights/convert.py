@@ -35,6 +35,15 @@ class Conversion:
     layout: Layout
     tensors: dict[str, Tensor]
 
+    @property
+    def note(self) -> str:
+        """What the file does not say; empty: nothing."""
+        config = _config(self.model)
+        theirs = self.layout.resize_of(config)
+        if not config.resizes_positions or config.position_resize == theirs:
+            return ""
+        return f"at other image sizes positions are resized {theirs} there and {config.position_resize} here"
+
     def write(self, path: Path) -> None:
         """Write a file, or for Hugging Face a folder with `config.json`. ValueError as in `check_output`."""
         target = "hf" if self.layout.name.startswith("hf") else self.layout.name

@@ -98,6 +98,7 @@ DEIT3 = Layout(
     rules=_deit3_rules(),
     undetermined="whether positions are also rotary, as in timm's vit_*_rope_ape_*; name it, as deit3_base_patch16_224",
     reference=facebook_forward,
+    position_resize="bicubic",
 )
 DINO = Layout(
     name="facebook-dino",
@@ -105,6 +106,7 @@ DINO = Layout(
     rules=RULES,
     config=_config,
     reference=facebook_forward,
+    position_resize="bicubic_offset",
     prefixes=("backbone.",),
     dropped={r"head\.(mlp|last_layer)\..*": "DINO's projection head, for pre-training"},
 )
@@ -118,6 +120,7 @@ DINOV2 = Layout(
         num_registers=tensors["register_tokens"].shape[1] if "register_tokens" in tensors else 0,
     ),
     reference=facebook_forward,
+    position_resize="bicubic_offset",
     dropped={"mask_token": MASK_TOKEN},
 )
 MAE = Layout(
@@ -126,6 +129,7 @@ MAE = Layout(
     rules=RULES,
     config=_config,
     reference=facebook_forward,
+    position_resize="bicubic",
     dropped={r"decoder_.*": MAE_DECODER, "mask_token": MASK_TOKEN},
 )
 LAYOUTS = (DEIT3, DINO, DINOV2, MAE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import WITHOUT_ANTIALIASING, Family
+from vit.weights.hf_family import Family
 from vit.weights.layout import TEXT_TOWER, Layout, Rule, Tensors, block_rules, copied, positions, reshaped, split
 
 _PREFIXES = ("", "vision_model.")
@@ -58,7 +58,7 @@ def _clip_layout(prefix: str) -> Layout:
             *_tower_rules(prefix),
             copied("head.{kind}", "visual_projection.{kind}"),
         ),
-        resize_note=WITHOUT_ANTIALIASING,
+        position_resize="bicubic",
         dropped=_dropped(prefix),
     )
 
@@ -68,7 +68,7 @@ def _siglip_layout(prefix: str) -> Layout:
         name=f"hf-siglip ({prefix}…)" if prefix else "hf-siglip",
         recognizes=lambda tensors: f"{prefix}embeddings.patch_embedding.bias" in tensors,
         rules=(*_tower_rules(prefix), *_pooling_rules(f"{prefix}head.")),
-        resize_note=WITHOUT_ANTIALIASING,
+        position_resize="bicubic",
         dropped=_dropped(prefix),
     )
 

@@ -1,8 +1,7 @@
 """Hugging Face's DINOv2, with and without registers: names of tensors (as in their files), and their configurations.
 
 Oquab et al. 2023; Darcet et al. 2024. The classifier reads the class token and the mean of the patches. transformers
-resizes the positions of DINOv2 without registers without antialiasing, this package with it, so that results differ
-when the image size is not the configuration's.
+resizes the positions of models with registers with antialiasing, and of the others without.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import QUERY_KEY_VALUE, WITHOUT_ANTIALIASING, Family
+from vit.weights.hf_family import QUERY_KEY_VALUE, Family
 from vit.weights.layout import MASK_TOKEN, Layout, Rule, Tensors, copied, fused, is_gated, is_plain, positions, split
 
 _PREFIXES = ("", "dinov2.", "dinov2_with_registers.")
@@ -49,7 +48,7 @@ def _layout(prefix: str) -> Layout:
             copied("norm.{kind}", f"{prefix}layernorm.{{kind}}"),
             copied("head.{kind}", "classifier.{kind}"),
         ),
-        resize_note=f"{WITHOUT_ANTIALIASING}, but not with registers",
+        position_resize="bicubic",
         dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN},
     )
 

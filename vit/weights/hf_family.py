@@ -34,12 +34,12 @@ COMMON_DEFAULTS: dict[str, Any] = {
     "patch_size": 16,
     "num_channels": 3,
 }
-WITHOUT_ANTIALIASING = "bicubic and antialiased; transformers resizes without antialiasing, so that its values differ"
 _FREE = (
     *("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate", "init", "backend"),
-    *("image_size", "patch_size", "mlp_ratio", "feedforward", "num_classes"),
+    *("image_size", "patch_size", "mlp_ratio", "feedforward", "num_classes", "position_resize"),
 )
-"""Fields that no family fixes: settings of training and computation, and those that `Family` converts itself."""
+"""Fields that no family fixes: settings of training and computation, those that `Family` converts itself, and what has
+no effect on images of the configuration's size."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.weights.hf_family import QUERY_KEY_VALUE, WITHOUT_ANTIALIASING, Family
+from vit.weights.hf_family import QUERY_KEY_VALUE, Family
 from vit.weights.layout import MAE_DECODER, MASK_TOKEN, Layout, Rule, Tensors, block_rules, copied, positions
 
 _PREFIXES = ("", "vit.", "deit.")
@@ -51,7 +51,7 @@ def _layout(prefix: str) -> Layout:
         name=f"hf-vit ({prefix}…)" if prefix else "hf-vit",
         recognizes=lambda tensors: all(name in tensors for name in first),
         rules=_rules(prefix),
-        resize_note=WITHOUT_ANTIALIASING,
+        position_resize="bicubic",
         dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN, r"decoder\..*": MAE_DECODER},
     )
 

@@ -16,7 +16,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vit.config import ResNetConfig, ViTConfig
+from vit.config import PositionResize, ResNetConfig, ViTConfig
 
 Tensors = Mapping[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
@@ -131,8 +131,13 @@ class Layout:
     """Prefixes of a part of the file such as `backbone.`, removed from names in this order before anything else."""
     dropped: Mapping[str, str] = field(default_factory=dict)
     """Regular expression for full names → the reason why such tensors are dropped on purpose."""
-    resize_note: str = ""
-    """How the library's resizing of positions differs from ours; empty: it does not."""
+    position_resize: PositionResize = "bicubic_antialiased"
+    """How the library resizes positions to the grid of other images (`ViTConfig.position_resize`)."""
+    register_resize: PositionResize = "bicubic_antialiased"
+    """The same for a model with registers."""
+
+    def resize_of(self, config: ViTConfig) -> PositionResize:
+        return self.register_resize if config.num_registers else self.position_resize
 
 
 @dataclass

@@ -132,7 +132,6 @@ def _translate(
     except ValueError as error:
         raise ValueError(f"model.pretrained: {report.source}: {error}; is model.name the right one?") from error
     report.layout, report.actions, report.dropped = layout.name, translation.actions, translation.dropped
-    report.note = layout.resize_note
     report.unexpected = translation.unexpected
     return translation.tensors
 
@@ -156,18 +155,19 @@ def _resize_positions(
 ) -> dict[str, Tensor]:
     """Resize learned positions, of any kind, to the model's grid."""
     resized = dict(source)
-    new = config.grid_size
+    new, how = config.grid_size, config.position_resize
+    report.resize = how
     if "positions.grid" in source and "positions.grid" in target:
         old = _source_grid(source, config, grid, report.source)
-        resized["positions.grid"] = resize_grid(source["positions.grid"], old, new)
+        resized["positions.grid"] = resize_grid(source["positions.grid"], old, new, how)
         _note(report, "positions.grid", old, new)
     for key, size in (("positions.rows", new[0]), ("positions.columns", new[1])):
         if key in source:
-            resized[key] = resize_axis(source[key], size)
+            resized[key] = resize_axis(source[key], size, how)
             _note(report, key, (source[key].shape[0], 1), (size, 1))
     if "positions.table" in source:
         table = source["positions.table"]
-        resized["positions.table"] = resize_offsets(table, new)
+        resized["positions.table"] = resize_offsets(table, new, how)
         _note(report, "positions.table", (table.shape[2], table.shape[3]), (2 * new[0] - 1, 2 * new[1] - 1))
     return resized
 

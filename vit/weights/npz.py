@@ -118,6 +118,7 @@ def _layout(name: str, attention: str, norm: str, mlp: str, table: str) -> Layou
         rules=_rules(attention, norm, mlp, table),
         config=lambda tensors: _config(tensors, attention, mlp, table),
         reference=npz_forward,
+        position_resize="bilinear_corners",
         prefixes=("opt/target/", "params/", "img/"),
         dropped={
             r"opt/.*|step": "the optimizer's state",

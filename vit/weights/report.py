@@ -28,8 +28,8 @@ class LoadReport:
     """`float16 → float32` → number of tensors."""
     selection: str = ""
     """Which of several sets of weights in the source was used, and the prefix removed from their names, if any."""
-    note: str = ""
-    """How the library's resizing of positions differs from ours."""
+    resize: str = ""
+    """How positions were resized (`ViTConfig.position_resize`), if they were."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Source tensor → the reason why it was dropped on purpose."""
     unexpected: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class LoadReport:
         counts = Counter(action for action in self.actions.values() if action != "copied")
         changed = "".join(f", {count} {action}" for action, count in sorted(counts.items()))
         grids = "".join(f", {name} {change}" for name, change in self.resized.items())
-        grids += f" ({self.note})" if self.note and self.resized else ""
+        grids += f" ({self.resize})" if self.resized else ""
         head = f", {len(self.replaced)} of a new head" if self.replaced else ""
         ignored = f", {len(self.ignored)} of another head ignored" if self.ignored else ""
         reasons = Counter(self.dropped.values())

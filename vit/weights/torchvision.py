@@ -63,4 +63,5 @@ TORCHVISION = Layout(
     rules=RULES,
     config=torchvision_config,
     reference=torchvision_forward,
+    position_resize="bicubic_corners",
 )
