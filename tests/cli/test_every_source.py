@@ -15,8 +15,7 @@ REFUSED = {
     ("hf folder, headless", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
     ("hf folder, headless", "predict"): "it has no head; `vit eval --transfer` evaluates its features",
     ("timm:NAME, theirs", "convert"): "'test_byobnet' is not supported: it has the class ByobNet",
-    ("torchvision:NAME", "convert"): "a ResNet's tensors have the same names in timm, torchvision and here",
-    ("function", "convert"): "is not one of this package's Vision Transformers",
+    ("function", "convert"): "is no image classifier of this package",
 }
 CELLS = list(product(SOURCES, COMMANDS))
 FAST = {(kind, list(COMMANDS)[place % len(COMMANDS)]) for place, kind in enumerate(SOURCES)}

@@ -14,7 +14,7 @@ from torch import nn
 from vit.config import ViTConfig
 from vit.models import build_model
 from vit.weights.convert import is_round_trip_exact, logit_difference
-from vit.weights.layout import Layout, Tensors, apply_rules, without_dropped
+from vit.weights.layout import Architecture, Layout, Tensors, apply_rules, without_dropped
 from vit.weights.loader import load_weights
 
 
@@ -42,15 +42,25 @@ def filled(model: nn.Module) -> nn.Module:
             parameter.uniform_(-spread, spread, generator=generator)
             if "norm" in name and name.endswith("weight"):
                 parameter.add_(1)
+        for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+            norm.weight.add_(1)
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            assert norm.num_batches_tracked is not None
+            norm.running_mean.uniform_(-0.3, 0.3, generator=generator)
+            norm.running_var.uniform_(0.5, 1.5, generator=generator)
+            norm.num_batches_tracked.fill_(7)
     return model.eval()
 
 
-def prove(layout: Layout, name: str, config: ViTConfig, theirs: Tensors, how: str = "whole") -> Row:
+def prove(layout: Layout, name: str, config: Architecture, theirs: Tensors, how: str = "whole") -> Row:
     """Load their tensors into our model, and compare it with the library's own model of `config`."""
     with torch.device("meta"):
         ours = build_model(config)
     ours = ours.to_empty(device="cpu").eval()
-    report = load_weights(ours, dict(theirs), name, source_grid=config.grid_size)
+    report = load_weights(
+        ours, dict(theirs), name, source_grid=config.grid_size if isinstance(config, ViTConfig) else None
+    )
     assert report.layout == layout.name, f"{name}: read as {report.layout}, not {layout.name}"
     own = without_dropped(layout, theirs)
     largest = logit_difference(ours, layout, own)
@@ -58,7 +68,7 @@ def prove(layout: Layout, name: str, config: ViTConfig, theirs: Tensors, how: st
     return Row(layout.name, name, how, len(own), report.num_source, largest, exact)
 
 
-def compare_names(layout: Layout, name: str, config: ViTConfig, theirs: Tensors) -> Row:
+def compare_names(layout: Layout, name: str, config: Architecture, theirs: Tensors) -> Row:
     """Compare names and shapes alone, on the meta device, for models that do not fit in memory."""
     with torch.device("meta"):
         ours = build_model(config).state_dict()

@@ -21,6 +21,7 @@ from vit.libraries import (
     Provenance,
     UnsupportedArchitecture,
     download_error,
+    resnets,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ UNSUPPORTED = {
     "ResPostBlock": "norms after the branches",
 }
 """Class of a model or of a part of one → its unsupported feature."""
-RESNETS = ("resnet18", "resnet34", "resnet50")
-"""ResNets with the same names, and names of tensors, in this package."""
 FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_")
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
 POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
@@ -70,21 +69,13 @@ def config_by_name(name: str, **options: Any) -> ViTConfig | ResNetConfig:
     import timm
 
     check_name(name)
-    if name.split(".")[0] in RESNETS:
-        return resnet_config(name, options.get("num_classes", 1000))
     with torch.device("meta"):
-        return config_of(timm.create_model(name, **options), name)
-
-
-def resnet_config(name: str, num_classes: int) -> ResNetConfig:
-    """The architecture of one of `RESNETS`."""
-    depth: Any = int(name.split(".")[0].removeprefix("resnet"))
-    return ResNetConfig(depth=depth, num_classes=num_classes)
+        return architecture_of(timm.create_model(name, **options), name)
 
 
 def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
-    """The architecture of a timm model, by its name if it is a ResNet; errors as `config_of`."""
-    return resnet_config(name, model.num_classes) if name.split(".")[0] in RESNETS else config_of(model, name)
+    """The architecture of a timm model. UnsupportedArchitecture naming an unsupported part."""
+    return resnets.config_of_timm(model, name) if type(model).__name__ == "ResNet" else config_of(model, name)
 
 
 def config_of(model: Any, name: str) -> ViTConfig:

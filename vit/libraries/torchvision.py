@@ -11,7 +11,10 @@ from torch import nn
 from vit.config import Preprocessing, ViTConfig, check, nearest
 from vit.libraries import NEVER_TRAINED, LibraryModel, NoCounterpart, Provenance, download_error
 
-RESNETS = ("resnet18", "resnet34", "resnet50")
+RESNETS = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "wide_resnet101_2"),
+    *("resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d"),
+)
 """ResNets with the same names, and names of tensors, in this package."""
 HEADS = {768: 12, 1024: 16, 1280: 16}
 """Width → heads of its Vision Transformers."""

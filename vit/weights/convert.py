@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from vit.config import ViTConfig, check
 from vit.libraries import NoCounterpart
-from vit.models import ResNet, VisionTransformer
+from vit.models import Classifier
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import to_huggingface, write_folder
-from vit.weights.layout import Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
+from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
 from vit.weights.layouts import find_layout, get_layout
 from vit.weights.report import LoadReport
 from vit.weights.sources import Source
@@ -46,10 +46,11 @@ class Conversion:
 
     def write(self, path: Path) -> None:
         """Write a file, or for Hugging Face a folder with `config.json`. ValueError as in `check_output`."""
-        target = "hf" if self.layout.name.startswith("hf") else self.layout.name
+        target = "hf" if self.layout.name.startswith("hf") else self.layout.name.split()[0]  # "timm ResNet"
         check_output(target, path)
-        if target == "hf":
-            write_folder(path, _config(self.model), self.model.state_dict())
+        config = _config(self.model)
+        if target == "hf" and isinstance(config, ViTConfig):
+            write_folder(path, config, self.model.state_dict())
         else:
             write_tensors(path, self.tensors)
 
@@ -67,12 +68,12 @@ def convert_model(model: nn.Module, target: str) -> Conversion:
     """Convert a model to the layout `target`. ValueError naming tensors without a counterpart in the library."""
     config = _config(model)
     tensors = model.state_dict()
-    if target == "hf":
+    if target == "hf" and isinstance(config, ViTConfig):
         theirs = to_huggingface(config, tensors)[1]
         layout = find_layout(theirs)
         assert layout is not None
         return Conversion(model, layout, theirs)
-    layout = get_layout(target)
+    layout = get_layout(target if isinstance(config, ViTConfig) else f"{target} ResNet")
     inverted = invert_rules(layout, tensors, config)
     if inverted.unexpected:
         shown = ", ".join(inverted.unexpected[:4])
@@ -112,10 +113,12 @@ def _compare_source(model: nn.Module, source: Source, report: LoadReport | None)
 
 @torch.no_grad()
 def perturb_weights(model: nn.Module, *, scale: float = 0.05) -> None:
-    """Add random numbers to every parameter: initial zeros and ones would hide a wrong name."""
+    """Add random numbers to parameters and BatchNorm's statistics: initial zeros and ones would hide a wrong name."""
     generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            noise = torch.randn(tensor.shape, generator=generator) * scale
+            tensor.add_(noise.abs() if name.endswith("running_var") else noise)
 
 
 def _compare(what: str, model: nn.Module, forward: Forward) -> str:
@@ -138,7 +141,7 @@ def _difference(model: nn.Module, forward: Forward) -> float:
     return float((ours - expected).abs().max() / expected.abs().max())
 
 
-def _reference(layout: Layout, config: ViTConfig, theirs: Tensors) -> Forward:
+def _reference(layout: Layout, config: Architecture, theirs: Tensors) -> Forward:
     if layout.reference is None:
         raise NoCounterpart(f"--verify: the layout {layout.name} has no model to compare with")
     try:
@@ -147,16 +150,14 @@ def _reference(layout: Layout, config: ViTConfig, theirs: Tensors) -> Forward:
         raise NoCounterpart(f"--verify: {error.name} is not installed") from error
 
 
-def is_round_trip_exact(layout: Layout, theirs: Tensors, config: ViTConfig) -> bool:
+def is_round_trip_exact(layout: Layout, theirs: Tensors, config: Architecture) -> bool:
     """Check that theirs → ours → theirs restores every name and bit."""
     theirs = without_dropped(layout, theirs)
     back = invert_rules(layout, apply_rules(layout, theirs, config).tensors, config).tensors
     return back.keys() == theirs.keys() and all(torch.equal(back[name], theirs[name]) for name in theirs)
 
 
-def _config(model: nn.Module) -> ViTConfig:
-    if isinstance(model, VisionTransformer):
+def _config(model: nn.Module) -> Architecture:
+    if isinstance(model, Classifier):
         return model.config
-    if isinstance(model, ResNet):
-        raise ValueError("model: a ResNet's tensors have the same names in timm, torchvision and here")
-    raise ValueError(f"model: {type(model).__name__} is not one of this package's Vision Transformers")
+    raise ValueError(f"model: {type(model).__name__} is no image classifier of this package")

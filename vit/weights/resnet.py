@@ -5,9 +5,12 @@ The tensors determine the architecture, except for the size of the images.
 
 from __future__ import annotations
 
+from torch import nn
+
 from vit.config import ResNetConfig
+from vit.libraries import resnets
 from vit.models.resnet import infer_config
-from vit.weights.layout import Layout, Rule, Tensors, apply_rules, copied
+from vit.weights.layout import Forward, Layout, Rule, Tensors, apply_rules, copied
 
 
 def _unchanged(*names: str) -> tuple[Rule, ...]:
@@ -32,11 +35,41 @@ def _cifar_config(tensors: Tensors) -> ResNetConfig:
     return infer_config(apply_rules(CIFAR, tensors, ResNetConfig()).tensors)
 
 
+def _is_deep(tensors: Tensors) -> bool:
+    """ResNet-D's stem or shortcuts, which torchvision does not have."""
+    shortcut = tensors.get("layer2.0.downsample.1.weight")
+    return "conv1.0.weight" in tensors or (shortcut is not None and shortcut.dim() == 4)
+
+
+def timm_forward(config: ResNetConfig, tensors: Tensors) -> Forward:
+    """Build timm's own model with these tensors. ValueError for an architecture that it does not have."""
+    return _loaded(resnets.build_timm(config), tensors)
+
+
+def torchvision_forward(config: ResNetConfig, tensors: Tensors) -> Forward:
+    """Build torchvision's own model with these tensors. ValueError for an architecture that it does not have."""
+    return _loaded(resnets.build_torchvision(config), tensors)
+
+
+def _loaded(model: nn.Module, tensors: Tensors) -> Forward:
+    model.load_state_dict(dict(tensors))
+    return model.eval()
+
+
+RULES = (*_STEM, *_BLOCKS, *_unchanged("fc.{kind}"))
+TIMM = Layout(
+    name="timm ResNet",
+    recognizes=lambda tensors: _is_resnet(tensors) and _is_deep(tensors),
+    rules=RULES,
+    config=infer_config,
+    reference=timm_forward,
+)
 TORCHVISION = Layout(
     name="torchvision ResNet",
-    recognizes=lambda tensors: _is_resnet(tensors) and "linear.weight" not in tensors,
-    rules=(*_STEM, *_BLOCKS, *_unchanged("fc.{kind}")),
+    recognizes=lambda tensors: _is_resnet(tensors) and not _is_deep(tensors) and "linear.weight" not in tensors,
+    rules=RULES,
     config=infer_config,
+    reference=torchvision_forward,
 )
 CIFAR = Layout(
     name="cifar ResNet",
@@ -45,4 +78,4 @@ CIFAR = Layout(
     config=_cifar_config,
 )
 """github.com/kuangliu/pytorch-cifar, whose names akamaster/pytorch_resnet_cifar10 kept."""
-LAYOUTS = (TORCHVISION, CIFAR)
+LAYOUTS = (TIMM, TORCHVISION, CIFAR)

@@ -166,7 +166,7 @@ def _open_library_model_as_ours(
         if library == "timm":
             config = timm.architecture_of(theirs.model, name)
         else:
-            config = _torchvision_config(name, theirs.num_classes, tensors, layout)
+            config = None if layout is None else layout.config(tensors)
     return Source(
         name=source,
         tensors=tensors,
@@ -175,7 +175,7 @@ def _open_library_model_as_ours(
         preprocessing=theirs.preprocessing,
         unsupported_preprocessing=theirs.unsupported_preprocessing,
         class_names=theirs.class_names or None,
-        layout=layout if isinstance(config, ViTConfig) else None,
+        layout=layout,
         grid=_grid(config),
     )
 
@@ -215,7 +215,7 @@ def _open_timm_folder(path: Path) -> Source:
         provenance=timm.provenance_of_tag(name, settings.get("tag") or ""),
         preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
         class_names=transformers.class_names_of(content) or None,
-        layout=find_layout(file.tensors) if isinstance(config, ViTConfig) else None,
+        layout=find_layout(file.tensors),
         grid=_grid(config),
         note=file.note,
     )
@@ -230,7 +230,7 @@ def _download_torchvision(name: str) -> Source:
         raise download_error(f"torchvision's weights {name!r}", error) from error
     names = list(entry.meta["categories"])
     layout = find_layout(tensors)
-    config = _torchvision_config(name, len(names), tensors, layout)
+    config = None if layout is None else layout.config(tensors)
     return Source(
         name=f"torchvision:{name}",
         tensors=tensors,
@@ -248,13 +248,6 @@ def _check_torchvision_architecture(architecture: str) -> None:
         known = (*torchvision.RESNETS, *torchvision.NAMES)
         rule = f"torchvision:{architecture} is not supported; {nearest(architecture, known)}"
         raise UnsupportedArchitecture(f"model.pretrained: {rule}")
-
-
-def _torchvision_config(
-    name: str, num_classes: int, tensors: dict[str, Tensor], layout: Layout | None
-) -> ViTConfig | ResNetConfig | None:
-    # torchvision's ResNets have no layout of their own, and timm's names
-    return timm.resnet_config(name, num_classes) if layout is None else layout.config(tensors)
 
 
 def _grid(config: ViTConfig | ResNetConfig | None) -> Grid | None:

@@ -1,0 +1,161 @@
+"""ResNets of timm and torchvision: the same logits and gradients, both directions, refusals by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from tests.weights.proof import Row, compare_names, filled, prove
+from vit.cli import main
+from vit.config import ModelConfig, ResNetConfig
+from vit.hub import open_model
+from vit.libraries import UnsupportedArchitecture
+from vit.libraries.resnets import build_timm, build_torchvision, config_of_timm
+from vit.libraries.timm import config_by_name
+from vit.libraries.torchvision import RESNETS
+from vit.models import build_model, resolve, zoo
+from vit.models.resnet import infer_config
+from vit.weights.layout import Layout
+from vit.weights.resnet import TIMM, TORCHVISION
+
+BUILT_BELOW = 30_000_000
+"""Parameters under which a model is built whole."""
+FAST = ("resnet18", "resnet18d", "resnet26d", "resnext50_32x4d")
+REFUSED = {
+    "seresnet50": "the part SEModule",
+    "resnetaa50": "a stem that pools",
+    "resnetblur50": "the part BlurPool2d",
+    "resnet50_gn": "the part GroupNorm",
+    "resnet26t": "conv1.0.weight of the shape",
+    "resnetrs50": "the part",
+    "resnet200": "stages of 3, 24, 36, 3 bottleneck blocks",
+}
+
+
+def examine(name: str, theirs: nn.Module, layout: Layout) -> Row:
+    """The model built for real where it is small, else its names and shapes alone."""
+    config = infer_config(theirs.state_dict())
+    if sum(parameter.numel() for parameter in theirs.parameters()) > BUILT_BELOW:
+        return compare_names(layout, name, config, theirs.state_dict())
+    return prove(layout, name, config, filled(theirs).state_dict())
+
+
+def examine_timm(name: str) -> Row:
+    with torch.device("meta"):
+        theirs = timm.create_model(name)
+    config = config_of_timm(theirs, name)
+    return examine(name, theirs, TIMM if config.stem == "deep" or config.shortcut == "average" else TORCHVISION)
+
+
+def examine_torchvision(name: str) -> Row:
+    with torch.device("meta"):
+        return examine(name, torchvision.models.get_model(name), TORCHVISION)
+
+
+def check(row: Row) -> None:
+    assert row.loaded == row.present
+    assert row.difference is None or row.difference < 1e-5, row
+    assert row.exact is not False
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_few_of_timms(name: str) -> None:
+    check(examine_timm(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", timm.list_models(["resnet*", "resnext*", "wide_resnet*", "*tv_*"]))
+def test_every_resnet_of_timm_is_computed_or_refused(name: str) -> None:
+    try:
+        config = config_by_name(name)
+    except UnsupportedArchitecture:  # then timm computes it
+        return
+    assert isinstance(config, ResNetConfig)
+    check(examine_timm(name))
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "resnet34" else pytest.param(name, marks=pytest.mark.slow) for name in RESNETS]
+)
+def test_torchvisions(name: str) -> None:
+    with torch.device("meta"):
+        theirs = torchvision.models.get_model(name)
+    check(examine(name, theirs, TORCHVISION))
+
+
+def test_every_name_shared_with_a_library_is_its_architecture() -> None:
+    for name in zoo.RESNETS:
+        config = resolve(ModelConfig(name=name), num_classes=1000)
+        if timm.is_model(name):
+            assert config == config_by_name(name)
+        if name in RESNETS:
+            with torch.device("meta"):
+                assert config == infer_config(torchvision.models.get_model(name).state_dict())
+
+
+@pytest.mark.parametrize(("name", "part"), REFUSED.items())
+def test_unsupported_parts_are_named(name: str, part: str) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=part):
+        config_by_name(name)
+
+
+SMALL: dict[str, tuple[Any, ResNetConfig]] = {
+    "basic": (build_torchvision, ResNetConfig(depth=18, num_classes=5)),
+    "basic, D": (build_timm, ResNetConfig(depth=18, width=8, stem="deep", shortcut="average", num_classes=5)),
+    "bottleneck, D": (build_timm, ResNetConfig(depth=26, width=8, stem="deep", shortcut="average", num_classes=5)),
+    "grouped": (build_torchvision, ResNetConfig(depth=26, groups=4, group_width=8, num_classes=5)),
+    "wide": (build_timm, ResNetConfig(depth=26, width=8, group_width=16, stem="deep", num_classes=5)),
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_gradients_in_training(case: str) -> None:
+    """In float64, so that what BatchNorm does to rounding on few images does not hide a difference."""
+    build, config = SMALL[case]
+    theirs = filled(build(config)).double().train()
+    ours = build_model(config).double().train()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(4, 3, 43, 57, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for model in (ours, theirs):
+        (model(images) * torch.arange(5)).square().sum().backward()
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name).grad, parameter.grad, rtol=1e-6, atol=1e-8, msg=name)
+    for name, buffer in theirs.named_buffers():
+        torch.testing.assert_close(ours.get_buffer(name), buffer, msg=name)
+
+
+def test_what_a_library_does_not_have_is_said() -> None:
+    for build, options, rule in (
+        (build_torchvision, {"stem": "deep"}, "torchvision has no ResNet with model.stem 'deep'"),
+        (build_torchvision, {"depth": 18, "width": 8}, "torchvision has no ResNet with model.width 8; it has 64"),
+        (build_timm, {"shortcut": "padding"}, "timm has no ResNet with model.shortcut 'padding'"),
+        (build_timm, {"depth": 20}, "model.depth 20: it has three stages"),
+        (build_timm, {"in_channels": 1}, "3 channels, not 1"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            build(ResNetConfig(**options))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("target", ["timm", "torchvision"])
+def test_convert_and_back(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.safetensors"
+    assert main(["convert", "resnet18", "--to", target, "--output", str(path), "--verify"]) == 0
+    said = capsys.readouterr().out
+    assert f"{target} ResNet: largest relative difference of logits" in said
+    assert "round trip: bitwise" in said
+    model = open_model(path).model
+    assert model.state_dict()["bn1.running_var"].ne(1).all()
+    assert main(["convert", str(path), "--to", "timm", "--verify"]) == 0
+    assert "source (torchvision ResNet): largest relative difference" in capsys.readouterr().out
+
+
+def test_timms_model_is_computed_by_ours() -> None:
+    opened = open_model("timm:resnet18d", random_weights=True, num_classes=3)
+    assert (opened.implementation, type(opened.model).__name__) == ("vit", "ResNet")
+    assert open_model("timm:resnet18d.ra4_e3600_r224_in1k", random_weights=True).implementation == "vit"

@@ -1,0 +1,98 @@
+"""ResNets of timm and torchvision: which ones this package computes, and their own models of our architectures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit.config import ResNetConfig
+from vit.config.resnet import STAGES
+from vit.libraries import NoCounterpart, UnsupportedArchitecture
+from vit.models import build_model
+from vit.models.resnet import infer_config
+
+PARTS = (
+    *("ResNet", "BasicBlock", "Bottleneck", "Sequential", "Identity", "Conv2d", "BatchNorm2d", "ReLU", "MaxPool2d"),
+    *("AvgPool2d", "SelectAdaptivePool2d", "AdaptiveAvgPool2d", "FastAdaptiveAvgPool", "Flatten", "Linear"),
+)
+"""Classes of modules in the ResNets of timm that ours computes."""
+
+
+def config_of_timm(model: Any, name: str) -> ResNetConfig:
+    """The architecture of a timm ResNet. UnsupportedArchitecture naming an unsupported part."""
+    kinds = {type(module).__name__: module for module in model.modules()}
+    foreign = next((kind for kind in kinds if kind not in PARTS), None)
+    if foreign:
+        raise UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: it has the part {foreign}")
+    blocks = [block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage]
+    unsupported = {
+        "a stem that pools by convolution or averages": not isinstance(model.maxpool, nn.MaxPool2d),
+        "anti-aliasing": not all(isinstance(block.aa, nn.Identity) for block in blocks),
+        "dilated convolutions": any(block.dilation != 1 for block in blocks),
+        f"the pooling {model.global_pool.pool_type!r}": model.global_pool.pool_type != "avg",
+    }
+    what = next((part for part, present in unsupported.items() if present), None)
+    theirs = model.state_dict()
+    if what is None:
+        try:
+            config = infer_config(theirs)
+        except ValueError as error:
+            raise UnsupportedArchitecture(str(error).replace("it is", f"{name!r} is", 1)) from error
+        with torch.device("meta"):
+            ours = build_model(config).state_dict()
+        what = next((key for key, value in theirs.items() if key not in ours or ours[key].shape != value.shape), None)
+        if what is None:
+            return config
+        what = f"{what} of the shape {tuple(theirs[what].shape)}"
+    raise UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: it has {what}")
+
+
+def build_torchvision(config: ResNetConfig) -> nn.Module:
+    """Build torchvision's own ResNet. ValueError where it has no such architecture."""
+    from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+    block, depths = STAGES[config.depth]
+    _check_expressible("torchvision", config, stem=("imagenet",), shortcut=("projection",), width=(64,))
+    return ResNet(
+        BasicBlock if block == "basic" else Bottleneck,
+        list(depths),
+        num_classes=config.num_classes,
+        groups=config.groups,
+        width_per_group=config.group_width or 64,
+    )
+
+
+def build_timm(config: ResNetConfig) -> nn.Module:
+    """Build timm's own ResNet. ValueError where it has no such architecture."""
+    from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+
+    block, depths = STAGES[config.depth]
+    _check_expressible("timm", config, stem=("imagenet", "deep"), shortcut=("projection", "average"))
+    if config.stem == "imagenet":
+        _check_expressible("timm", config, width=(64,))
+    model: nn.Module = ResNet(
+        BasicBlock if block == "basic" else Bottleneck,
+        depths,
+        num_classes=config.num_classes,
+        cardinality=config.groups,
+        base_width=64 * (config.group_width or config.width) / config.width,
+        stem_width=config.width // 2,
+        stem_type="deep" if config.stem == "deep" else "",
+        avg_down=config.shortcut == "average",
+        channels=tuple(config.width * 2**index for index in range(4)),
+    )
+    return model
+
+
+def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:
+    if len(STAGES[config.depth][1]) != 4:
+        raise NoCounterpart(f"--to: {library} has no ResNet with model.depth {config.depth}: it has three stages")
+    if config.in_channels != 3:
+        raise NoCounterpart(f"--to: {library}'s ResNets are compared on 3 channels, not {config.in_channels}")
+    for field, possible in choices.items():
+        value = getattr(config, field)
+        if value not in possible:
+            rule = f"it has {', '.join(map(str, possible))}"
+            raise NoCounterpart(f"--to: {library} has no ResNet with model.{field} {value!r}; {rule}")
