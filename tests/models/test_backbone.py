@@ -98,8 +98,12 @@ def test_a_resnets_maps_are_timms(indices: int | list[int] | None) -> None:
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     mine = gradients(ours, found, "conv1.weight")
     torch.testing.assert_close(mine, gradients(theirs, expected, "conv1.weight"), atol=1e-2, rtol=1e-3)
-    with pytest.raises(ValueError, match="output_fmt: 'NLC'"):
-        ours.forward_intermediates(pictures, output_fmt="NLC")
+    maps = ours.get_intermediate_layers(pictures, [0, 4], reshape=True)
+    assert [tuple(each.shape) for each in flat(maps)] == [(2, 64, 32, 16), (2, 512, 2, 1)]
+    for tokens, each in zip(ours.get_intermediate_layers(pictures, [0, 4]), maps, strict=True):
+        torch.testing.assert_close(tokens, each.flatten(2).mT)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="output_fmt: 'NHWC' is not valid: 'NCHW' or 'NLC'"):
+        ours.forward_intermediates(pictures, output_fmt="NHWC")
 
 
 def test_a_block_after_the_last_one_chosen_is_not_computed() -> None:
@@ -112,6 +116,12 @@ def test_a_block_after_the_last_one_chosen_is_not_computed() -> None:
 @pytest.mark.parametrize("indices", [0, 4, [3], [-4], []])
 def test_an_index_out_of_range_is_refused(indices: int | list[int]) -> None:
     with pytest.raises(ValueError, match="indices: "):
+        select_blocks(3, indices)
+
+
+@pytest.mark.parametrize("indices", ["last", 1.5, [0, "a"], torch.tensor([0])])
+def test_indices_that_are_no_numbers_are_refused(indices: Any) -> None:
+    with pytest.raises(ValueError, match=r"indices: .* a number of last blocks, or a list of blocks"):
         select_blocks(3, indices)
 
 
@@ -169,6 +179,13 @@ def test_a_size_that_the_patch_does_not_divide() -> None:
         model.set_image_size(30)
     assert model.config == VIT
     resnet = build(RESNET)
+    for each in (model, resnet):
+        for size in ("a", (32,), 32.0, True):
+            with pytest.raises(ValueError, match=r"image_size: .* a whole number or a list of 2 whole numbers"):
+                each.set_image_size(size)
+        for classes in ("x", 2.5, True):
+            with pytest.raises(ValueError, match=r"model\.num_classes: .* it must be a whole number"):
+                each.reset_classifier(classes)
     resnet.set_image_size(48)
     assert resnet.config.image_size == (48, 48)
 

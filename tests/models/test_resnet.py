@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torchvision
@@ -56,3 +59,13 @@ def test_contract() -> None:
     model.gradient_checkpointing = True
     with pytest.raises(ValueError, match=r"train.gradient_checkpointing.*BatchNorm"):
         model(torch.zeros(1, 3, 32, 32))
+
+
+def test_a_narrow_one_trains() -> None:
+    """In a process of its own: torch's convolution ended in a segmentation fault."""
+    program = (
+        "import torch, vit; model = vit.create_model('resnet18_cifar', width=8, num_classes=2);"
+        "model(torch.randn(4, 3, 64, 64)).sum().backward(); print(model.conv1.weight.grad.shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "torch.Size([8, 3, 3, 3])\n"), done.stderr

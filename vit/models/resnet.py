@@ -13,22 +13,21 @@ from dataclasses import replace
 from typing import Never
 
 import torch
-from einops import reduce
+from einops import rearrange, reduce
 from torch import Tensor, nn
 
-from vit.config import ResNetConfig
+from vit.config import ResNetConfig, check_arguments
 from vit.config.resnet import STAGES
 from vit.layers.patches import check_image_dtype, check_image_shape
 from vit.layers.residual import BasicBlock, Bottleneck, convolution
-from vit.models.backbone import OutputFormat, check_output_format, select_blocks
-from vit.models.model import Model
+from vit.models.backbone import Backbone, OutputFormat, check_output_format, select_blocks
 from vit.randomness import SampleRandom
 
 EXPANSION = 4
 """Channels between two bottlenecks, as a multiple of the stage's width."""
 
 
-class ResNet(Model):
+class ResNet(Backbone):
     """`b 3 H W -> b k` (or `config.in_channels` channels), any image size."""
 
     fc: nn.Linear | nn.Identity
@@ -89,19 +88,22 @@ class ResNet(Model):
         self,
         images: Tensor,
         indices: int | Sequence[int] | None = None,
-        norm: bool = False,  # noqa: ARG002  (accepted as in timm; every map is normalised already)
+        return_prefix_tokens: bool = False,  # noqa: ARG002  (as a ViT without prefix tokens has it)
+        norm: bool = False,  # noqa: ARG002  (every map is normalised already)
         output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
         """`forward_features` and the selected maps `b c h w`: the stem's, before pooling, and the stages'.
 
-        `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. ValueError for an
-        index out of range, and for `NLC`.
+        `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. `NLC`: maps as
+        `b (h w) c`. ValueError for an index out of range.
         """
-        check_output_format(output_fmt, ("NCHW",))
+        check_output_format(output_fmt, ("NCHW", "NLC"))
         chosen = select_blocks(self.num_layers, indices)
         maps = list(self._maps(images))
         selected = [each for index, each in enumerate(maps) if index in chosen]
+        if output_fmt == "NLC":
+            selected = [rearrange(each, "b c h w -> b (h w) c") for each in selected]
         return selected if intermediates_only else (maps[-1], selected)
 
     def _maps(self, images: Tensor) -> Iterator[Tensor]:
@@ -110,7 +112,10 @@ class ResNet(Model):
             _refuse_checkpointing()
         check_image_shape(images, self.config.in_channels)
         check_image_dtype(images, next(self.parameters()))
-        images = images.contiguous(memory_format=torch.channels_last)  # a quarter faster to train on a CPU
+        # Channels last is a quarter faster to train on a CPU. In it, torch 2.15's gradient of a 1×1 convolution of
+        # stride 2 ends in a segmentation fault for fewer than 16 channels.
+        narrow = self.config.width < 16
+        images = images.contiguous(memory_format=torch.contiguous_format if narrow else torch.channels_last)
         x = self.relu(self.bn1(self.conv1(images)))
         yield x
         x = self.maxpool(x)
@@ -132,6 +137,7 @@ class ResNet(Model):
         if isinstance(self.fc, nn.Linear):
             initialize_head(self.fc)
 
+    @check_arguments
     def set_image_size(self, image_size: int | tuple[int, int]) -> None:
         """Record the size of the images, (height, width) or a square one; a ResNet takes every size."""
         size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])

@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vit.attention.multihead import MultiHeadAttention
-from vit.config import ViTConfig
+from vit.config import ViTConfig, check_arguments
 from vit.layers.block import STREAMS, Block
 from vit.layers.feedforward import ACTIVATIONS, FeedForward
 from vit.layers.patches import PatchEmbedding
 from vit.layers.positions import build_positions
 from vit.layers.regularization import Dropout, PatchDropout
-from vit.models.backbone import Intermediates, OutputFormat, check_output_format, select_blocks
+from vit.models.backbone import Backbone, Intermediates, OutputFormat, check_output_format, select_blocks
 from vit.models.initialization import initialize, initialize_head
-from vit.models.model import Model
 from vit.randomness import SampleRandom
 
 PATCH_STREAM, POSITION_STREAM, FIRST_BLOCK_STREAM = 0, 1, 2
@@ -45,7 +44,7 @@ class AttentionPool(nn.Module):
         return (x + self.feedforward(self.norm(x)))[:, 0]
 
 
-class VisionTransformer(Model):
+class VisionTransformer(Backbone):
     """`b 3 H W -> b k` (or `config.in_channels` channels). Any image size that the patch divides is accepted."""
 
     head: nn.Linear | nn.Identity
@@ -151,20 +150,6 @@ class VisionTransformer(Model):
         intermediates = list(zip(patches, prefixes, strict=True)) if return_prefix_tokens and first else patches
         return intermediates if intermediates_only else (tokens, intermediates)
 
-    def get_intermediate_layers(
-        self,
-        images: Tensor,
-        n: int | Sequence[int] = 1,
-        reshape: bool = False,
-        return_prefix_tokens: bool = False,
-        norm: bool = False,
-    ) -> Intermediates:
-        """`forward_intermediates` as in DINO: the last `n` blocks or those in `n`; `reshape`: to `b c gh gw`."""
-        output_fmt: OutputFormat = "NCHW" if reshape else "NLC"
-        return self.forward_intermediates(  # type: ignore[return-value]
-            images, n, return_prefix_tokens, norm, output_fmt, intermediates_only=True
-        )
-
     def _tokens(
         self,
         images: Tensor,
@@ -216,6 +201,7 @@ class VisionTransformer(Model):
             if isinstance(head, nn.Linear):
                 initialize_head(head.to(next(self.parameters())).train(self.training))
 
+    @check_arguments
     def set_image_size(self, image_size: int | tuple[int, int]) -> None:
         """Resize learned positions to images of (height, width), or to square ones, as loading weights does.
 
