@@ -191,7 +191,7 @@ def test_maps_give_the_same_numbers() -> None:
 
 def test_users_errors() -> None:
     model = model_of(32, patch_size=8)
-    with pytest.raises(ValueError, match="prefix: 'row' is not valid: did you mean 'raw'"):
+    with pytest.raises(ValueError, match="prefix: 'row' is not valid: it must be one of 'renormalised', 'raw', 'kept'"):
         mean_attention_distance(model, torch.zeros(1, 3, 32, 32), prefix="row")
     with pytest.raises(ValueError, match="without_self: True is not valid"):
         mean_attention_distance(model, torch.zeros(1, 3, 32, 32), prefix="raw", without_self=True)

@@ -80,5 +80,5 @@ def test_a_resnet_grows_and_a_model_of_another_library_works() -> None:
 
 
 def test_no_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="it needs images"):
+    with pytest.raises(ValueError, match="needs at least one"):
         effective_receptive_field(own(), [])

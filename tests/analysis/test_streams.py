@@ -80,5 +80,5 @@ def test_without_a_class_token_its_numbers_are_left_out_and_others_are_refused()
     assert [line.get_label() for line in first.lines] == ["patches"]
     with pytest.raises(ValueError, match=r"BasicBlock.* is not pre-norm"):
         residual_streams(ResNet(ResNetConfig(depth=18)), [])
-    with pytest.raises(ValueError, match="it needs images"):
+    with pytest.raises(ValueError, match="needs at least one"):
         residual_streams(own(), [])

@@ -48,5 +48,5 @@ if TYPE_CHECKING:
     from vit.analysis.targets import open_target as open_target
     from vit.analysis.targets import read_images as read_images
     from vit.analysis.unsupported import Unsupported as Unsupported
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vit.analysis.profile import DISTANCES, AttentionProfile, attention_profile
 from vit.analysis.tokens import TokenLayout
 from vit.comparison.statistics import LEVEL, resampled_means
-from vit.config import check, nearest
+from vit.config import check, check_arguments
 from vit.evaluation.evaluate import Gather, one_process
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class AttentionDistance:
         return numbers | {"sorted_pixels": heads.tolist(), "sorted_interval": ends.tolist()}
 
 
+@check_arguments
 def mean_attention_distance(
     model: nn.Module,
     images: Tensor | Iterable[Tensor],
@@ -153,6 +154,7 @@ def mean_attention_distance(
     return distance_from_profile(profile, prefix=prefix, without_self=without_self)
 
 
+@check_arguments
 def distance_from_profile(
     profile: AttentionProfile, *, prefix: Prefix = "renormalised", without_self: bool = False
 ) -> AttentionDistance:
@@ -176,6 +178,7 @@ def distance_from_profile(
     )
 
 
+@check_arguments
 def uniform_distance(layout: TokenLayout, *, prefix: Prefix = "renormalised", without_self: bool = False) -> float:
     """The distance, in pixels, of equal weights on all tokens: 14×14 patches of 16 pixels give 116.4922, without self
     117.0896.
@@ -194,6 +197,5 @@ def uniform_distance(layout: TokenLayout, *, prefix: Prefix = "renormalised", wi
 
 
 def _check(prefix: str, *, without_self: bool) -> None:
-    check(prefix in PREFIXES, "prefix", prefix, nearest(prefix, get_args(Prefix)))
     rule = 'it has an effect only with prefix "renormalised"'
     check(not without_self or prefix == "renormalised", "without_self", without_self, rule)

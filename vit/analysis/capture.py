@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from vit.analysis.attention_calls import PROJECTIONS, READERS, Call, Reader, Rows, attention_reader
 from vit.analysis.coverage import require_all_blocks
+from vit.analysis.model_structure import check_images
 from vit.analysis.proof import prove_attention_output
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attention_weights
+from vit.config import check_arguments
 from vit.evaluation.evaluate import evaluating
 
 
@@ -61,11 +63,13 @@ class AttentionLayer:
 Consume = Callable[[AttentionLayer], None]
 
 
+@check_arguments
 def capture_attention(model: nn.Module, images: Tensor, consume: Consume) -> Any:
     """Return the model's output for `b 3 H W`, in evaluation mode; `consume` is given each layer once it has computed.
 
     Gradients are on or off as around the call. Raises Unsupported as `capturing` does.
     """
+    check_images(model, images)
     with evaluating(model), capturing(model, consume):
         return model(images)
 

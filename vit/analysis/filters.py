@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.analysis.model_structure import first_convolution
+from vit.config import check_arguments, check_positive
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -54,11 +55,13 @@ class PatchFilters:
         }
 
 
+@check_arguments
 def patch_filters(model: nn.Module, count: int = NUM_SHOWN) -> PatchFilters:
     """The first `count` principal components of the layer that reads the pixels, of a model of any library.
 
     Fewer where the weights have no more. Unsupported where no convolution reads 3 channels.
     """
+    check_positive("count", count)
     name, convolution = first_convolution(model)
     filters, explained = principal_components(convolution.weight, count)
     return PatchFilters(filters=filters, explained=explained, layer=name)

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from vit.analysis.attention_calls import attention_reader
 from vit.analysis.unsupported import Unsupported
+from vit.config import check_arguments
+from vit.config.arguments import check_type
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -69,6 +71,7 @@ class HeadAblation:
         }
 
 
+@check_arguments
 def ablate_heads(
     model: nn.Module, measure: Callable[[], float], *, progress: Callable[[int, int], None] | None = None
 ) -> HeadAblation:
@@ -82,6 +85,7 @@ def ablate_heads(
         raise Unsupported(f"model: layers with {sorted(counts)} heads are not valid: all must have as many")
     (num_heads,) = counts
     whole = measure()
+    check_type("measure()", whole, float)
     ablated = torch.zeros(len(attentions), num_heads, dtype=torch.float64)
     for layer, (projection, _) in enumerate(attentions.values()):
         for head in range(num_heads):

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks
+from vit.config import check_arguments
+from vit.data.loading import EvalLoader
 from vit.evaluation import transfer
 from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
 
 if TYPE_CHECKING:
-    from vit.data.loading import EvalLoader
     from vit.figures.style import Figure
 
 CONVENTIONS = {
@@ -47,6 +48,7 @@ class LayerProbe:
         return {**vars(self), "conventions": CONVENTIONS}
 
 
+@check_arguments
 def probe_layers(
     model: nn.Module,
     train: EvalLoader,

@@ -16,11 +16,11 @@ from einops import rearrange, reduce, repeat
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
-from vit.analysis.model_structure import Grid, crop_to_patches, has_class_token, logits_of, patch_grid
+from vit.analysis.model_structure import Grid, check_images, crop_to_patches, has_class_token, logits_of, patch_grid
 from vit.analysis.tokens import pictures_of
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
-from vit.config import check
+from vit.config import check, check_arguments
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -51,6 +51,7 @@ class AttentionMaps:
     images: Tensor
     """b 3 H W, normalised: the part that the patches lie on."""
 
+    @check_arguments
     def plot(self, image: int = 0, *, pixels: Tensor | None = None) -> Figure:
         """Draw one of the images beside the maps of its heads, of at most six layers evenly chosen.
 
@@ -58,7 +59,8 @@ class AttentionMaps:
         """
         from vit.figures import plot_head_maps
 
-        depth = len(self.maps)
+        depth, count = len(self.maps), len(self.images)
+        check(-count <= image < count, "image", image, f"there are {count}, from 0 to {count - 1}")
         layers = torch.linspace(0, depth - 1, min(depth, MOST_ROWS)).round().int().tolist()
         picture = pictures_of(self.images, pixels)[image]
         query = self.query if isinstance(self.query, tuple) else None
@@ -108,12 +110,14 @@ class Relevance:
         return {"classes": self.classes.tolist(), "maps": self.maps.tolist(), "conventions": CONVENTIONS}
 
 
+@check_arguments
 def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None) -> AttentionMaps:
     """Maps of every layer and head and their rollout, of normalised images `b 3 H W`, with any captured model.
 
     `query` None: the class token, or the mean of the patches where there is none. Only the query's rows are kept, and
     one b n n table. ValueError for a query that the model does not have.
     """
+    check_images(model, images)
     grid = patch_grid(model, (images.shape[2], images.shape[3]))
     chosen = _checked_query(model, query, grid)
     maps, masses, rolled = [], [], None
@@ -138,14 +142,19 @@ def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None)
     )
 
 
+@check_arguments
 def rollout(layers: Iterable[Tensor]) -> Tensor:
     """Multiply the maps `b h n n` of the layers, from the first, to `b n n`: the share of each first-layer token in
     each one of the last.
 
     Rows sum to 1. A row of zeros (a token that may attend to nothing) stays the token itself. ValueError: no layer.
     """
-    rolled = None
+    rolled: Tensor | None = None
     for weights in layers:
+        square = isinstance(weights, Tensor) and weights.dim() == 4 and weights.shape[2] == weights.shape[3]
+        fits = square and (rolled is None or (weights.shape[0], *weights.shape[2:]) == rolled.shape)
+        shape = tuple(getattr(weights, "shape", ())) or type(weights).__name__
+        check(fits, "layers", shape, "each must be a map b h n n, all of as many images and tokens")
         rolled = extend_rollout(rolled, weights)
     if rolled is None:
         raise ValueError("rollout: [] is not valid: it needs the map of at least one layer")
@@ -160,16 +169,19 @@ def extend_rollout(rolled: Tensor | None, weights: Tensor) -> Tensor:
     return step if rolled is None else step @ rolled
 
 
+@check_arguments
 def relevance(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Relevance:
     """Relevance of each patch of normalised images `b 3 H W` to `classes` (b,), by default the predicted ones.
 
-    Needs one backward pass and every layer's vectors at once. Unsupported for a model without logits.
+    Needs one backward pass and every layer's vectors at once. ValueError for a class that the model does not have,
+    Unsupported for a model without logits.
     """
+    check_images(model, images)
     grid = patch_grid(model, (images.shape[2], images.shape[3]))
     layers: list[AttentionLayer] = []
     with torch.enable_grad():
         logits = logits_of(capture_attention(model, images.detach().clone().requires_grad_(), layers.append))
-        chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
+        chosen = logits.argmax(dim=1) if classes is None else _checked_classes(classes, logits)
         score = logits.gather(1, chosen[:, None]).sum()
         gradients = torch.autograd.grad(score, [layer.output for layer in layers], allow_unused=True)
     spread = None
@@ -185,6 +197,14 @@ def relevance(model: nn.Module, images: Tensor, classes: Tensor | None = None) -
         classes=chosen.cpu(),
         images=crop_to_patches(model, images).detach().cpu(),
     )
+
+
+def _checked_classes(classes: Tensor, logits: Tensor) -> Tensor:
+    count, known = logits.shape
+    fits = classes.shape == (count,) and not classes.is_floating_point() and not classes.is_complex()
+    rule = f"it must be one class an image, whole numbers from 0 to {known - 1}, of the shape ({count},)"
+    check(fits and all(0 <= each < known for each in classes.tolist()), "classes", classes.tolist(), rule)
+    return classes.long().to(logits.device)
 
 
 def rows_of_query(weights: Tensor, query: Query, grid: Grid) -> Tensor:

@@ -5,13 +5,15 @@ Owns the names that timm, torchvision and transformers give to these modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from vit.analysis.unsupported import Unsupported
+from vit.config import check
+from vit.layers.patches import check_image_dtype, check_image_shape
 from vit.models import VisionTransformer
 
 Grid = tuple[int, int]
@@ -126,6 +128,26 @@ def _image_size(model: Any) -> tuple[int, int] | None:
 
 def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+def image_batches(model: nn.Module, images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    """The batches of an analysis, or the one: ValueError for one that is not `b k H W`, and where there is no image."""
+    count = 0
+    for batch in [images] if isinstance(images, Tensor) else images:
+        count += len(check_images(model, batch))
+        yield batch
+    if not count:
+        raise ValueError("images: none is not valid: an analysis needs at least one")
+
+
+def check_images(model: nn.Module, images: Tensor) -> Tensor:
+    """The images; ValueError unless they are `b k H W`, at least one, of the channels and type that the model reads."""
+    convolution = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
+    check_image_shape(images, 3 if convolution is None else convolution.in_channels)
+    if convolution is not None:
+        check_image_dtype(images, convolution.weight)
+    check(len(images) > 0, "images", tuple(images.shape), "an analysis needs at least one")
+    return images
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from vit.analysis.model_structure import Grid, patch_grid
 from vit.analysis.unsupported import Unsupported
-from vit.config import check
+from vit.config import check, check_arguments
+from vit.config.arguments import check_type
 from vit.layers.positions import AxialRotation, Positions, RelativeBias, resize_grid
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class PositionSimilarity:
         }
 
 
+@check_arguments
 def position_similarity(model: Any, grid: Grid | None = None, *, kind: str | None = None) -> PositionSimilarity:
     """The similarity of a model's positions, on `grid` as the model resizes them to it.
 
@@ -101,6 +103,7 @@ def position_similarity(model: Any, grid: Grid | None = None, *, kind: str | Non
 
 
 @torch.no_grad()
+@check_arguments
 def similarity_of(table: PositionTable) -> PositionSimilarity:
     """Cosines of a table's vectors, in float64, and their relation to rows, columns and distance."""
     gh, gw = table.grid
@@ -122,11 +125,14 @@ def similarity_of(table: PositionTable) -> PositionSimilarity:
 
 
 @torch.no_grad()
+@check_arguments
 def position_vectors(model: Any, grid: Grid | None = None) -> dict[str, PositionTable]:
     """The position vectors of a model of any library, by kind, on its own grid or resized to `grid`.
 
     Learned tables of other libraries are resized as ours (bicubic, antialiased). Unsupported where there are none.
     """
+    check_type("model", model, nn.Module)
+    check(grid is None or min(grid) > 0, "grid", grid, "it must have rows and columns of patches")
     positions = getattr(model, "positions", None)
     tables = _own(model, positions, grid) if isinstance(positions, Positions) else _of_others(model, grid)
     if not tables:

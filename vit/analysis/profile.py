@@ -17,9 +17,10 @@ from einops import rearrange, reduce
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
+from vit.analysis.model_structure import image_batches
 from vit.analysis.tokens import TokenLayout, token_layout
 from vit.attention.statistics import attention_statistics
-from vit.config import check
+from vit.config import check, check_arguments
 from vit.evaluation.evaluate import Gather, one_process
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class AttentionProfile:
         return plot_heads_by_depth(list(panels.values()), list(panels))
 
 
+@check_arguments
 def attention_profile(
     model: nn.Module, images: Tensor | Iterable[Tensor], *, gather: Gather = one_process
 ) -> AttentionProfile:
@@ -114,12 +116,10 @@ def attention_profile(
     `gather` joins what processes have along the first axis, each process giving its share of the images. ValueError
     where there are no images and for what `capture_attention` and `token_layout` refuse.
     """
-    batches = [images] if isinstance(images, Tensor) else images
     sums = _RunningSums()
-    for batch in batches:
+    for batch in image_batches(model, images):
         sums.add(model, batch)
-    if sums.layout is None:
-        raise ValueError("images: none is not valid: a profile needs at least one")
+    assert sums.layout is not None
     totals = torch.stack((sums.total, sums.squares))  # 2 q l h
     distances = torch.cat(sums.distances)  # n q l h
     counts = torch.tensor([sums.count], device=totals.device)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import crop_to_patches, forward_hooks, patch_grid, patch_size, residual_blocks
+from vit.analysis.model_structure import (
+    crop_to_patches,
+    forward_hooks,
+    image_batches,
+    patch_grid,
+    patch_size,
+    residual_blocks,
+)
+from vit.config import check, check_arguments
+from vit.config.rules import check_seed
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -73,20 +82,24 @@ class ReceptiveField:
         }
 
 
-def effective_receptive_field(model: nn.Module, batches: Iterable[Tensor], *, seed: int = 0) -> ReceptiveField:
+@check_arguments
+def effective_receptive_field(model: nn.Module, batches: Tensor | Iterable[Tensor], *, seed: int = 0) -> ReceptiveField:
     """The field of every block, from normalised images `b 3 H W` all of one size; `seed` draws the directions.
 
     One forward and one backward pass a block and batch. ValueError: no images; Unsupported: no known blocks.
     """
+    check_seed("seed", seed)
     generator = torch.Generator().manual_seed(seed)
     squares: Tensor | float = 0.0
     centres: list[tuple[float, float]] = []
-    num_images = 0
-    for images in batches:
+    num_images, size = 0, None
+    for images in image_batches(model, batches):
+        height, width = images.shape[2:]
+        size = size or (height, width)
+        check((height, width) == size, "images", (height, width), f"all must be of the first one's size, {size}")
         found, centres = _squared_gradients(model, images, generator)
         squares, num_images = squares + found, num_images + len(images)
-    if not isinstance(squares, Tensor):
-        raise ValueError("batches: [] is not valid: it needs images")
+    assert isinstance(squares, Tensor)
     return ReceptiveField(
         fields=(squares / num_images).sqrt(),
         layers=list(residual_blocks(model)),

@@ -17,7 +17,7 @@ from typing import Any
 from vit.analysis.figures import FIGURES
 from vit.analysis.targets import AnalysisTarget
 from vit.analysis.unsupported import Unsupported
-from vit.config import nearest
+from vit.config import check_arguments, nearest
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import write_json
 
@@ -27,8 +27,12 @@ ProgressFn = Callable[[str], None]
 """Called with a line for each finished figure."""
 
 
+@check_arguments
 def draw_analysis(
-    target: AnalysisTarget, folder: Path, names: Sequence[str] = tuple(FIGURES), progress: ProgressFn = logger.info
+    target: AnalysisTarget,
+    folder: str | Path,
+    names: Sequence[str] = tuple(FIGURES),
+    progress: ProgressFn = logger.info,
 ) -> dict[str, Any]:
     """Each of the named figures as PNG, SVG and JSON (some as CSV too) in `folder/figures`, and `folder/analysis.html`.
 
@@ -38,6 +42,7 @@ def draw_analysis(
     for name in names:
         if name not in FIGURES:
             raise ValueError(f"--figures: {name!r} is not valid: {nearest(name, FIGURES)}")
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = _begun(target, folder)
     for place, name in enumerate(names, start=1):

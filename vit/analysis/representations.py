@@ -15,7 +15,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import forward_hooks, residual_blocks
+from vit.analysis.model_structure import check_images, forward_hooks, residual_blocks
+from vit.config import check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class AlignmentSums:
         return torch.as_tensor(self.between) / (first[:, None] * second)
 
 
+@check_arguments
 def representation_similarity(
     first: nn.Module, second: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, exact: bool = False
 ) -> RepresentationSimilarity:
@@ -106,6 +108,7 @@ def representation_similarity(
     kept: list[list[list[Tensor]]] = [[[] for _ in layers] for layers in names]
     sums, left_out = AlignmentSums(), 0
     for batch in batches:
+        _check_pair(batch, models)
         if not exact and len(batch[0]) < SMALLEST_BATCH:
             left_out += len(batch[0])
             continue
@@ -129,6 +132,15 @@ def representation_similarity(
         num_batches=sums.num_batches,
         num_left_out=left_out,
     )
+
+
+def _check_pair(batch: tuple[Tensor, Tensor], models: Sequence[nn.Module]) -> None:
+    rule = "it must be the images twice, as each of the two models wants them"
+    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    check(is_pair, "batches", type(batch).__name__ if not is_pair else "", rule)
+    for model, images in zip((models[0], models[-1]), batch, strict=True):
+        check_images(model, images)
+    check(len(batch[0]) == len(batch[1]), "batches", (len(batch[0]), len(batch[1])), "as many images for both models")
 
 
 @torch.no_grad()

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks, second_norms
+from vit.analysis.model_structure import (
+    forward_hooks,
+    has_class_token,
+    image_batches,
+    patch_grid,
+    residual_blocks,
+    second_norms,
+)
+from vit.config import check_arguments
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -61,7 +69,8 @@ class ResidualStreams:
         }
 
 
-def residual_streams(model: nn.Module, batches: Iterable[Tensor]) -> ResidualStreams:
+@check_arguments
+def residual_streams(model: nn.Module, batches: Tensor | Iterable[Tensor]) -> ResidualStreams:
     """Ratios and cosines of every block over normalised images `b 3 H W`.
 
     ValueError without images, Unsupported for a model whose blocks are not pre-norm.
@@ -70,15 +79,13 @@ def residual_streams(model: nn.Module, batches: Iterable[Tensor]) -> ResidualStr
     lengths = torch.zeros(len(layers), 2, 2, 2, dtype=torch.float64)  # layer, branch, (class, patch), (skip, branch)
     cosines = torch.zeros(len(layers), 2, dtype=torch.float64)
     num_images = 0
-    for images in batches:
+    for images in image_batches(model, batches):
         num_patches = math.prod(patch_grid(model, (images.shape[2], images.shape[3])))
         for place, (before, between, after) in enumerate(_streams(model, images)):
             for branch, (skip, result) in enumerate(((before, between), (between, after))):
                 lengths[place, branch] += _lengths(skip, result - skip, num_patches)
             cosines[place] += _cosines(after, num_patches)
         num_images += len(images)
-    if not num_images:
-        raise ValueError("batches: [] is not valid: it needs images")
     ratios = lengths[..., 0] / lengths[..., 1]  # layer, branch, (class, patch)
     no_class = float("nan") if not has_class_token(model) else 1.0
     return ResidualStreams(

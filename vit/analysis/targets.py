@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from vit.analysis.profile import AttentionProfile, attention_profile
-from vit.config import DataConfig, Preprocessing, check
+from vit.config import DataConfig, Preprocessing, check, check_arguments
 from vit.data.decoding import BrokenImage
 from vit.data.folders import open_unlabelled
 from vit.data.images import Split, open_test
@@ -108,6 +108,7 @@ class AnalysisTarget:
 # ------------------------------------------------------------------ images
 
 
+@check_arguments
 def read_images(
     places: DataConfig | Split | Sequence[str], preprocessing: Preprocessing, num_images: int = 64
 ) -> ImageSet:
@@ -161,6 +162,7 @@ def _photographs(preprocessing: Preprocessing, num_images: int) -> ImageSet:
 # ------------------------------------------------------------------ both
 
 
+@check_arguments
 def open_target(
     opened: OpenedModel,
     images: ImageSet,

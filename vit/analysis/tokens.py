@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vit.analysis.model_structure import Grid, has_class_token, patch_grid, patch_size
 from vit.analysis.unsupported import Unsupported
+from vit.config import check
 
 MOST_PREFIX = 64
 
@@ -85,5 +86,8 @@ def pictures_of(images: Tensor, pixels: Tensor | None) -> Tensor:
     if pixels is None:
         low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)
         pixels = ((images - low) / (high - low).clamp(min=1e-6) * 255).round().to(torch.uint8)
+    shown = (str(pixels.dtype).removeprefix("torch."), *pixels.shape)
+    fits = pixels.dtype == torch.uint8 and pixels.dim() == 4 and len(pixels) >= len(images)
+    check(fits, "pixels", shown, f"they must be uint8 b 3 H W, one for each of the {len(images)} images")
     height, width = images.shape[2:]
     return rearrange(pixels[: len(images), :, :height, :width], "b c h w -> b h w c").cpu()
