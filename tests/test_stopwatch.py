@@ -40,6 +40,12 @@ def test_a_stage_that_fails_is_timed(now: list[float]) -> None:
     assert dict(watch.seconds) == {"outer": 0, "inner": 3}
 
 
-def test_nothing_is_timed_without_a_stopwatch() -> None:
-    with untimed("outer"), untimed("inner"):
-        pass
+def test_nothing_is_timed_without_a_stopwatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: read.append("the clock") or 0.0)
+    monkeypatch.setattr(stopwatch, "record_function", lambda stage: read.append(stage))
+    with untimed("outer"), untimed("inner") as entered:
+        assert entered is None
+    with pytest.raises(KeyError), untimed("a stage that fails"):
+        raise KeyError
+    assert read == []

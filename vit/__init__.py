@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vit.hub import open_model as open_model
     from vit.models import list_models as list_models
     from vit.models.inference import for_inference as for_inference
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)
 
 __version__ = "0.1.0"
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -20,5 +20,5 @@ if TYPE_CHECKING:
     from vit.attention.multihead import Widths as Widths
     from vit.attention.statistics import AttentionStatistics as AttentionStatistics
     from vit.attention.statistics import attention_statistics as attention_statistics
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
     from vit.comparison.statistics import holm as holm
     from vit.comparison.statistics import mcnemar as mcnemar
     from vit.comparison.statistics import wilson_interval as wilson_interval
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -30,5 +30,5 @@ if TYPE_CHECKING:
     from vit.evaluation.transfer import knn_accuracy as knn_accuracy
     from vit.evaluation.transfer import linear_probe as linear_probe
     from vit.evaluation.transfer import transfer_metrics as transfer_metrics
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -42,5 +42,5 @@ if TYPE_CHECKING:
     from vit.figures.style import save_figure as save_figure
     from vit.figures.text_heads import plot_text_heads as plot_text_heads
     from vit.figures.token_norms import plot_token_norms as plot_token_norms
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

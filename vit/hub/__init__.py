@@ -24,5 +24,5 @@ if TYPE_CHECKING:
     from vit.hub.sources import source_kind as source_kind
     from vit.hub.text_encoder import LoadedTextEncoder as LoadedTextEncoder
     from vit.hub.text_encoder import load_text_encoder as load_text_encoder
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +25,7 @@ from vit.tasks.task import TaskInfo
 Run = TypeVar("Run", bound=ImageRun)
 
 
-class ImageTask(Generic[Run]):
+class ImageTask(ABC, Generic[Run]):
     """The part of a `Task` that all tasks on images share. ValueError for any setting that cannot be honoured."""
 
     metric: str
@@ -69,9 +70,9 @@ class ImageTask(Generic[Run]):
         augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
         self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
 
+    @abstractmethod
     def open_splits(self) -> tuple[Split, Split]:
         """(train, validation). ValueError where there is no test set either."""
-        raise NotImplementedError
 
     def load_teacher(self) -> nn.Module | None:
         """A model that sees the student's images."""

@@ -16,5 +16,5 @@ if TYPE_CHECKING:
     from vit.weights.report import LoadReport as LoadReport
     from vit.weights.sources import Source as Source
     from vit.weights.sources import open_source as open_source
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+else:  # type checkers would take any name for one of `__getattr__`'s
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)
