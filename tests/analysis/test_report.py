@@ -142,6 +142,8 @@ def test_relevance_that_does_not_apply_is_left_out_and_a_defect_is_not(monkeypat
     monkeypatch.setattr(attention_figures, "relevance", refuse)
     assert "No relevance: no logits." in attention_figures.attention_overlays(small_target()).caption
     monkeypatch.setattr(attention_figures, "relevance", fail)
+    without_head = replace(small_target(), has_head=False)
+    assert "No relevance: the model has no head" in attention_figures.attention_overlays(without_head).caption
     with pytest.raises(ValueError, match="a defect"):
         attention_figures.attention_overlays(small_target())
 

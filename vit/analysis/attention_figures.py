@@ -100,6 +100,8 @@ def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
     others = {}
     caption = "The last layer's heads on average, rollout (Abnar and Zuidema 2020)"
     try:
+        if not target.has_head:
+            raise Unsupported("the model has no head, whose class the patches could be relevant to")
         relevant = relevance(target.model, images)
         others["relevance"] = relevant.maps
         numbers |= {"relevance": relevant.maps, "classes": relevant.classes}

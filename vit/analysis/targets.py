@@ -61,6 +61,8 @@ class AnalysisTarget:
     images: ImageSet
     class_names: tuple[str, ...] = ()
     """Classes of its head; empty where unknown."""
+    has_head: bool = True
+    """It gives logits, and not features in their place."""
     multilabel: bool = False
     """An image has any number of them."""
     implementation: str = "vit"
@@ -180,6 +182,7 @@ def open_target(
         preprocessing=opened.preprocessing,
         images=images,
         class_names=tuple(opened.class_names),
+        has_head=opened.num_classes > 0,
         multilabel=opened.multilabel,
         implementation=opened.implementation,
         against=against,
