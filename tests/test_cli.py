@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from PIL import Image
 
 from tests.training.tiny import tiny
 from vit.cli import main, parsing
+from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks.task import NonFinite
 from vit.training import checkpoints, loop
@@ -273,6 +275,44 @@ def test_a_run_of_fewer_epochs_says_what_shrank_and_continues(
     assert "  warmup_epochs: 0.5  # shrunk with train.epochs\n" in (run / "config.yaml").read_text()
     assert main([*words, "--resume"]) == 0
     assert main(["train", "--config", str(run / "config.yaml"), "--resume"]) == 0
+
+
+def test_a_run_is_continued_by_its_folder_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to more epochs; the warm-up of the run, shrunk when it began, stays its own."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    run, long = tmp_path / "run", tmp_path / "long.yaml"
+    long.write_text(dump_run_config(tiny(CONFIG, train={"epochs": 4}, optim={"warmup_epochs": 3.0}), {}))
+    words = ["train", "--config", str(long), "--output_dir", str(run)]
+    assert main([*words, "--epochs", "2"]) == 0
+    settings = (run / "config.yaml").read_text()
+    assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "config.yaml").read_text() == settings, "also where each setting came from"
+    capsys.readouterr()
+    for wrong, said in {
+        ("--epochs", "1"): f"train.epochs: 1 is not valid: the run in '{run}' has 2; more are allowed, not fewer",
+        ("--lr", "1"): "optim.lr: 1.0 is not valid: the run in",
+        ("--output_dir", str(tmp_path)): "--output_dir: ",
+        ("--config", str(long)): f"--config: it has no effect with --resume {run}",
+    }.items():
+        assert main(["train", "--resume", str(run), *wrong]) == 2
+        assert said in one_line(capsys)
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "is not a run folder (it has no config.yaml)" in one_line(capsys)
+    assert main([*words, "--resume"]) == 2
+    said = one_line(capsys)
+    assert said.startswith("vit: train.epochs: 4 is not valid: the run in")
+    assert "was started with 2, and optim.warmup_epochs would change with it; `vit train --resume" in said
+    assert main(["train", "--resume", str(run), "--epochs", "4"]) == 0
+    said = capsys.readouterr().err
+    assert "train.epochs: 4 instead of 2; from step 6 on the learning rate is that of the longer run: 0.00271" in said
+    assert read_metrics(run)[-1]["step"] == 12
+    rates = {record["step"]: record["lr"] for record in read_metrics(run) if "lr" in record}
+    assert rates[7] == pytest.approx(3e-3 * 0.5 * (1 + math.cos(math.pi * 0.5 / 2.5)))
+    assert json.loads((run / "summary.json").read_text())["steps"] == 12
+    assert "  epochs: 4  # command line\n" in (run / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,24 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     return ResolvedRun(config, origins)
 
 
+def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
+    """The settings and origins in a run folder's `config.yaml`, with the command line's put over them.
+
+    ValueError as in `resolve_run`, for a folder without that file, and for fewer epochs than the run was started with.
+    """
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml)")
+    config, origins = read_run_config(path)
+    kind, epochs = type(config), config.train.epochs
+    given = _read_overrides(kind, overrides)
+    check("output_dir" not in given, "--output_dir", given.get("output_dir"), f"--resume {run} names the folder")
+    asked = _numbers(given).get("train.epochs", epochs)
+    check(asked >= epochs, "train.epochs", asked, f"the run in {str(run)!r} has {epochs}; more are allowed, not fewer")
+    changed = make_settings(kind, flat_settings(config) | given)
+    return ResolvedRun(changed, origins | dict.fromkeys(given, COMMAND_LINE))
+
+
 def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> Run:
     """The settings of a trained run with the command line's (`--data.root PATH`) put over them.
 

@@ -166,7 +166,7 @@ CHANGES = {
     "seed": {"seed": 9},
     "model.depth": {"model": {"depth": 1}},
     "data.batch_size": {"data": {"batch_size": 32}},
-    "train.epochs": {"train": {"epochs": 20}},
+    "train.epochs": {"train": {"epochs": 11}},
 }
 
 

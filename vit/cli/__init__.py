@@ -17,7 +17,8 @@ from vit.config import nearest
 _USAGE = """\
 vit COMMAND …
 
-  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--resume] [--optim.lr 3e-4 …]
+  train     train a model:            vit train [--config FILE] [--output_dir DIR] [--optim.lr 3e-4 …]
+            continue a run:           vit train --resume RUN [--epochs 20]
   eval      evaluate a model:         vit eval MODEL [--data DATA] [--select best|last] [--weights raw|ema] [--transfer]
   predict   classify images:          vit predict MODEL IMAGE…
   translate translate sentences:      vit translate MODEL [--figure PNG] SENTENCE…

@@ -10,22 +10,29 @@ from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process
 
 def train(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
-    from vit.settings import SHRUNK, flat_settings, resolve_run
+    from vit.settings import SHRUNK, flat_settings, resolve_run, resumed_run
 
     start_missing_processes(["train", *argv])
     parser = run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
-    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder")
+    text = "continue this run with its own settings, or, without RUN, the one in the output folder"
+    parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
     args, overrides = parser.parse_known_args(argv)
-    resolved = resolve_run(args.config, overrides)
-    run = Path(resolved.config.output_dir or Path("runs") / Path(args.config).stem)
+    if args.resume:
+        if any(word.split("=")[0] == "--config" for word in argv):
+            raise ValueError(f"--config: it has no effect with --resume {args.resume}, which has its own settings")
+        run = Path(args.resume)
+        resolved = resumed_run(run, overrides)
+    else:
+        resolved = resolve_run(args.config, overrides)
+        run = Path(resolved.config.output_dir or Path("runs") / Path(args.config).stem)
+        for setting, origin in resolved.origins.items():
+            if origin == SHRUNK and is_main_process():
+                print(f"{setting}: {flat_settings(resolved.config)[setting]}, {SHRUNK}", file=sys.stderr)
     check_folder("output_dir", run)
-    for setting, origin in resolved.origins.items():
-        if origin == SHRUNK and is_main_process():
-            print(f"{setting}: {flat_settings(resolved.config)[setting]}, {SHRUNK}", file=sys.stderr)
     from vit.tasks import TASKS
     from vit.training import loop
 
-    summary = loop.train(resolved.config, run, resume=args.resume, origins=resolved.origins)
+    summary = loop.train(resolved.config, run, resume=args.resume is not None, origins=resolved.origins)
     task = TASKS[resolved.config.task]
     if is_main_process() and (draw_inside := task.function("draw_inside")):
         draw_inside(run, resolved.config)

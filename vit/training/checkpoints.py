@@ -21,6 +21,7 @@ from vit.runs import (
 )
 from vit.settings import differences, dump_run_config, run_config_from
 from vit.training.progress import Progress
+from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
 from vit.training.state import gather_tensors, scatter_tensors
 
@@ -33,7 +34,8 @@ _FREE_TO_CHANGE = (
     *("train.accumulation_steps", "train.compile", "train.cuda_graphs", "train.precision"),
     *("train.gradient_checkpointing", "train.log_every_steps", "train.save_every_steps", "train.tensorboard"),
 )
-"""Settings that may differ when a run is continued: they change speed and locations, not results.
+"""Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
+which is not among them, may grow.
 
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
@@ -48,7 +50,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
     run = session.run
     if not resume and holds_run(run):
         raise ValueError(
-            f"output_dir: {str(run)!r} holds a run already; continue it with --resume or choose another folder"
+            f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     if resume:
@@ -103,12 +105,15 @@ def load_session(session: Session) -> None:
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
         return
     checkpoint = read_checkpoint(path)
-    _check_same(session, checkpoint.state, path)
+    before: RunConfig = run_config_from(checkpoint.state["config"])
+    _check_same(session, before, checkpoint.state, path)
     scatter_tensors(session, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     session.task.load_state(checkpoint.state["task"])
     session.progress = Progress(**checkpoint.state["progress"])
+    if session.is_main and session.config.train.epochs > before.train.epochs:
+        print(_what_more_epochs_change(session, before.train.epochs), file=sys.stderr)
     session.accelerator.wait_for_everyone()
 
 
@@ -117,9 +122,28 @@ def forbidden_changes(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any,
     return {key: pair for key, pair in differences(before, now).items() if key not in _FREE_TO_CHANGE}
 
 
-def _check_same(session: Session, state: dict[str, Any], path: Path) -> None:
-    before: RunConfig = run_config_from(state["config"])
+def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
+    """The rate is a function of the samples seen and of their planned number, so the rest follows the longer run's."""
+    loader, seen = session.task.train_loader, session.progress.samples_seen
+    rates = [
+        learning_rate(seen, epochs * loader.samples_per_epoch, loader.samples_per_epoch, session.config.optim)
+        for epochs in (session.config.train.epochs, epochs_before)
+    ]
+    return (
+        f"train.epochs: {session.config.train.epochs} instead of {epochs_before}; from step {session.progress.step} on "
+        f"the learning rate is that of the longer run: {rates[0]:.3g} there, instead of {rates[1]:.3g}"
+    )
+
+
+def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path: Path) -> None:
     changed = forbidden_changes(before, session.config)
+    old_epochs, new_epochs = changed.pop("train.epochs", (0, 0))
+    if new_epochs < old_epochs or (old_epochs and changed):
+        others = f", and {', '.join(changed)} would change with it" if changed else ""
+        raise ValueError(
+            f"train.epochs: {new_epochs} is not valid: the run in {str(session.run)!r} was started with {old_epochs}"
+            f"{others}; `vit train --resume {session.run} --epochs N` continues it with its own settings to more epochs"
+        )
     if changed:
         key, (old, new) = next(iter(changed.items()))
         raise ValueError(
