@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vit.config import ViTConfig, check
+from vit.config import ResNetConfig, ViTConfig, check
 from vit.libraries import NoCounterpart
 from vit.models import Classifier
 from vit.weights.files import write_tensors
@@ -39,8 +39,10 @@ class Conversion:
     def note(self) -> str:
         """What the file does not say; empty: nothing."""
         config = _config(self.model)
+        if isinstance(config, ResNetConfig) or not config.resizes_positions:
+            return ""
         theirs = self.layout.resize_of(config)
-        if not config.resizes_positions or config.position_resize == theirs:
+        if config.position_resize == theirs:
             return ""
         return f"at other image sizes positions are resized {theirs} there and {config.position_resize} here"
 
