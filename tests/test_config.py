@@ -155,6 +155,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("distill.weight", DistillConfig, {"weight": 0.25}),
     ("distill.temperature", DistillConfig, {"teacher": "runs/a", "temperature": 2.0}),
     ("data.download", DataConfig, {"name": "digits", "download": True}),
+    *(("data.root", DataConfig, {"name": name, "root": "elsewhere"}) for name in ("digits", "fake")),
     ("data.fake_images", DataConfig, {"name": "digits", "fake_images": 8}),
     ("distill.weight", DistillConfig, {"weight": 0.0}),
     ("distill.temperature", DistillConfig, {"temperature": float("inf")}),

@@ -476,14 +476,17 @@ ALLOWED = ["data", "device", "train.precision"]
 
 def test_allowed_settings_are_overridden() -> None:
     words = ["--data.root", "a", "--device=cpu", "--train.precision", "bf16"]
-    changed = override(ClassificationRun(), words, ALLOWED)
+    changed = override(ClassificationRun(data=DataConfig(name="cifar10")), words, ALLOWED)
     assert (changed.data.root, changed.device, changed.train.precision) == ("a", "cpu", "bf16")
 
 
 def test_settings_of_one_data_set_are_not_anothers() -> None:
     fake = ClassificationRun(data=DataConfig(name="fake", fake_images=40, fake_classes=3, eval_batch_size=7))
     assert override(fake, ["--data.name", "cifar10"], ALLOWED).data == DataConfig(name="cifar10", eval_batch_size=7)
-    assert override(fake, ["--data.root", "a"], ALLOWED).data.fake_images == 40
+    assert override(fake, ["--data.workers", "1"], ALLOWED).data.fake_images == 40
+    cifar = ClassificationRun(data=DataConfig(name="cifar10", root="elsewhere"))
+    assert override(cifar, ["--data.name", "cifar100"], ALLOWED).data.root == "elsewhere"
+    assert override(cifar, ["--data.name", "digits"], ALLOWED).data == DataConfig()
 
 
 @pytest.mark.parametrize(

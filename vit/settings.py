@@ -103,12 +103,13 @@ def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> R
     kept, given = flat_settings(config), _read_overrides(kind, overrides)
     for name in given:
         if name not in allowed and name.split(".")[0] not in allowed:
-            remedy = f"what has: {', '.join(f'--{setting}' for setting in allowed)}"
-            if name == "model.image_size":
-                remedy = "to evaluate at another size give --image_size"
+            others = f"what has: {', '.join(f'--{setting}' for setting in allowed)}"
+            remedy = "to evaluate at another size give --image_size" if name == "model.image_size" else others
             raise ValueError(f"--{name}: it has no effect here; {remedy}")
     if "data.name" in given:
-        for name in getattr(get_type_hints(kind)["data"], "one_sets_settings", ()):
+        section: Any = get_type_hints(kind)["data"]
+        root = ("root",) if given["data.name"] in getattr(section, "rootless_sets", ()) else ()
+        for name in (*getattr(section, "one_sets_settings", ()), *root):
             del kept[f"data.{name}"]
     return make_settings(kind, kept | given)
 

@@ -49,6 +49,8 @@ class DataConfig:
     """The data set for `--data FOLDER`."""
     one_sets_settings: ClassVar = ("test_folder", "download", "fake_images", "fake_classes")
     """Settings that do not carry over to another data set."""
+    rootless_sets: ClassVar = ("digits", "fake")
+    """Data sets without a folder."""
 
     name: str = "digits"
     """One of `DATA_SETS`."""
@@ -107,6 +109,7 @@ class DataConfig:
         check(0 < self.val_fraction < 1, "data.val_fraction", self.val_fraction, "it must be between 0 and 1")
         downloaded = self.name in ("cifar10", "cifar100", "imagenette") or self.name.startswith("torchvision:")
         needs = {
+            "root": (self.name not in self.rootless_sets, "a data.name that has a folder"),
             "test_folder": (self.name == "imagefolder", "data.name 'imagefolder'"),
             "fake_images": (self.name == "fake", "data.name 'fake'"),
             "fake_classes": (self.name == "fake", "data.name 'fake'"),
