@@ -40,7 +40,6 @@ def test_a_layer_that_destroys_the_image_shows(monkeypatch: pytest.MonkeyPatch) 
     model = own(image_size=(8, 8), patch_size=(4, 4), depth=2, pooling="gap", class_token=False)
     nn.init.zeros_(model.blocks[1].norm1.weight)
     monkeypatch.setattr(model.blocks[1], "forward", lambda x, *_: torch.ones_like(x))
-    monkeypatch.setattr("vit.evaluation.transfer.STRENGTHS", (0.1,))
     told: list[str] = []
     found = probe_layers(model, *loaders, device=torch.device("cpu"), progress=told.append)
     (accuracy,) = found.accuracy.values()

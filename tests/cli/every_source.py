@@ -111,6 +111,10 @@ COMMANDS: dict[str, Callable[[list[str], Path, list[str]], list[str]]] = {
     "eval --transfer": lambda model, out, _: [
         *("eval", *model, "--transfer", *FAKE, "--output_dir", str(out), "--device", "cpu")
     ],
+    "compare --transfer": lambda model, out, _: [
+        *("compare", model[0], "tests.cli.every_source:build", *model[1:], "--transfer", *FAKE, "--images", "6"),
+        *("--output_dir", str(out), "--device", "cpu"),
+    ],
     "predict": lambda model, _, images: ["predict", model[0], *images, *model[1:], "--device", "cpu"],
     "export": lambda model, out, _: ["export", *model, "--format", "torch", "--output", str(out / "model.pt2")],
     "doctor": lambda model, _out, _images: ["doctor", *model, *FAKE, "--images", "6", "--device", "cpu"],

@@ -14,11 +14,12 @@ import torch
 
 from tests.evaluation.test_head_columns import headed
 from vit.comparison import predictions
-from vit.comparison.predictions import EvalSet, add_validation, cache_key, last_modified
+from vit.comparison.predictions import EvalSet, add_validation
 from vit.config import DataConfig, Preprocessing
 from vit.data.folders import FileSource
 from vit.data.images import MissingImages, Split
 from vit.engine import make_accelerator
+from vit.evaluation.cache_key import cache_key, last_modified
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 
@@ -35,23 +36,23 @@ def eval_set(tmp_path: Path) -> EvalSet:
 
 def test_a_changed_image_invalidates_stored_predictions(eval_set: EvalSet, tmp_path: Path) -> None:
     assert last_modified(eval_set.split) == 1001, "the newest of the evaluated images"
-    before = cache_key(headed(2), eval_set)
+    before = cache_key(headed(2), eval_set.split, eval_set.accelerator)
     os.utime(tmp_path / "a.png", (2000, 2000))
-    assert cache_key(headed(2), eval_set) != before
+    assert cache_key(headed(2), eval_set.split, eval_set.accelerator) != before
 
 
 def test_everything_that_changes_predictions_changes_the_key(eval_set: EvalSet) -> None:
     model = headed(2)
-    before = cache_key(model, eval_set)
+    before = cache_key(model, eval_set.split, eval_set.accelerator)
     other = Preprocessing(image_size=(8, 8), interpolation="bilinear")
     for changed in (
         replace(model, source="timm:b"),
         replace(model, model=torch.nn.Linear(1, 1)),
         replace(model, stated_preprocessing=other),
     ):
-        assert cache_key(changed, eval_set) != before
-    fewer = replace(eval_set, split=Split(eval_set.split.source, torch.tensor([0])))
-    assert cache_key(model, fewer) != before
+        assert cache_key(changed, eval_set.split, eval_set.accelerator) != before
+    fewer = Split(eval_set.split.source, torch.tensor([0]))
+    assert cache_key(model, fewer, eval_set.accelerator) != before
     assert (before["device"], before["precision"]) == ("cpu", "no")
 
 

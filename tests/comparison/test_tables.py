@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vit.comparison.metrics import ModelPredictions, Resampling, comparison_metrics
-from vit.comparison.page import comparison_markdown
+from vit.comparison.page import comparison_page, page_markdown
 from vit.comparison.tables import pairs_table, short_labels, verdicts
 from vit.evaluation.html_page import html_cell
 from vit.evaluation.predictions import Predictions
@@ -66,7 +66,7 @@ def test_names_may_break_and_numbers_may_not(words: str, expected: str) -> None:
 def test_a_bar_in_a_name_does_not_break_the_table() -> None:
     found = result(["a|x", "b"], [1, 2])
     found |= {"data": {"images": 1, "name": "d", "classes": 2, "fingerprint": "f"}, "resamples": 1, "seed": 0}
-    found |= {"warnings": [], "conventions": {}}
+    found |= {"warnings": [], "conventions": {}, "versions": {}}
     for model in found["models"]:
         model |= {
             "params": 1,
@@ -75,4 +75,4 @@ def test_a_bar_in_a_name_does_not_break_the_table() -> None:
             "unrestricted_top1": None,
             "provenance": {"x": "y"},
         }
-    assert "|  | a\\|x | b |" in comparison_markdown(found, {})
+    assert "|  | a\\|x | b |" in page_markdown(comparison_page(found), {})

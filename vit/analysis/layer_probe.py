@@ -1,6 +1,6 @@
 """Linear probes on the tokens of each layer (Alain and Bengio 2016; Raghu et al. 2021, figure 13).
 
-The probe itself is `vit.evaluation.transfer`'s.
+The probe itself is `vit.evaluation.probe`'s.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks
 from vit.config import check_arguments
 from vit.data.loading import EvalLoader
-from vit.evaluation import transfer
 from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
+from vit.evaluation.probe import CONVENTION, linear_probe
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
 
 CONVENTIONS = {
-    "accuracy": f"{transfer.CONVENTIONS['linear_probe']}; on the test images",
+    "accuracy": f"{CONVENTION}; on the test images",
     "class": "reads the class token after the block",
     "patches": "reads the mean of the patches, or of a ResNet's map, after the block",
 }
@@ -69,8 +69,9 @@ def probe_layers(
     for (layer, reading), train_part in features.items():
         if progress is not None:
             progress(f"{layer} ({reading})")
-        probe = transfer.linear_probe(train_part, labels, test_features[layer, reading], test_labels)
-        accuracy.setdefault(reading, []).append(probe.accuracy)
+        probe = linear_probe(train_part, labels, test_features[layer, reading])
+        hits = probe.predicted == test_labels.numpy()
+        accuracy.setdefault(reading, []).append(float(hits.mean()))
     return LayerProbe(
         accuracy=accuracy, layers=list(residual_blocks(model)), num_train=len(labels), num_test=len(test_labels)
     )

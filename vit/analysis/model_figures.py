@@ -19,7 +19,7 @@ from vit.data.images import MissingImages, open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.evaluation.evaluate import evaluating
-from vit.evaluation.transfer import probe_fault
+from vit.evaluation.probe import probe_fault
 
 IMAGES_OF_GRADIENTS = 8
 """Images of the receptive field, few because it needs a backward pass for every block."""

@@ -25,6 +25,7 @@ vit COMMAND …
   plan      preview a run:            vit plan [--config FILE] [--figure PNG] [--optim.lr 3e-4 …]
   diff      compare two runs:         vit diff RUN RUN
   compare   models on one data set:   vit compare MODEL MODEL… [--data DATA] [--corruptions] [--speed]
+            or their frozen features: vit compare MODEL MODEL… --transfer --data DATA [--features head class …]
             or translators:           vit compare RUN RUN… [--data.test_parts …]
             recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output DIR] [--random_weights]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,22 +14,26 @@ from vit.cli.sources import (
     DATA,
     MODEL,
     add_model_options,
+    add_transfer_options,
     classifier_settings,
     model_options,
     resolve_data,
     split_settings,
     task_of_run,
+    transfer_options,
 )
 from vit.config import check
 
 if TYPE_CHECKING:
     from vit.comparison.compare import CompareRequest, OpenedComparison
+    from vit.evaluation.transfer_evaluation import TransferOptions
     from vit.tasks.task import EvalRequest
 
 _DESCRIPTION = """\
 Evaluate any mix of models on the same images, each with its own preprocessing: intervals, paired tests, calibration,
 classes, agreement, and other differences between the models. Settings of the images: --data.root, --data.workers, … A
-stopped comparison continues with the same command. --seed seeds the bootstrap too.
+stopped comparison continues with the same command. --seed seeds the bootstrap too. --transfer compares frozen
+features instead of heads, on any images with one class each.
 `vit compare --train FILE FILE` trains recipes on growing parts of their data instead; `vit compare --train --help`."""
 
 
@@ -47,6 +52,9 @@ def compare(argv: list[str]) -> None:
         config_of = partial(trained_settings, select=args.select, overrides=[*settings, "--device", args.device])
         print("\n".join(compare_runs([Path(model) for model in args.models], config_of, args.output_dir, args.select)))
         return None
+    transfer = transfer_options(args)
+    if transfer is not None:
+        return _compare_features(args, transfer, settings)
     from vit.comparison.compare import CompareRequest, open_comparison
     from vit.comparison.metrics import Resampling
 
@@ -68,6 +76,32 @@ def compare(argv: list[str]) -> None:
         resampling=Resampling(args.resamples, seed),
     )
     compare_and_report(open_comparison(request))
+
+
+def _compare_features(args: Namespace, transfer: TransferOptions, settings: Sequence[str]) -> None:
+    from vit.comparison.metrics import Resampling
+    from vit.comparison.transfer import TransferRequest, compare_features
+    from vit.comparison.transfer_report import summary, write_transfer_report
+
+    for option in ("corruptions", "speed", "real_labels"):
+        check(not getattr(args, option), f"--{option}", getattr(args, option), "--transfer compares features, no heads")
+    seed, options = args.seed, model_options(args)
+    if not options["random_weights"]:
+        options["seed"] = 0
+    request = TransferRequest(
+        models=args.models,
+        data=resolve_data(args.models, args.data, settings),
+        output_dir=args.output_dir,
+        transfer=transfer,
+        options=options,
+        device=args.device,
+        precision=args.precision,
+        resampling=Resampling(args.resamples, seed),
+    )
+    result = compare_features(request)
+    write_transfer_report(result, request.output_dir)
+    print(summary(result))
+    print(f"see {request.output_dir}/transfer.html")
 
 
 def baseline_request(request: EvalRequest, overrides: Sequence[str], baseline: str) -> CompareRequest:
@@ -115,5 +149,6 @@ def _parser() -> Parser:
     parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", default="auto", help="auto, fp32, bf16 or fp16")
+    add_transfer_options(parser)
     add_model_options(parser)
     return parser

@@ -5,11 +5,24 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.parsing import Parser, check_folder, check_picture, print_once
-from vit.cli.sources import DATA, MODEL, add_model_options, model_options, resolve_data, split_settings
-from vit.config import check_positive
+from vit.cli.sources import (
+    DATA,
+    MODEL,
+    add_model_options,
+    add_transfer_options,
+    model_options,
+    resolve_data,
+    split_settings,
+    transfer_options,
+)
+from vit.config import check, check_positive
+
+if TYPE_CHECKING:
+    from vit.evaluation.transfer_evaluation import TransferOptions
 
 
 def evaluate(argv: list[str]) -> None:
@@ -22,12 +35,12 @@ def evaluate(argv: list[str]) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's own")
-    parser.add_argument(
-        "--transfer", action="store_true", help="also k-NN, few-shot and linear probe on frozen features"
-    )
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run, or runs/eval")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's, else auto)")
+    parser.add_argument("--precision", help="auto, fp32, bf16 or fp16 (default: the run's, else auto)")
     parser.add_argument("--baseline", metavar="MODEL", help="also compare with this model")
+    add_transfer_options(parser)
+    parser.add_argument("--images", type=int, help="with --transfer: about this many test images (default: all)")
     add_model_options(parser)
     overrides, rest = split_settings(argv)
     args, unknown = parser.parse_known_args(rest)
@@ -36,13 +49,16 @@ def evaluate(argv: list[str]) -> None:
     check_folder("--output_dir", args.output_dir)
     from vit.hub import source_kind
 
-    if source_kind(args.model) == "run":
-        _evaluate_run(args, overrides)
+    transfer = transfer_options(args)
+    check(transfer is not None or args.images is None, "--images", args.images, "it has an effect only with --transfer")
+    # features of a run can be judged on other data than its own, whose classes its head need not have
+    if source_kind(args.model) == "run" and not (transfer and args.data):
+        _evaluate_run(args, overrides, transfer)
     else:
-        _evaluate_model(args, overrides)
+        _evaluate_model(args, overrides, transfer)
 
 
-def _evaluate_run(args: Namespace, overrides: list[str]) -> None:
+def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptions | None) -> None:
     from vit.comparison.compare import open_comparison
     from vit.hub import check_options
     from vit.tasks.task import EvalRequest
@@ -55,12 +71,12 @@ def _evaluate_run(args: Namespace, overrides: list[str]) -> None:
         select=options["select"],
         weights=options["weights"],
         image_size=options["image_size"],
-        transfer=args.transfer,
+        transfer=transfer,
         output_dir=args.output_dir,
     )
-    for option in ("data", "device"):
+    for option, setting in (("data", "data"), ("device", "device"), ("precision", "train.precision")):
         if getattr(args, option):
-            overrides = [f"--{option}", getattr(args, option), *overrides]
+            overrides = [f"--{setting}", getattr(args, option), *overrides]
     # opened before the evaluation, so that a baseline that cannot be compared is reported at once
     comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
     print_once(json.dumps(evaluate_checkpoint(request, overrides), indent=2))
@@ -68,7 +84,7 @@ def _evaluate_run(args: Namespace, overrides: list[str]) -> None:
         compare_and_report(comparison)
 
 
-def _evaluate_model(args: Namespace, overrides: list[str]) -> None:
+def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOptions | None) -> None:
     if args.baseline:
         raise ValueError(f"--baseline: it works for runs only; use `vit compare {args.model} {args.baseline}`")
     data = resolve_data([args.model], args.data, overrides)
@@ -80,7 +96,8 @@ def _evaluate_model(args: Namespace, overrides: list[str]) -> None:
     classes = random_head_size(open_test(data).source.class_names)
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
     folder = args.output_dir or Path("runs/eval")
-    metrics = evaluate_model(opened, data, folder, transfer=args.transfer, device=args.device or "auto")
+    device, precision = args.device or "auto", args.precision or "auto"
+    metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
     print_once(json.dumps(metrics, indent=2))
 
 

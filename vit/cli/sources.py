@@ -6,13 +6,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vit.cli.parsing import Parser
-from vit.config import DATA_SETS, DataConfig
+from vit.config import DATA_SETS, DataConfig, check
 from vit.tasks import TASKS, TaskFolder
 from vit.tasks.classification import require_classification
 from vit.tasks.classification.config import ClassificationRun
+
+if TYPE_CHECKING:
+    from vit.evaluation.transfer_evaluation import TransferOptions
 
 MODEL = (
     "a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
@@ -58,6 +61,36 @@ def add_model_options(parser: Parser) -> None:
     group.add_argument("--class_names", nargs="+", default=(), metavar="CLASS", help="for a head without class names")
     group.add_argument("--random_weights", action="store_true", help="build a library's model without trained weights")
     group.add_argument("--seed", type=int, default=0, help="seed of random weights (default: %(default)s)")
+
+
+def add_transfer_options(parser: Parser) -> None:
+    """Add `--transfer` and the options that need it, for `vit eval` and `vit compare`."""
+    group = parser.add_argument_group("frozen features (--transfer)")
+    group.add_argument("--transfer", action="store_true", help="judge them by k-NN, few-shot and a linear probe")
+    group.add_argument(
+        "--features",
+        nargs="+",
+        default=("head",),
+        metavar="KIND",
+        help="head (its input, the default), class (token), patches (their mean), class+patches, and of the last four "
+        "blocks class-4, patches-4, class+patches-4",
+    )
+    group.add_argument("--train_images", type=int, help="about this many, classes balanced (default: all)")
+
+
+def transfer_options(args: Namespace) -> TransferOptions | None:
+    """The options of `add_transfer_options` and `--images`; None without `--transfer`. ValueError without effect."""
+    from vit.evaluation.transfer_evaluation import TransferOptions
+
+    if args.transfer:
+        return TransferOptions(
+            features=tuple(dict.fromkeys(args.features)),
+            num_train_images=args.train_images,
+            num_test_images=args.images,
+        )
+    for option, is_default in (("features", args.features == ("head",)), ("train_images", args.train_images is None)):
+        check(is_default, f"--{option}", getattr(args, option), "it has an effect only with --transfer")
+    return None
 
 
 def model_options(args: Namespace) -> dict[str, Any]:

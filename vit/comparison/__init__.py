@@ -21,5 +21,8 @@ if TYPE_CHECKING:
     from vit.comparison.statistics import holm as holm
     from vit.comparison.statistics import mcnemar as mcnemar
     from vit.comparison.statistics import wilson_interval as wilson_interval
+    from vit.comparison.transfer import TransferRequest as TransferRequest
+    from vit.comparison.transfer import compare_features as compare_features
+    from vit.comparison.transfer_report import write_transfer_report as write_transfer_report
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

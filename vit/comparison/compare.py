@@ -151,18 +151,28 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
 
 def _metadata(request: CompareRequest, test: Split) -> dict[str, Any]:
     return {
-        "data": {
-            "name": request.data.name,
-            "root": request.data.root,
-            "images": len(test),
-            "classes": len(test.source.class_names),
-            "fingerprint": fingerprint(test),
-        },
+        "data": data_facts(request.data, test),
         "resamples": request.resampling.num_resamples,
         "seed": request.resampling.seed,
         "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
-        },
+        "versions": versions(),
+    }
+
+
+def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:
+    """Where the test images are from, how many they are, and their fingerprint."""
+    return {
+        "name": data.name,
+        "root": data.root,
+        "images": len(test),
+        "classes": len(test.source.class_names),
+        "fingerprint": fingerprint(test),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages that compute."""
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
     }

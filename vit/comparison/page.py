@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +25,44 @@ def page_title(result: dict[str, Any]) -> str:
     return " against ".join(model["name"] for model in result["models"])
 
 
+@dataclass(frozen=True)
+class Page:
+    """What a comparison has to say, in reading order; figures are given when it is written."""
+
+    title: str
+    about: str
+    verdicts: list[str]
+    warnings: list[str]
+    tables: list[Table]
+    conventions: Mapping[str, str]
+    versions: Mapping[str, str]
+
+
+def comparison_page(result: dict[str, Any]) -> Page:
+    return Page(
+        page_title(result),
+        data_summary(result),
+        verdicts(result),
+        result["warnings"],
+        all_tables(result),
+        result["conventions"],
+        result["versions"],
+    )
+
+
 # ------------------------------------------------------------------ Markdown
 
 
-def comparison_markdown(result: dict[str, Any], figures: Mapping[str, str]) -> str:
+def page_markdown(page: Page, figures: Mapping[str, str]) -> str:
     """Build the Markdown; `figures`: path relative to the file → caption."""
-    parts = [f"# {page_title(result)}", data_summary(result), *verdicts(result)]
-    if result["warnings"]:
-        parts.append("**Not like for like:**\n\n" + "\n".join(f"- {line}" for line in result["warnings"]))
-    for table in all_tables(result):
+    parts = [f"# {page.title}", page.about, *page.verdicts]
+    if page.warnings:
+        parts.append("**Not like for like:**\n\n" + "\n".join(f"- {line}" for line in page.warnings))
+    for table in page.tables:
         lines = [_line(table.header), _line(["---"] * len(table.header)), *map(_line, table.rows)]
         parts.append(f"## {table.title}\n\n" + "\n".join(lines) + (f"\n\n{table.note}" if table.note else ""))
     parts += [f"![{caption}]({path})\n\n{caption}" for path, caption in figures.items()]
-    parts.append(
-        "## Conventions\n\n" + "\n".join(f"- {name}: {meaning}" for name, meaning in result["conventions"].items())
-    )
+    parts.append("## Conventions\n\n" + "\n".join(f"- {name}: {meaning}" for name, meaning in page.conventions.items()))
     return "\n\n".join(parts) + "\n"
 
 
@@ -49,22 +73,22 @@ def _line(cells: Sequence[str]) -> str:
 # ------------------------------------------------------------------ HTML
 
 
-def comparison_html(result: dict[str, Any], figures: Mapping[Path, str]) -> str:
-    """Build the page; `figures`: PNG file → caption."""
-    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+def page_html(page: Page, figures: Mapping[Path, str]) -> str:
+    """Build the HTML page; `figures`: PNG file → caption."""
+    made_with = ", ".join(f"{name} {number}" for name, number in page.versions.items())
     body = [
-        f"<h1>{html_text(page_title(result))}</h1>",
-        f'<p class="about">{html_text(data_summary(result))}</p>',
-        *(f'<p class="verdict">{html_text(line)}</p>' for line in verdicts(result)),
-        _warnings(result["warnings"]),
-        *map(_table, all_tables(result)),
-        "<h2>Figures</h2>",
+        f"<h1>{html_text(page.title)}</h1>",
+        f'<p class="about">{html_text(page.about)}</p>',
+        *(f'<p class="verdict">{html_text(line)}</p>' for line in page.verdicts),
+        _warnings(page.warnings),
+        *map(_table, page.tables),
+        *(["<h2>Figures</h2>"] if figures else []),
         *(html_figure(path, caption) for path, caption in figures.items()),
         "<h2>Conventions</h2>",
-        html_definitions(result["conventions"]),
-        f'<p class="note">Made with {html_text(versions)}.</p>',
+        html_definitions(page.conventions),
+        f'<p class="note">Made with {html_text(made_with)}.</p>',
     ]
-    return html_document(page_title(result), body)
+    return html_document(page.title, body)
 
 
 def _warnings(lines: Sequence[str]) -> str:

@@ -8,9 +8,8 @@ same weights and images and no image file has changed since; they keep the run's
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from tqdm import tqdm
 
 from vit.comparison.metrics import ModelPredictions
 from vit.config import DataConfig
-from vit.data.folders import FileSource
 from vit.data.images import MissingImages, Split, fingerprint, open_training
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator
+from vit.evaluation.cache_key import cache_key, file_stem, last_modified
 from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import readable_class_names
@@ -67,7 +66,7 @@ def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSe
     if of_run is not None:
         return _restrict(of_run, columns, eval_set, "run")
     path = eval_set.folder / f"{file_stem(model)}_{eval_set.name}.npz"
-    key = cache_key(model, eval_set)
+    key = cache_key(model, eval_set.split, eval_set.accelerator)
     stored = _load_stored(path, key)
     if stored is not None:
         return _restrict(stored, columns, eval_set, "stored")
@@ -76,32 +75,6 @@ def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSe
     computed.save(path)
     write_json(path.with_suffix(".json"), key)
     return _restrict(computed, columns, eval_set, "computed")
-
-
-def file_stem(model: OpenedModel) -> str:
-    """Build the common part of the model's file names from its source and weights, so that models share a folder."""
-    source = re.sub(r"[^\w.-]+", "_", model.source.rstrip("/").rpartition("/")[2])
-    return f"{source}_{model.identity}"
-
-
-def cache_key(model: OpenedModel, eval_set: EvalSet) -> dict[str, Any]:
-    """Collect everything that the predictions depend on, as JSON stores it."""
-    return {
-        "model": model.source,
-        "weights": model.identity,
-        "images": fingerprint(eval_set.split),
-        "last_change": last_modified(eval_set.split),
-        "preprocessing": json.loads(json.dumps(asdict(model.preprocessing))),
-        "precision": str(eval_set.accelerator.mixed_precision),
-        "device": eval_set.accelerator.device.type,
-    }
-
-
-def last_modified(split: Split) -> float:
-    """Return the latest modification time of the image files, in seconds; 0 for images that are not files."""
-    if not isinstance(split.source, FileSource):
-        return 0.0
-    return max((split.source.root / split.source.files[i]).stat().st_mtime for i in split.indices.tolist())
 
 
 def _load_stored(path: Path, key: dict[str, Any]) -> Predictions | None:

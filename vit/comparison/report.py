@@ -9,7 +9,7 @@ from typing import Any
 
 from vit.comparison.compare import Comparison
 from vit.comparison.figures import draw_figures
-from vit.comparison.page import comparison_html, comparison_markdown
+from vit.comparison.page import comparison_page, page_html, page_markdown
 from vit.config.validation import flatten
 from vit.runs import write_json
 
@@ -28,8 +28,9 @@ def write_report(comparison: Comparison, folder: Path) -> None:
     write_csv(folder / "comparison_classes.csv", classes)
     figures = draw_figures(comparison, folder / "figures")
     links = {f"figures/{path.name}": caption for path, caption in figures.items()}
-    (folder / "comparison.md").write_text(comparison_markdown(result, links), encoding="utf-8")
-    (folder / "comparison.html").write_text(comparison_html(result, figures), encoding="utf-8")
+    page = comparison_page(result)
+    (folder / "comparison.md").write_text(page_markdown(page, links), encoding="utf-8")
+    (folder / "comparison.html").write_text(page_html(page, figures), encoding="utf-8")
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

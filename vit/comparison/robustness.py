@@ -12,8 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from vit.comparison.predictions import EvalSet, cache_key, compute_predictions, file_stem
+from vit.comparison.predictions import EvalSet, compute_predictions
 from vit.data.images import Split
+from vit.evaluation.cache_key import cache_key, file_stem
 from vit.evaluation.corruptions import CONVENTIONS, KINDS, STRENGTHS
 from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
 from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
@@ -59,7 +60,7 @@ def _key(kind: str, strength: int) -> str:
 def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, seed: int) -> dict[str, float]:
     """Measure top-1 for each kind/strength, and for clean images of the same size."""
     path = eval_set.folder / f"{file_stem(model)}_corruptions.json"
-    identity = cache_key(model, eval_set) | {"seed": seed, "columns": list(columns)}
+    identity = cache_key(model, eval_set.split, eval_set.accelerator) | {"seed": seed, "columns": list(columns)}
     top1: dict[str, float] = {}
     try:
         stored = json.loads(path.read_text())

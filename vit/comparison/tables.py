@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from string import ascii_uppercase
@@ -59,22 +59,23 @@ def all_tables(result: dict[str, Any]) -> list[Table]:
 
 def verdicts(result: dict[str, Any]) -> list[str]:
     """Write one sentence for each pair: which model is ahead, by how much, and whether that is significant."""
-    lines = []
-    for pair in result["pairs"]:
-        first, second, gap = pair["first"], pair["second"], pair["top1_difference"]
-        ahead, behind = (second, first) if gap < 0 else (first, second)
-        low, high = sorted(-end if gap < 0 else end for end in pair["top1_interval"])  # of `ahead` − `behind`
-        evidence = (
-            f"95 % interval {_signed(100 * low, 1)} to {_signed(100 * high, 1)}; McNemar p = {p_value(pair['p'])}"
-        )
-        if pair["p_holm"] != pair["p"]:
-            evidence += f", {p_value(pair['p_holm'])} adjusted for {len(result['pairs'])} pairs"
-        if gap == 0:
-            lines.append(f"{first} and {second} are level ({evidence}).")
-            continue
-        not_significant = "" if pair["p_holm"] < 0.05 else ": not significant on these images"
-        lines.append(f"{ahead} is {100 * abs(gap):.1f} points ahead of {behind} ({evidence}){not_significant}.")
-    return lines
+    return [
+        verdict(pair, pair["top1_difference"], pair["top1_interval"], len(result["pairs"])) for pair in result["pairs"]
+    ]
+
+
+def verdict(pair: dict[str, Any], gap: float, interval: Sequence[float], num_pairs: int, where: str = "") -> str:
+    """Write the sentence for one pair, `gap` being first − second; `where` follows the names (" in …")."""
+    first, second = pair["first"], pair["second"]
+    ahead, behind = (second, first) if gap < 0 else (first, second)
+    low, high = sorted(-end if gap < 0 else end for end in interval)  # of `ahead` − `behind`
+    evidence = f"95 % interval {signed(100 * low, 1)} to {signed(100 * high, 1)}; McNemar p = {p_value(pair['p'])}"
+    if pair["p_holm"] != pair["p"]:
+        evidence += f", {p_value(pair['p_holm'])} adjusted for {num_pairs} pairs"
+    if gap == 0:
+        return f"{first} and {second} are level{where} ({evidence})."
+    not_significant = "" if pair["p_holm"] < 0.05 else ": not significant on these images"
+    return f"{ahead} is {100 * abs(gap):.1f} points ahead of {behind}{where} ({evidence}){not_significant}."
 
 
 # ------------------------------------------------------------------ numbers
@@ -93,14 +94,14 @@ def _accuracy(model: dict[str, Any], key: str) -> str:
     return f"{percent(model[key])} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def _difference(values: tuple[float, float, float], digits: int, interval_digits: int) -> str:
+def difference_text(values: tuple[float, float, float], digits: int, interval_digits: int) -> str:
     """Format (difference, low, high) as `+1.23 (−0.4 to +2.9)`."""
     difference, low, high = values
-    interval = f"{_signed(low, interval_digits)} to {_signed(high, interval_digits)}"
-    return f"{_signed(difference, digits)} ({interval})"
+    interval = f"{signed(low, interval_digits)} to {signed(high, interval_digits)}"
+    return f"{signed(difference, digits)} ({interval})"
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: int) -> str:
     """Format with a sign, using a typographic minus; zero has no sign."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text.replace("-", "−")
@@ -162,7 +163,7 @@ def models_table(result: dict[str, Any]) -> Table:
 def pairs_table(result: dict[str, Any]) -> Table:
     def difference(pair: dict[str, Any], key: str, scale: int, digits: int, interval_digits: int) -> str:
         difference, low, high = (scale * each for each in (pair[f"{key}_difference"], *pair[f"{key}_interval"]))
-        return _difference((difference, low, high), digits, interval_digits)
+        return difference_text((difference, low, high), digits, interval_digits)
 
     header = ["first − second", "top-1, points", "only first | second right", "p (McNemar)", "p (Holm)", "NLL", "Brier"]
     rows = [
@@ -211,7 +212,7 @@ def classes_tables(result: dict[str, Any]) -> list[Table]:
                 str(row["images"]),
                 percent(row["first"]),
                 percent(row["second"]),
-                _difference((100 * row["difference"], 100 * row["low"], 100 * row["high"]), 1, 1),
+                difference_text((100 * row["difference"], 100 * row["low"], 100 * row["high"]), 1, 1),
             ]
             for row in chosen
         ]

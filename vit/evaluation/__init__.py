@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from vit.evaluation.metrics import per_class_accuracy as per_class_accuracy
     from vit.evaluation.model_evaluation import evaluate_model as evaluate_model
     from vit.evaluation.predictions import Predictions as Predictions
-    from vit.evaluation.transfer import few_shot_linear as few_shot_linear
-    from vit.evaluation.transfer import knn_accuracy as knn_accuracy
-    from vit.evaluation.transfer import linear_probe as linear_probe
-    from vit.evaluation.transfer import transfer_metrics as transfer_metrics
+    from vit.evaluation.probe import linear_probe as linear_probe
+    from vit.evaluation.transfer import few_shot_predictions as few_shot_predictions
+    from vit.evaluation.transfer import knn_predictions as knn_predictions
+    from vit.evaluation.transfer_evaluation import TransferOptions as TransferOptions
+    from vit.evaluation.transfer_evaluation import judge_model as judge_model
+    from vit.evaluation.transfer_evaluation import open_transfer_data as open_transfer_data
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -8,57 +8,71 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check
-from vit.data.images import fingerprint, open_test, open_training
+from vit.data.images import fingerprint, open_test
 from vit.data.loading import EvalLoader
-from vit.engine import make_accelerator
+from vit.engine import Accelerator, make_accelerator
 from vit.evaluation.evaluate import predict_all
-from vit.evaluation.head_columns import head_columns, readable_class_names
+from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
-from vit.evaluation.transfer import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer import transfer_metrics
+from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
+from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data
 from vit.hub import OpenedModel
 from vit.runs import write_json
 
 
 def evaluate_model(
-    opened: OpenedModel, data: DataConfig, folder: Path, *, transfer: bool = False, device: str = "auto"
+    opened: OpenedModel,
+    data: DataConfig,
+    folder: Path,
+    *,
+    transfer: TransferOptions | None = None,
+    device: str = "auto",
+    precision: str = "auto",
 ) -> dict[str, Any]:
     """Compute metrics on the data's test images and store them in `folder`.
 
     A head with more classes is restricted to the data's. `transfer` also evaluates the frozen features, and only these
-    if the model has no head. ValueError for a head of other classes, and without `transfer` for a model without a head.
+    if the model has no head, or one of other classes. ValueError, without `transfer`, for a head of other classes and a
+    model without a head.
     """
-    accelerator = make_accelerator(device, "auto")
+    accelerator = make_accelerator(device, precision)
     rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
-    split = open_test(data)
-    metrics: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {data.name}")
-    model = opened.model.to(accelerator.device)
-    test = EvalLoader(split, opened.preprocessing, data)
-    if opened.num_classes or not transfer:
-        columns = head_columns(opened, split.source.class_names)
-        names = opened.class_names or [str(number) for number in range(opened.num_classes)]
-        predictions = predict_all(model, test, names, device=accelerator.device, autocast=accelerator.autocast)
-        predictions = replace(
-            predictions,
-            logits=predictions.logits[:, columns],
-            class_names=readable_class_names(split.source.class_names),
-            fingerprint=fingerprint(split),
-        )
-        predictions.save(folder / f"{stem}.npz")
-        metrics |= classification_metrics(predictions)
-    if transfer:
-        train = EvalLoader(open_training(data)[0], opened.preprocessing, data)
-        metrics |= transfer_metrics(model, train, test, device=accelerator.device)
-    record = {
+    record: dict[str, Any] = {
         "model": opened.source,
         "computed_by": opened.implementation,
         "weights": opened.identity,
         "opened": opened.summary(),
-        **metrics,
     }
-    conventions = CONVENTIONS | (TRANSFER_CONVENTIONS if transfer else {})
+    images = None if transfer is None else open_transfer_data(data, transfer)
+    try:
+        record |= _head_metrics(opened, data, accelerator, folder / f"{stem}.npz")
+    except UnmatchedClasses as error:
+        if images is None:
+            raise
+        record["head"] = f"not evaluated: {error}"
+    conventions = CONVENTIONS
+    if transfer is not None and images is not None:
+        record |= judge_model(opened, images, transfer, folder, accelerator).summary()
+        conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
     return record
+
+
+def _head_metrics(opened: OpenedModel, data: DataConfig, accelerator: Accelerator, path: Path) -> dict[str, Any]:
+    """Metrics of the head's predictions, which are stored. UnmatchedClasses for a head of other classes, or none."""
+    split = open_test(data)
+    columns = head_columns(opened, split.source.class_names)
+    names = opened.class_names or [str(number) for number in range(opened.num_classes)]
+    model, test = opened.model.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
+    predictions = predict_all(model, test, names, device=accelerator.device, autocast=accelerator.autocast)
+    predictions = replace(
+        predictions,
+        logits=predictions.logits[:, columns],
+        class_names=readable_class_names(split.source.class_names),
+        fingerprint=fingerprint(split),
+    )
+    predictions.save(path)
+    return classification_metrics(predictions)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vit.data.loading import Step
+    from vit.evaluation.transfer_evaluation import TransferOptions
     from vit.models.model import Model
 
 
@@ -116,7 +117,7 @@ class EvalRequest:
     weights: Literal["auto", "raw", "ema"] = "auto"
     image_size: int | None = None
     """Evaluate at another size than the model was trained at; positions are resized."""
-    transfer: bool = False
+    transfer: TransferOptions | None = None
     """Also evaluate the frozen features: k-NN, few-shot linear, linear probe."""
     output_dir: Path | None = None
     """None: `predictions/` of the run."""

@@ -18,6 +18,7 @@ from vit.data.preprocessing import normalize, resize_and_crop
 from vit.evaluation.classify import classify_images
 from vit.evaluation.metrics import CONVENTIONS
 from vit.evaluation.predictions import Predictions
+from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
 from vit.tasks.classification import evaluation as checkpoint_module
 from vit.tasks.task import EvalRequest
@@ -105,7 +106,7 @@ def test_transfer_under_several_processes_is_refused_at_once(
     monkeypatch.setattr(checkpoint_module, "make_accelerator", lambda *_: Two())
     monkeypatch.setattr(checkpoint_module, "open_test", evaluated)
     with pytest.raises(ValueError, match=r"--transfer: .* one process"):
-        evaluate_checkpoint(EvalRequest(run, transfer=True, output_dir=tmp_path))
+        evaluate_checkpoint(EvalRequest(run, transfer=TransferOptions(), output_dir=tmp_path))
 
 
 def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_path: Path) -> None:

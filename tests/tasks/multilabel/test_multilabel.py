@@ -23,6 +23,7 @@ from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data.augment import Augment
 from vit.data.loading import TrainBatch
 from vit.evaluation import classify_images, evaluate_model
+from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
 from vit.settings import resolve_run
 from vit.tasks.multilabel.config import TableDataConfig
@@ -344,7 +345,7 @@ def test_functions_that_need_one_label_an_image_refuse(run: Path, folders: Path,
     message = "model: .* gives an image any number of labels, .* use `vit eval` or `vit predict`"
     with pytest.raises(ValueError, match=message):
         classify_images(opened, [folders / "test" / "red" / "0.png"], "cpu")
-    for transfer in (False, True):
+    for transfer in (None, TransferOptions()):
         with pytest.raises(ValueError, match=message):
             evaluate_model(opened, data, tmp_path, transfer=transfer, device="cpu")
     images = read_images(data, opened.preprocessing)

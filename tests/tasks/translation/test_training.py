@@ -16,6 +16,7 @@ from tests.training.tiny import assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import OptimConfig
 from vit.engine import make_accelerator
+from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
 from vit.runs import read_metrics
 from vit.tasks.task import EvalRequest, NonFinite
@@ -200,7 +201,7 @@ def test_evaluation_gives_what_the_summary_says(run: Path, tmp_path: Path) -> No
     ("options", "overrides", "message"),
     [
         ({"image_size": 48}, [], "--image_size: it has no effect here; the checkpoint is a translator's"),
-        ({"transfer": True}, [], "--transfer: it has no effect here"),
+        ({"transfer": TransferOptions()}, [], "--transfer: it has no effect here"),
         ({}, ["--model.width", "8"], r"--model\.width: it has no effect here"),
         ({}, ["--augment.flip", "true"], r"--augment\.flip: there is no such setting"),
     ],

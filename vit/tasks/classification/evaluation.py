@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.images import fingerprint, open_test, open_training
+from vit.data.images import fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions
-from vit.evaluation.transfer import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer import transfer_metrics
+from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
+from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
@@ -34,8 +34,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
 
     They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
-    name (None for a class without images), and `transfer_metrics` where asked for. ValueError when the data's classes
-    are not the checkpoint's, or other preprocessing than the stored is asked for.
+    name (None for a class without images), and those of the frozen features where asked for. ValueError when the
+    data's classes are not the checkpoint's, or other preprocessing than the stored is asked for.
     """
     loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
     assert loaded.state is not None
@@ -67,9 +67,10 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         for name, recall in zip(predictions.class_names, recalls.tolist(), strict=True)
     }
     if request.transfer:
-        train, _ = open_training(config.data)
-        loaders = [EvalLoader(part, preprocessing, config.data) for part in (train, split)]
-        metrics |= transfer_metrics(loaded.model, *loaders, device=accelerator.device)
+        accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
+        images = open_transfer_data(config.data, request.transfer)
+        opened = replace(loaded, stated_preprocessing=preprocessing)
+        metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
     if accelerator.is_main_process:
         _store(request, loaded.state, config.data, predictions, metrics)
     accelerator.wait_for_everyone()

@@ -1,0 +1,189 @@
+"""`vit compare --transfer`: several models' frozen features, judged on the same images by the same protocols.
+
+No head takes part, so that any model can be compared on any data. Features and predictions are stored, and a stopped
+comparison continues (`vit.evaluation.feature_store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.comparison.compare import MIN_RESAMPLES, data_facts, versions
+from vit.comparison.confounders import confounders, provenance_warnings
+from vit.comparison.metrics import CONVENTIONS as METRICS
+from vit.comparison.metrics import Resampling
+from vit.comparison.statistics import (
+    Array,
+    discordance,
+    holm,
+    mcnemar,
+    percentile_interval,
+    resampled_means,
+    wilson_interval,
+)
+from vit.config import DataConfig, check
+from vit.data.images import fingerprint
+from vit.engine import make_accelerator
+from vit.evaluation.frozen_features import FEATURES, resolve_features
+from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER
+from vit.evaluation.transfer_evaluation import (
+    JudgedFeatures,
+    JudgedModel,
+    TransferData,
+    TransferOptions,
+    judge_model,
+    open_transfer_data,
+)
+from vit.hub import OpenedModel, open_models, source_kind
+
+CONVENTIONS = {
+    **TRANSFER,
+    "interval": "95 %; of one accuracy: Wilson (1927), or for a mean of seeds percentiles of a bootstrap of the test "
+    "images; the choice of training images is not in it",
+    "difference": METRICS["difference"],
+    "p": f"{METRICS['p']}; not for a mean of seeds",
+    "p_holm": "the same, adjusted for the pairs of one protocol on one kind of features (Holm 1979)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferRequest:
+    """The models, the images and the kinds of features."""
+
+    models: Sequence[str]
+    data: DataConfig
+    output_dir: Path
+    transfer: TransferOptions = field(default_factory=TransferOptions)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `open_model`, each given to the models on which it has an effect."""
+    device: str = "auto"
+    precision: str = "auto"
+    resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
+
+    def __post_init__(self) -> None:
+        check(len(self.models) >= 2, "model", list(self.models), "give at least two models to compare")
+        resamples = self.resampling.num_resamples
+        check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
+
+
+def compare_features(request: TransferRequest) -> dict[str, Any]:
+    """Judge every model's features and compare the predictions; all numbers, ready for JSON.
+
+    ValueError, before anything is computed, for a model that lacks a kind of features and for too few images.
+    """
+    for source in request.models:
+        source_kind(source)  # a misspelled model is reported before the data is opened
+    accelerator = make_accelerator(request.device, request.precision)
+    data = open_transfer_data(request.data, request.transfer)
+    seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
+    models = open_models(request.models, **{**request.options, **seed})
+    for model in models:
+        resolve_features(model, request.transfer.features)
+        _ = model.preprocessing
+    judged = [judge_model(model, data, request.transfer, request.output_dir, accelerator) for model in models]
+    return _facts(request, data) | {
+        "precision": {"no": "fp32"}.get(str(accelerator.mixed_precision), str(accelerator.mixed_precision)),
+        "models": [_model_facts(model, each) for model, each in zip(models, judged, strict=True)],
+        "features": {
+            kind: compare_kind(
+                {model.name: each.features[kind] for model, each in zip(models, judged, strict=True)},
+                request.resampling,
+            )
+            for kind in request.transfer.features
+        },
+        "warnings": provenance_warnings(models),
+    }
+
+
+def compare_kind(models: Mapping[str, JudgedFeatures], resampling: Resampling) -> dict[str, Any]:
+    """Compare several models' predictions from one kind of features: `accuracies` and `pairs` by protocol.
+
+    Images that one of the models could not read are left out for all.
+    """
+    common = reduce(np.intersect1d, (each.indices.numpy() for each in models.values()))
+    rows = [np.isin(each.indices.numpy(), common) for each in models.values()]
+    first = next(iter(models.values()))
+    labels = first.labels[rows[0]]
+    hits = {
+        protocol: np.stack(
+            [
+                (each.predicted[protocol][:, kept] == labels).mean(axis=0)
+                for each, kept in zip(models.values(), rows, strict=True)
+            ],
+            axis=1,
+        )
+        for protocol in first.predicted
+    }  # m models
+    draws = {protocol: len(first.predicted[protocol]) for protocol in hits}
+    stacked = np.concatenate(list(hits.values()), axis=1)
+    means = resampled_means(stacked, num_resamples=resampling.num_resamples, seed=resampling.seed)
+    by_protocol = dict(zip(hits, np.split(means, len(hits), axis=1), strict=True))
+    return {
+        "read": {name: each.kind for name, each in models.items()},
+        "widths": {name: each.width for name, each in models.items()},
+        "accuracies": {
+            protocol: {
+                name: _accuracy(values[:, place], by_protocol[protocol][:, place], draws[protocol])
+                for place, name in enumerate(models)
+            }
+            for protocol, values in hits.items()
+        },
+        "pairs": {
+            protocol: _pairs(list(models), values, by_protocol[protocol], draws[protocol])
+            for protocol, values in hits.items()
+        },
+    }
+
+
+def _accuracy(hits: Array, means: Array, draws: int) -> dict[str, Any]:
+    """The mean of hits (m,) with its interval; the mean of several draws is not a count."""
+    interval = wilson_interval(int(hits.sum()), len(hits)) if draws == 1 else percentile_interval(means)
+    return {"accuracy": float(hits.mean()), "interval": list(interval)}
+
+
+def _pairs(names: Sequence[str], hits: Array, means: Array, draws: int) -> list[dict[str, Any]]:
+    """Compare every two columns of hits (m, models), with the means of the same resamples (b, models)."""
+    pairs: list[dict[str, Any]] = []
+    for a, b in combinations(range(len(names)), 2):
+        pair: dict[str, Any] = {
+            "first": names[a],
+            "second": names[b],
+            "difference": float((hits[:, a] - hits[:, b]).mean()),
+            "interval": list(percentile_interval(means[:, a] - means[:, b])),
+        }
+        if draws == 1:
+            found = discordance(hits[:, a] == 1, hits[:, b] == 1)
+            pair |= {**found._asdict(), "p": mcnemar(found.only_first, found.only_second)}
+        pairs.append(pair)
+    if draws == 1:
+        for pair, adjusted in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
+            pair["p_holm"] = adjusted
+    return pairs
+
+
+def _model_facts(model: OpenedModel, judged: JudgedModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "source": model.source,
+        "identity": model.identity,
+        **judged.cost,
+        "provenance": confounders(model),
+    }
+
+
+def _facts(request: TransferRequest, data: TransferData) -> dict[str, Any]:
+    return {
+        "data": data_facts(request.data, data.test)
+        | {"training_images": len(data.train), "training_fingerprint": fingerprint(data.train)},
+        "resamples": request.resampling.num_resamples,
+        "seed": request.resampling.seed,
+        "conventions": CONVENTIONS | {kind: FEATURES[kind] for kind in request.transfer.features},
+        "versions": versions(),
+    }

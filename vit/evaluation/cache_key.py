@@ -1,0 +1,39 @@
+"""What a model's stored answers depend on: weights, images, preprocessing, precision and device."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from typing import Any
+
+from vit.data.folders import FileSource
+from vit.data.images import Split, fingerprint
+from vit.engine import Accelerator
+from vit.hub import OpenedModel
+
+
+def file_stem(model: OpenedModel) -> str:
+    """Build the common part of the model's file names from its source and weights, so that models share a folder."""
+    source = re.sub(r"[^\w.-]+", "_", model.source.rstrip("/").rpartition("/")[2])
+    return f"{source}_{model.identity}"
+
+
+def cache_key(model: OpenedModel, split: Split, accelerator: Accelerator) -> dict[str, Any]:
+    """Collect everything that the model's answers on the images depend on, as JSON stores it."""
+    return {
+        "model": model.source,
+        "weights": model.identity,
+        "images": fingerprint(split),
+        "last_change": last_modified(split),
+        "preprocessing": json.loads(json.dumps(asdict(model.preprocessing))),
+        "precision": str(accelerator.mixed_precision),
+        "device": accelerator.device.type,
+    }
+
+
+def last_modified(split: Split) -> float:
+    """Return the latest modification time of the image files, in seconds; 0 for images that are not files."""
+    if not isinstance(split.source, FileSource):
+        return 0.0
+    return max((split.source.root / split.source.files[i]).stat().st_mtime for i in split.indices.tolist())

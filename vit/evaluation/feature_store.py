@@ -1,0 +1,149 @@
+"""Features of one model on one split, computed once: shards on the disk, continued after an interruption.
+
+    FOLDER/key.json                what the features depend on
+    FOLDER/KIND-00012.safetensors  one kind of features of the 13th shard's images
+
+A shard is written in one step, so a killed process leaves the whole of it or none. Shards have the same images whatever
+was computed before, so a continued pass gives the same features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from vit.config import DataConfig
+from vit.data.loading import EvalLoader
+from vit.data.splits import Split
+from vit.engine import Accelerator
+from vit.evaluation.cache_key import cache_key, file_stem
+from vit.evaluation.frozen_features import feature_reader
+from vit.hub import OpenedModel
+from vit.runs import replace_atomically, write_json
+
+_SHARD_IMAGES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStore:
+    """The shards of a split. Every shard but the last has `shard_size` images, which are whole batches."""
+
+    folder: Path
+    split: Split
+    shard_size: int
+    key: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, opened: OpenedModel, split: Split, data: DataConfig, folder: Path, accelerator: Accelerator
+    ) -> FeatureStore:
+        """The store below `folder` whose name tells the model, and a hash all that its features depend on."""
+        batch_size = data.eval_batch_size
+        key = cache_key(opened, split, accelerator)
+        key |= {"computed_by": opened.implementation, "batch_size": batch_size}
+        place = folder / f"{file_stem(opened)}_{hashed(key)}"
+        return cls(place, split, max(1, _SHARD_IMAGES // batch_size) * batch_size, key)
+
+    @property
+    def num_shards(self) -> int:
+        return -(-len(self.split) // self.shard_size)
+
+    def path(self, kind: str, shard: int) -> Path:
+        return self.folder / f"{kind}-{shard:05d}.safetensors"
+
+    def missing(self, kinds: Sequence[str]) -> list[int]:
+        """The shards that lack any of the kinds."""
+        shards = range(self.num_shards)
+        return [shard for shard in shards if not all(self.path(kind, shard).is_file() for kind in kinds)]
+
+    def images_of(self, shard: int) -> Tensor:
+        """Indices of a shard's images in the source."""
+        return self.split.indices[shard * self.shard_size : (shard + 1) * self.shard_size]
+
+    def shard_of(self, index: int) -> int:
+        """The shard of the image with that index in the source."""
+        return int(torch.searchsorted(self.split.indices, index)) // self.shard_size
+
+    def write(self, kind: str, shard: int, tensors: Mapping[str, Tensor], seconds: float) -> None:
+        """Write `indices` (n,) and `features` (n, c) that took that many seconds; a shard that is there is kept."""
+        if self.path(kind, shard).is_file():
+            return
+        with replace_atomically(self.path(kind, shard)) as unfinished:
+            save_file(dict(tensors), unfinished, metadata={"seconds": str(seconds)})
+
+    def read(self, kind: str) -> tuple[Tensor, Tensor]:
+        """Indices (n,), ascending, and float32 features (n, c) of every image that could be read."""
+        parts = self._open(kind)
+        indices, features = (torch.cat([part[name] for part, _ in parts]) for name in ("indices", "features"))
+        return indices, features
+
+    def images_per_second(self, kind: str) -> float:
+        """Speed of the passes in which this kind was computed, decoding and reading images left out."""
+        parts = self._open(kind)
+        return sum(len(part["indices"]) for part, _ in parts) / max(sum(seconds for _, seconds in parts), 1e-9)
+
+    def _open(self, kind: str) -> list[tuple[dict[str, Tensor], float]]:
+        """Tensors and seconds of every shard; one without any readable image has no file."""
+        parts = []
+        for path in filter(Path.is_file, (self.path(kind, shard) for shard in range(self.num_shards))):
+            with safe_open(path, framework="pt") as stored:
+                tensors = {name: stored.get_tensor(name) for name in ("indices", "features")}
+                parts.append((tensors, float(stored.metadata()["seconds"])))
+        return parts
+
+
+def hashed(key: Mapping[str, Any]) -> str:
+    """8 hexadecimal digits of a key."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def complete(
+    store: FeatureStore,
+    opened: OpenedModel,
+    kinds: Sequence[str],
+    data: DataConfig,
+    accelerator: Accelerator,
+    title: str,
+) -> None:
+    """Compute what the store lacks of the kinds, all in one pass, shard by shard, with a progress bar.
+
+    ValueError for broken images where `data.on_broken_image` is 'fail'.
+    """
+    missing = store.missing(kinds)
+    if not missing:
+        return
+    store.folder.mkdir(parents=True, exist_ok=True)
+    write_json(store.folder / "key.json", dict(store.key))
+    left = Split(store.split.source, torch.cat([store.images_of(shard) for shard in missing]))
+    loader = EvalLoader(left, opened.preprocessing, replace(data, cache_gib=0.0))  # images are read once
+    read = feature_reader(opened, kinds, accelerator)
+    total, done = len(store.split), len(store.split) - len(left)
+    with tqdm(total=total, initial=done, desc=title, unit="img", disable=None) as bar:
+        for shard, batches in groupby(loader, key=lambda batch: store.shard_of(int(batch.indices[0]))):
+            parts: dict[str, list[Tensor]] = defaultdict(list)
+            indices, seconds = [], 0.0
+            for batch in batches:
+                started = time.perf_counter()
+                found = read(batch.images)
+                seconds += time.perf_counter() - started
+                indices.append(batch.indices)
+                for kind, features in found.items():
+                    parts[kind].append(features)
+                bar.update(len(batch.indices))
+            for kind in kinds:
+                tensors = {"indices": torch.cat(indices), "features": torch.cat(parts[kind])}
+                store.write(kind, shard, tensors, seconds)
+    opened.model.to("cpu")

@@ -1,0 +1,156 @@
+"""Frozen features of any model: which kinds there are, and how all that are asked for are read in one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vit.config import check
+from vit.data.preprocessing import normalize
+from vit.engine import Accelerator
+from vit.hub import OpenedModel
+from vit.models import VisionTransformer
+from vit.models.inference import for_inference
+
+FEATURES = {
+    "head": "the head's input; of a ResNet the pooled map",
+    "class": "the class token after the last block and the final norm",
+    "patches": "the mean of the patch tokens, likewise",
+    "class+patches": "both, concatenated",
+    "class-4": "the class tokens of the last four blocks, each after the final norm, concatenated",
+    "patches-4": "the means of the patch tokens of the last four blocks, likewise",
+    "class+patches-4": "class-4 and the mean of the last block's patch tokens, concatenated (DINOv2)",
+}
+"""Kinds of features. A convolutional network has one, its pooled map, which stands for each of them."""
+LAST_BLOCKS = 4
+_TYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+ReadFeatures = Callable[[Tensor], dict[str, Tensor]]
+
+
+def resolve_features(opened: OpenedModel, kinds: Sequence[str]) -> dict[str, str]:
+    """Map each kind that is asked for to the one that the model has: itself, or `head` for a convolutional network.
+
+    ValueError for a kind that there is not, and for one that the model lacks.
+    """
+    for kind in kinds:
+        check(kind in FEATURES, "--features", kind, f"choose from {', '.join(FEATURES)}")
+    model: Any = opened.model
+    if not _has_tokens(model):
+        attends = any("attention" in type(module).__name__.lower() for module in model.modules())
+        for kind in kinds if attends else ():
+            rule = f"{opened.source} is computed by {opened.implementation}, and only its head's input is read: 'head'"
+            check(kind == "head", "--features", kind, rule)
+        return dict.fromkeys(kinds, "head")
+    for kind in kinds:
+        if kind.startswith("class"):
+            check(_has_class_token(model), "--features", kind, f"{opened.source} has no class token; take 'patches'")
+        if kind.endswith("-4"):
+            rule = f"{opened.source} has {len(model.blocks)} blocks"
+            check(len(model.blocks) >= LAST_BLOCKS, "--features", kind, rule)
+    return {kind: kind for kind in kinds}
+
+
+def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accelerator) -> ReadFeatures:
+    """A function from pixels uint8 `b 3 H W` to each kind's features, float32 `b c` on the CPU.
+
+    A Vision Transformer of ours is copied for inference in the accelerator's precision; any other model computes under
+    autocast. `kinds` are those of `resolve_features`.
+    """
+    device, dtype = accelerator.device, _TYPES[str(accelerator.mixed_precision)]
+    model, is_copy = opened.model, isinstance(opened.model, VisionTransformer)
+    if isinstance(model, VisionTransformer):
+        model = _inference_copy(model, opened.preprocessing.image_size, kinds, device, dtype)
+    else:
+        model.to(device).eval()
+    compute = _feature_function(model, kinds)
+
+    def read(pixels: Tensor) -> dict[str, Tensor]:
+        images = normalize(pixels.to(device, non_blocking=device.type == "cuda"), opened.preprocessing)
+        with torch.inference_mode(), nullcontext() if is_copy else accelerator.autocast():
+            found = compute(images.to(dtype) if is_copy else images)
+        return {kind: features.to("cpu", torch.float32) for kind, features in found.items()}
+
+    return read
+
+
+def _inference_copy(
+    model: VisionTransformer, size: tuple[int, int], kinds: Sequence[str], device: torch.device, dtype: torch.dtype
+) -> VisionTransformer:
+    """A copy for images of that size; where only the head's input is read it has no head, and gives that."""
+    sized = deepcopy(model)
+    sized.set_image_size(size)
+    if list(kinds) == ["head"]:
+        sized.reset_classifier(0)  # `forward` then leaves out the tokens that nobody reads
+    return for_inference(sized.to(device), dtype)
+
+
+def _feature_function(model: Any, kinds: Sequence[str]) -> Callable[[Tensor], Mapping[str, Tensor]]:
+    if isinstance(model, VisionTransformer) and list(kinds) == ["head"]:
+        return lambda images: {"head": model(images)}
+    if _has_tokens(model):
+        return lambda images: _token_features(model, images, kinds)
+    if hasattr(model, "forward_head"):
+        return lambda images: {"head": model.forward_head(model.forward_features(images), pre_logits=True)}
+    return lambda images: {"head": head_input(model, images)}
+
+
+def _token_features(model: Any, images: Tensor, kinds: Sequence[str]) -> dict[str, Tensor]:
+    """Every kind, from one pass through a model with the methods of ours and timm's Vision Transformers."""
+    layers: list[Any] = []
+    if any(kind.endswith("-4") for kind in kinds):
+        tokens, layers = model.forward_intermediates(
+            images, indices=LAST_BLOCKS, return_prefix_tokens=True, norm=True, output_fmt="NLC"
+        )
+    else:
+        tokens = model.forward_features(images)
+    mean = _mean(tokens[:, model.num_prefix_tokens :])
+    classes = [layer[1][:, 0] for layer in layers] if _has_class_token(model) else []
+    parts = {
+        "class": lambda: [tokens[:, 0]],
+        "patches": lambda: [mean],
+        "class+patches": lambda: [tokens[:, 0], mean],
+        "class-4": lambda: classes,
+        "patches-4": lambda: [_mean(layer[0] if isinstance(layer, tuple) else layer) for layer in layers],
+        "class+patches-4": lambda: [*classes, mean],
+    }
+    return {
+        kind: model.forward_head(tokens, pre_logits=True)
+        if kind == "head"
+        else torch.cat([part.float() for part in parts[kind]()], dim=1)
+        for kind in kinds
+    }
+
+
+def _mean(patches: Tensor) -> Tensor:
+    return patches.mean(dim=1, dtype=torch.float32)
+
+
+def head_input(model: nn.Module, images: Tensor) -> Tensor:
+    """The input `b c` of the head for normalised images `b 3 H W`, or the output if there is no head.
+
+    The head is the last linear layer whose output is the model's.
+    """
+    calls: list[tuple[Tensor, Tensor]] = []
+    heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    hooks = [head.register_forward_hook(lambda _, args, out: calls.append((args[0], out))) for head in heads]
+    try:
+        output: Tensor = model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((given for given, out in reversed(calls) if out is output and given.dim() == 2), output)
+
+
+def _has_tokens(model: nn.Module) -> bool:
+    """Whether the model has the methods of ours and timm's Vision Transformers."""
+    return all(hasattr(model, name) for name in ("num_prefix_tokens", "forward_intermediates", "forward_head"))
+
+
+def _has_class_token(model: Any) -> bool:
+    return any(getattr(model, name, None) is not None for name in ("class_token", "cls_token"))
