@@ -59,7 +59,7 @@ def test_the_kernel_of_rope_is_the_mean_score_over_random_queries() -> None:
     torch.manual_seed(0)
     model = VisionTransformer(ViTConfig(**{**SMALL, "width": 32}, positions="rope"))
     found = position_similarity(model, kind="rope").similarity
-    rotate = model.positions.rotation((3, 5), None, torch.device("cpu"))
+    rotate = model.positions.rotations((3, 5), None, torch.device("cpu"))[0]
     queries = nn.functional.normalize(torch.randn(40_000, 16), dim=1)
     turned = rotate(torch.cat((torch.zeros(40_000, 1, 1, 16), queries[:, None, None].expand(-1, -1, 15, -1)), dim=2))
     scores = torch.einsum("bhnd,bhmd->nm", turned[:, :, 1:], turned[:, :, 1:]) / len(queries)

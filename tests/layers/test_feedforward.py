@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from vit.config import ViTConfig
 from vit.layers.feedforward import FeedForward, SwiGLU, build_feedforward
 
 
@@ -28,7 +29,7 @@ APPROXIMATE = {
 
 @pytest.mark.parametrize("kind", APPROXIMATE)
 def test_other_activations_by_hand(kind: str) -> None:
-    layer, x = build_feedforward(kind, 1, 1, 0.0, 0), -0.7
+    layer, x = build_feedforward(ViTConfig(width=1, num_heads=1, mlp_ratio=1, feedforward=kind), 0), -0.7
     with torch.no_grad():
         for linear in (layer.fc1, layer.fc2):
             linear.weight.fill_(1)
@@ -56,7 +57,7 @@ def test_dropout_in_both_places() -> None:
 
 @pytest.mark.parametrize("kind", ["gelu", "gelu_tanh", "quick_gelu", "swiglu"])
 def test_inference_mode_changes_no_number(kind: str) -> None:
-    layer = build_feedforward(kind, 6, 24, 0.0, 0).eval()
+    layer = build_feedforward(ViTConfig(width=6, num_heads=1, feedforward=kind), 0).eval()
     x = torch.randn(2, 5, 6)
     before = x.clone()
     with torch.inference_mode():
@@ -66,7 +67,7 @@ def test_inference_mode_changes_no_number(kind: str) -> None:
 
 
 def test_a_replaced_forward_is_not_overwritten_in_inference_mode() -> None:
-    layer = build_feedforward("gelu", 6, 24, 0.0, 0).eval()
+    layer = build_feedforward(ViTConfig(width=6, num_heads=1), 0).eval()
     x, seen = torch.randn(2, 5, 6), []
     own = layer.fc1.forward
     layer.fc1.forward = lambda x: seen.append(own(x)) or seen[-1]
@@ -76,7 +77,7 @@ def test_a_replaced_forward_is_not_overwritten_in_inference_mode() -> None:
 
 
 def test_a_hooked_output_is_not_overwritten_in_inference_mode() -> None:
-    layer = build_feedforward("gelu", 6, 24, 0.0, 0).eval()
+    layer = build_feedforward(ViTConfig(width=6, num_heads=1), 0).eval()
     x, seen = torch.randn(2, 5, 6), []
     layer.fc1.register_forward_hook(lambda _module, _args, output: seen.append(output))
     with torch.inference_mode():

@@ -9,7 +9,7 @@ import torch
 from timm.layers import resample_abs_pos_embed
 
 from vit.config import PositionResize, ViTConfig
-from vit.layers.positions import RelativeBias, axial_rotation, build_positions, resize_grid, sincos_2d
+from vit.layers.positions import RelativeBias, build_positions, resize_grid, sincos_2d
 
 CPU = torch.device("cpu")
 
@@ -30,30 +30,6 @@ def test_sincos_by_hand() -> None:
     rates = torch.tensor([1.0, 1e-4])
     parts = [f(place[:, None] * rates) for place in (x, y) for f in (torch.sin, torch.cos)]
     torch.testing.assert_close(table, torch.cat(parts, dim=1))
-
-
-def test_rope_scores_depend_on_the_offset_only() -> None:
-    gh, gw, d, prefix = 4, 5, 16, 2
-    rotate = axial_rotation((gh, gw), d, num_prefix=prefix, kept=None, device=CPU)
-    query, key = torch.randn(d), torch.randn(d)
-    count = prefix + gh * gw
-    q, k = (rotate(v.expand(1, 1, count, d))[0, 0] for v in (query, key))
-    assert torch.equal(q[:prefix], query.expand(prefix, d))
-    torch.testing.assert_close(q.norm(dim=1), query.norm().expand(count))
-    scores = (q[prefix:] @ k[prefix:].T).reshape(gh, gw, gh, gw)
-    torch.testing.assert_close(scores[1:, 1:, 1:, 1:], scores[:-1, :-1, :-1, :-1], atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(scores[0, 0, 0, 1], scores[0, 0, 1, 0])
-    assert not torch.allclose(scores[0, 0, 0, 1], scores[0, 1, 0, 0])
-
-
-def test_rope_of_kept_patches() -> None:
-    kept = torch.tensor([[0, 3], [1, 5]])
-    full = axial_rotation((2, 3), 8, num_prefix=0, kept=None, device=CPU)
-    some = axial_rotation((2, 3), 8, num_prefix=0, kept=kept, device=CPU)
-    vectors = torch.randn(2, 4, 6, 8)
-    left = torch.stack([v[:, k] for v, k in zip(vectors, kept, strict=True)])
-    expected = torch.stack([v[:, k] for v, k in zip(full(vectors), kept, strict=True)])
-    torch.testing.assert_close(some(left), expected)
 
 
 def relative(grid: tuple[int, int] = (3, 4), depth: int = 2, heads: int = 2, prefix: int = 1) -> RelativeBias:
@@ -121,7 +97,7 @@ def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int], how: Po
     assert resize_grid(grid, (3, 4), new, how)[0, :, 0].unique().numel() == new[0] * new[1]
 
 
-@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope"])
 def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: str) -> None:
     config = ViTConfig(image_size=(12, 20), patch_size=(4, 4), width=32, depth=2, num_heads=2, positions=kind)
     positions = build_positions(config)
@@ -130,10 +106,10 @@ def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: str) -> Non
     for grid in ((3, 5), (5, 3), (6, 2)):
         count = grid[0] * grid[1]
         added = positions(torch.zeros(1, count, 32), grid)
-        biases, rotation = positions.biases(grid, None), positions.rotation(grid, None, CPU)
+        biases, rotations = positions.biases(grid, None), positions.rotations(grid, None, CPU)
         told = [added[0], *([] if biases is None else [biases[0][0, 0]])]
-        if rotation is not None:
-            told.append(rotation.cos)
+        if rotations is not None:
+            told.append(rotations[0].cos)
         distinct = max(len({tuple(row) for row in table.tolist()}) for table in told)
         assert distinct == count + (kind == "relative")
 

@@ -33,7 +33,16 @@ CHANGES = {
     "distillation_head": False,
     "num_registers": 2,
     "positions": "none",
+    "rope_temperature": 10.0,
+    "rope_coordinates": "centred",
+    "rope_grid": (5, 7),
+    "rope_offset": 1.0,
+    "rope_columns_first": True,
+    "rope_mixed": True,
     "feedforward": "swiglu",
+    "swiglu_multiple": 7,
+    "feedforward_norm": True,
+    "attention_norm": True,
     "qk_norm": True,
     "qkv_bias": False,
     "pre_norm": True,
@@ -55,6 +64,9 @@ NEEDS = {
     "final_norm": {"pooling": "gap"},
     "distillation_head": {"distillation_token": True},
     "positions_on_registers": {"num_registers": 2},
+    **{each.name: {"positions": "rope"} for each in fields(ViTConfig) if each.name.startswith("rope_")},
+    "swiglu_multiple": {"feedforward": "swiglu"},
+    "feedforward_norm": {"feedforward": "swiglu"},
 }
 
 

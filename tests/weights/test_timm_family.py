@@ -24,9 +24,6 @@ A_FEW = (
 )
 REFUSED = {
     "vit_relpos_base_patch16_224": "relative position biases",
-    "vit_base_patch16_rope_224": "EVA's blocks and rotary positions",
-    "vit_small_patch16_rope_ape_224": "EVA's blocks and rotary positions",
-    "eva_giant_patch14_224": "EVA's blocks without rotary positions",
     "aimv2_large_patch14_224": "RmsNorm in place of LayerNorm",
     "vit_small_resnet50d_s16_224": "a hybrid's convolutional stem",
     "vit_base_patch16_xp_224": "attention and feed-forward in parallel",

@@ -19,7 +19,7 @@ from vit.analysis.model_structure import Grid, patch_grid
 from vit.analysis.unsupported import Unsupported
 from vit.config import check, check_arguments
 from vit.config.arguments import check_type
-from vit.layers.positions import AxialRotation, Positions, RelativeBias, resize_grid
+from vit.layers.positions import Positions, RelativeBias, resize_grid
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -146,14 +146,16 @@ def _own(model: Any, positions: Positions, grid: Grid | None) -> list[PositionTa
     if isinstance(positions, RelativeBias):
         rule = "its positions are biases on the scores, and have no vectors to compare"
         raise Unsupported(f"model.positions: {kind!r} is not valid: {rule}")
-    if kind == "none":
-        return []
-    rotation = positions.rotation(grid, None, device)
-    if isinstance(rotation, AxialRotation):
-        vectors = torch.cat((rotation.cos, rotation.sin), dim=1)
-    else:
+    tables = []
+    if kind not in ("rope", "none"):
         vectors = positions(torch.zeros(1, grid[0] * grid[1], model.config.width, device=device), grid)[0]
-    return [PositionTable(vectors=vectors, grid=grid, kind=kind)]
+        tables.append(PositionTable(vectors=vectors, grid=grid, kind=kind.removesuffix("_rope")))
+    rotations = positions.rotations(grid, None, device)
+    if rotations is not None:
+        different = rotations if model.config.rope_mixed else rotations[:1]
+        parts = [rearrange(part, "... n d -> n (... d)") for each in different for part in (each.cos, each.sin)]
+        tables.append(PositionTable(vectors=torch.cat(parts, dim=1), grid=grid, kind="rope"))
+    return tables
 
 
 def _of_others(model: Any, grid: Grid | None) -> list[PositionTable]:

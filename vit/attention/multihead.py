@@ -21,7 +21,10 @@ from vit.randomness import SampleRandom
 
 
 class SelfAttention(nn.Module):
-    """`b n c -> b n c`. `stream` selects the random numbers of attention dropout and is unique within a model."""
+    """`b n c -> b n c`. `stream` selects the random numbers of attention dropout and is unique within a model.
+
+    `output_norm`: a LayerNorm before the output's projection (EVA-02: Fang et al. 2023).
+    """
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class SelfAttention(nn.Module):
         *,
         qkv_bias: bool = True,
         qk_norm: bool = False,
+        output_norm: bool = False,
         norm_eps: float = 1e-6,
         dropout_rate: float = 0.0,
         backend: str = "auto",
@@ -44,6 +48,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
         self.query_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
         self.key_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
+        self.output_norm = nn.LayerNorm(width, norm_eps) if output_norm else nn.Identity()
         self.output = nn.Linear(width, width)
 
     def forward(
@@ -70,7 +75,7 @@ class SelfAttention(nn.Module):
         dropout = self.dropout_rate if self.training else 0.0
         rng = rng.fork(self.stream) if rng is not None and dropout > 0 else None
         attended = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, rng=rng, backend=self.backend)
-        return project(self.output, attended.transpose(1, 2).flatten(2))  # b n (h d)
+        return project(self.output, self.output_norm(attended.transpose(1, 2).flatten(2)))  # b n (h d)
 
     def heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (normalised with QK-norm) and values, `b h n d` each."""

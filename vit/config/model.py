@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from vit.config.arguments import check_types
@@ -11,12 +11,14 @@ from vit.config.resnet import ResNetConfig
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
 Pooling = Literal["cls", "gap", "map", "cls_gap"]
-Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"]
+Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope", "none"]
 PositionResize = Literal["bicubic_antialiased", "bicubic", "bicubic_offset", "bicubic_corners", "bilinear_corners"]
+LEARNED_POSITIONS = ("learned_1d", "learned_2d", "learned_1d_rope")
+ROTARY_POSITIONS = ("rope", "learned_1d_rope")
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
 Stem = Literal["patch", "resnet"]
-Backend = Literal["auto", "reference", "matmul", "sdpa"]
+Backend = Literal["auto", "reference", "matmul", "sdpa", "flex", "triton"]
 Kind = TypeVar("Kind")
 
 
@@ -45,7 +47,25 @@ class ViTConfig:
     """How learned positions are resized to another grid: as by timm; `bicubic`: without antialiasing (transformers);
     `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner (torchvision);
     `bilinear_corners` (Google). Pretrained weights bring their library's way."""
+    rope_temperature: float = 100.0
+    """Rotary positions: the slowest frequency is about 1 / rope_temperature of the fastest."""
+    rope_coordinates: Literal["patch", "centred"] = "patch"
+    """Rotary positions: the patch's row and column, or from -2π to 2π across any image (DINOv3)."""
+    rope_grid: tuple[int, int] | None = None
+    """Rotary positions: rows and columns are scaled to those of a grid of this size (EVA-02); None: not scaled."""
+    rope_offset: float = 0.0
+    """Rotary positions: added to rows and columns; prefix tokens stand at 0."""
+    rope_columns_first: bool = False
+    """Rotary positions: the first half of the frequencies belongs to the columns, not to the rows (RoPE-ViT)."""
+    rope_mixed: bool = False
+    """Rotary positions: every head of every block learns its frequencies along both axes (Heo et al. 2024)."""
     feedforward: FeedForwardKind = "gelu"
+    swiglu_multiple: int = 8
+    """SwiGLU's hidden width, 2/3 of width · mlp_ratio, is rounded up to a multiple of it."""
+    feedforward_norm: bool = False
+    """A LayerNorm on SwiGLU's hidden features (EVA-02)."""
+    attention_norm: bool = False
+    """A LayerNorm between attention and its output's projection (EVA-02's CLIP models)."""
     qk_norm: bool = False
     qkv_bias: bool = True
     pre_norm: bool = False
@@ -76,7 +96,7 @@ class ViTConfig:
     def __post_init__(self) -> None:
         check_types("model", self)
         check_finite("model", self)
-        for name in ("in_channels", "width", "depth", "num_heads", "mlp_ratio"):
+        for name in ("in_channels", "width", "depth", "num_heads", "mlp_ratio", "swiglu_multiple"):
             check_positive(f"model.{name}", getattr(self, name))
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")
         rule = f"model.width ({self.width}) times it must be at least 1"
@@ -88,6 +108,13 @@ class ViTConfig:
             check_rate(f"model.{name}", getattr(self, name))
         for name in ("layer_scale", "norm_eps", "representation_width"):
             check_positive(f"model.{name}", getattr(self, name))
+        gated = self.feedforward == "swiglu"
+        for name, plain in (
+            ("swiglu_multiple", self.swiglu_multiple == 8),
+            ("feedforward_norm", not self.feedforward_norm),
+        ):
+            rule = "it has an effect only with model.feedforward 'swiglu'"
+            check(plain or gated, f"model.{name}", getattr(self, name), rule)
         self._check_tokens()
         self._check_positions()
         if self.stem == "resnet":
@@ -124,7 +151,7 @@ class ViTConfig:
         check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
 
     def _check_positions(self) -> None:
-        learned = self.positions in ("learned_1d", "learned_2d")
+        learned = self.positions in LEARNED_POSITIONS
         placed_before = self.positions_on_prefix or not self.class_token
         check(
             not self.positions_on_registers or (learned and self.num_registers > 0 and placed_before),
@@ -135,20 +162,32 @@ class ViTConfig:
         rule = f"it has no effect on model.positions {self.positions!r}"
         is_default = self.position_resize == ViTConfig.position_resize
         check(is_default or self.resizes_positions, "model.position_resize", self.position_resize, rule)
-        if self.positions in ("sincos_2d", "learned_2d", "rope"):
-            divisor, width, field = {
-                "sincos_2d": (4, self.width, "model.width"),
-                "learned_2d": (2, self.width, "model.width"),
-                "rope": (4, self.width // self.num_heads, "model.width / model.num_heads"),
-            }[self.positions]
-            check(
-                width % divisor == 0, field, width, f"model.positions {self.positions!r} needs a multiple of {divisor}"
-            )
+        per_head = (4, self.width // self.num_heads, "model.width / model.num_heads")
+        divisor, width, field = {
+            "sincos_2d": (4, self.width, "model.width"),
+            "learned_2d": (2, self.width, "model.width"),
+            **dict.fromkeys(ROTARY_POSITIONS, per_head),
+        }.get(self.positions, (1, self.width, "model.width"))
+        check(width % divisor == 0, field, width, f"model.positions {self.positions!r} needs a multiple of {divisor}")
+        self._check_rope()
+
+    def _check_rope(self) -> None:
+        check_positive("model.rope_temperature", self.rope_temperature)
+        check(min(self.rope_grid or (1,)) > 0, "model.rope_grid", self.rope_grid, "it must be above 0")
+        given = [
+            each.name for each in fields(self) if each.name[:5] == "rope_" and getattr(self, each.name) != each.default
+        ]
+        for name in given:
+            rule = f"it has no effect without rotary model.positions ({', '.join(ROTARY_POSITIONS)})"
+            check(self.positions in ROTARY_POSITIONS, f"model.{name}", getattr(self, name), rule)
+            placed = self.rope_coordinates == "patch" or name not in ("rope_grid", "rope_offset")
+            rule = "it has no effect with model.rope_coordinates 'centred'"
+            check(placed, f"model.{name}", getattr(self, name), rule)
 
     @property
     def resizes_positions(self) -> bool:
         """Positions are learned on one grid, and resized to others."""
-        return self.positions in ("learned_1d", "learned_2d", "relative")
+        return self.positions in (*LEARNED_POSITIONS, "relative")
 
     @property
     def grid_size(self) -> tuple[int, int]:

@@ -21,13 +21,14 @@ class Block(nn.Module):
 
     def __init__(self, config: ViTConfig, depth_rate: float, stream: int) -> None:
         super().__init__()
-        width, hidden_width = config.width, round(config.width * config.mlp_ratio)
+        width = config.width
         self.norm1 = nn.LayerNorm(width, config.norm_eps)
         self.attention = SelfAttention(
             width,
             config.num_heads,
             qkv_bias=config.qkv_bias,
             qk_norm=config.qk_norm,
+            output_norm=config.attention_norm,
             norm_eps=config.norm_eps,
             dropout_rate=config.attention_dropout_rate,
             backend=config.backend,
@@ -37,7 +38,7 @@ class Block(nn.Module):
         self.scale1 = _layer_scale(config)
         self.depth1 = StochasticDepth(depth_rate, stream + 2)
         self.norm2 = nn.LayerNorm(width, config.norm_eps)
-        self.feedforward = build_feedforward(config.feedforward, width, hidden_width, config.dropout_rate, stream + 3)
+        self.feedforward = build_feedforward(config, stream + 3)
         self.scale2 = _layer_scale(config)
         self.depth2 = StochasticDepth(depth_rate, stream + 5)
 

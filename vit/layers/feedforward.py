@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
-from vit.config.model import FeedForwardKind
+from vit.config import ViTConfig
 from vit.layers.regularization import Dropout
 from vit.linear import is_plain, project
 from vit.randomness import SampleRandom
@@ -60,26 +60,39 @@ class FeedForward(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """`fc2(silu(gate(x)) * fc1(x))`, with 2/3 of `hidden_width`, which gives the parameter count of `FeedForward`."""
+    """`fc2(silu(gate(x)) * fc1(x))`, with 2/3 of `hidden_width`, which gives the parameter count of `FeedForward`.
 
-    def __init__(self, width: int, hidden_width: int, dropout_rate: float, stream: int) -> None:
+    The width is rounded up to a multiple of `multiple`. `norm_eps`: that of a LayerNorm before `fc2` (EVA-02: Fang et
+    al. 2023); None: there is none.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden_width: int,
+        dropout_rate: float,
+        stream: int,
+        multiple: int = 8,
+        norm_eps: float | None = None,
+    ) -> None:
         super().__init__()
-        hidden_width = -(-hidden_width * 2 // 3 // 8) * 8
+        hidden_width = -(-hidden_width * 2 // 3 // multiple) * multiple
         self.gate = nn.Linear(width, hidden_width)
         self.fc1 = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(hidden_width, norm_eps)
         self.fc2 = nn.Linear(hidden_width, width)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
         hidden = self.hidden_dropout(silu(project(self.gate, x)) * project(self.fc1, x), rng)
-        return self.dropout(project(self.fc2, hidden), rng)
+        return self.dropout(project(self.fc2, self.norm(hidden)), rng)
 
 
-def build_feedforward(
-    kind: FeedForwardKind, width: int, hidden_width: int, dropout_rate: float, stream: int
-) -> FeedForward | SwiGLU:
+def build_feedforward(config: ViTConfig, stream: int) -> FeedForward | SwiGLU:
     """The layer of a configuration's `feedforward`."""
-    if kind == "swiglu":
-        return SwiGLU(width, hidden_width, dropout_rate, stream)
-    return FeedForward(width, hidden_width, dropout_rate, stream, ACTIVATIONS[kind])
+    width, hidden_width, rate = config.width, round(config.width * config.mlp_ratio), config.dropout_rate
+    if config.feedforward == "swiglu":
+        norm_eps = config.norm_eps if config.feedforward_norm else None
+        return SwiGLU(width, hidden_width, rate, stream, config.swiglu_multiple, norm_eps)
+    return FeedForward(width, hidden_width, rate, stream, ACTIVATIONS[config.feedforward])

@@ -1,13 +1,11 @@
-"""Six kinds of position embeddings for patches (ViT, appendix D.4; RoPE: Su et al. 2021, Heo et al. 2024).
+"""Position embeddings for patches (ViT, appendix D.4).
 
 A kind may add to the patches (`forward`), add to the attention scores (`biases`) or rotate queries and keys
-(`rotation`). Every kind takes any grid: learned ones are resized. `kept` (b, k): the patches that patch dropout kept,
+(`rotations`). Every kind takes any grid: learned ones are resized. `kept` (b, k): the patches that patch dropout kept,
 None: all.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from einops import rearrange, repeat
@@ -15,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 from vit.config import PositionResize, ViTConfig
+from vit.layers.rotary import Rotary, Rotation
 
 Grid = tuple[int, int]
 
 SINCOS_TEMPERATURE = 10_000.0
-ROPE_TEMPERATURE = 100.0
 RESIZE_OFFSET = 0.1
 """Patches by which DINO's scale factors exceed the grid, so that rounding never makes it smaller."""
 
@@ -74,52 +72,24 @@ def sincos_2d(grid: Grid, width: int, *, device: torch.device | None = None) -> 
     return torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=1)[None]  # 1 n c
 
 
-@dataclass(frozen=True)
-class AxialRotation:
-    """Rotates pairs of channels of the patch tokens, not the prefix. `cos`, `sin`: (n, d/2) or (b, 1, n, d/2)."""
-
-    cos: Tensor
-    sin: Tensor
-    num_prefix: int
-
-    def __call__(self, vectors: Tensor) -> Tensor:
-        prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
-        first, second = patches.chunk(2, dim=-1)
-        cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
-        rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
-        return torch.cat((prefix, rotated), dim=2)
-
-
-def axial_rotation(
-    grid: Grid, head_width: int, *, num_prefix: int, kept: Tensor | None, device: torch.device
-) -> AxialRotation:
-    """Angles by row for one half of the channel pairs and by column for the other, in units of patches."""
-    rates = ROPE_TEMPERATURE ** -(torch.arange(head_width // 4, device=device) / (head_width // 4))
-    rows, columns = (torch.arange(size, device=device)[:, None] * rates for size in grid)
-    halves = repeat(rows, "gh d -> (gh gw) d", gw=grid[1]), repeat(columns, "gw d -> (gh gw) d", gh=grid[0])
-    angles = torch.cat(halves, dim=1)  # n d/2
-    if kept is not None:
-        angles = rearrange(angles[kept], "b k d -> b 1 k d")
-    return AxialRotation(angles.cos(), angles.sin(), num_prefix)
-
-
 class Positions(nn.Module):
     """No position embedding; the interface of every kind."""
 
     prefix: Tensor | None
 
-    def __init__(self, width: int = 0, num_prefix: int = 0) -> None:
+    def __init__(self, width: int = 0, num_prefix: int = 0, rotary: Rotary | None = None) -> None:
         """`num_prefix` class and distillation tokens have a learned position, `prefix`."""
         super().__init__()
+        self.rotary = rotary
         self.prefix = nn.Parameter(torch.empty(1, num_prefix, width)) if num_prefix else None
 
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:  # noqa: ARG002
         """The patches `b n c` with their embedding added."""
         return patches
 
-    def rotation(self, grid: Grid, kept: Tensor | None, device: torch.device) -> AxialRotation | None:  # noqa: ARG002
-        """The rotation of queries and keys."""
-        return None
+    def rotations(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Rotation, ...] | None:
+        """For every block, the rotation of its queries and keys."""
+        return None if self.rotary is None else self.rotary.rotations(grid, kept, device)
 
     def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | None:  # noqa: ARG002
         """For every block, the bias on its scores, `1 h N N` or `b h N N` with N all tokens."""
@@ -133,8 +103,10 @@ class Positions(nn.Module):
 class LearnedGrid(Positions):
     """One learned vector per patch."""
 
-    def __init__(self, grid: Grid, width: int, num_prefix: int, resize: PositionResize) -> None:
-        super().__init__(width, num_prefix)
+    def __init__(
+        self, grid: Grid, width: int, num_prefix: int, resize: PositionResize, rotary: Rotary | None = None
+    ) -> None:
+        super().__init__(width, num_prefix, rotary)
         self.size = grid
         self.resize: PositionResize = resize
         self.grid = nn.Parameter(torch.empty(1, grid[0] * grid[1], width))
@@ -184,18 +156,6 @@ class SinCos(Positions):
         return patches + sincos_2d(grid, self.width, device=patches.device).to(patches.dtype)
 
 
-class Rotary(Positions):
-    """`axial_rotation` of queries and keys."""
-
-    def __init__(self, head_width: int, num_prefix: int) -> None:
-        super().__init__()
-        self.head_width = head_width
-        self.num_prefix = num_prefix
-
-    def rotation(self, grid: Grid, kept: Tensor | None, device: torch.device) -> AxialRotation:
-        return axial_rotation(grid, self.head_width, num_prefix=self.num_prefix, kept=kept, device=device)
-
-
 class RelativeBias(Positions):
     """A learned number for every block, head and offset between two patches; 0 for pairs with a prefix token."""
 
@@ -241,12 +201,14 @@ def build_positions(config: ViTConfig) -> Positions:
     match config.positions:
         case "learned_1d":
             return LearnedGrid(grid, config.width, placed, resize)
+        case "learned_1d_rope":
+            return LearnedGrid(grid, config.width, placed, resize, Rotary(config))
         case "learned_2d":
             return LearnedAxes(grid, config.width, placed, resize)
         case "sincos_2d":
             return SinCos(config.width)
         case "rope":
-            return Rotary(config.width // config.num_heads, num_prefix)
+            return Positions(rotary=Rotary(config))
         case "relative":
             return RelativeBias(grid, config.depth, config.num_heads, num_prefix, resize)
         case "none":

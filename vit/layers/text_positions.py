@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.config.text_model import TextPlaces
-from vit.layers.positions import AxialRotation
+from vit.layers.rotary import Rotation
 
 TEMPERATURE = 10_000.0
 
@@ -29,10 +29,10 @@ def sinusoidal(positions: Tensor, width: int) -> Tensor:
     return rearrange(torch.stack((angles.sin(), angles.cos())), "two n k -> n (k two)").float()
 
 
-def rotation_along(positions: Tensor, head_width: int) -> AxialRotation:
+def rotation_along(positions: Tensor, head_width: int) -> Rotation:
     """The rotation of `b h n d` by the positions' angles, channel k with channel k + d/2."""
     angles = _angles(positions, head_width)
-    return AxialRotation(angles.cos().float(), angles.sin().float(), num_prefix=0)
+    return Rotation(angles.cos().float(), angles.sin().float(), num_prefix=0)
 
 
 class TextPositions(nn.Module):
@@ -42,7 +42,7 @@ class TextPositions(nn.Module):
         """Token vectors `b n c` with their embedding added."""
         return tokens
 
-    def rotation(self, tokens: Tensor, start: int = 0) -> AxialRotation | None:  # noqa: ARG002
+    def rotation(self, tokens: Tensor, start: int = 0) -> Rotation | None:  # noqa: ARG002
         """The rotation of the queries and keys of `tokens`."""
         return None
 
@@ -74,7 +74,7 @@ class Rotary(TextPositions):
         super().__init__()
         self.head_width = head_width
 
-    def rotation(self, tokens: Tensor, start: int = 0) -> AxialRotation:
+    def rotation(self, tokens: Tensor, start: int = 0) -> Rotation:
         return rotation_along(_positions(tokens, start), self.head_width)
 
 

@@ -22,6 +22,7 @@ from vit.libraries import (
     UnsupportedArchitecture,
     download_error,
     resnets,
+    timm_eva,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ UNSUPPORTED = {
     "ResPostBlock": "norms after the branches",
 }
 """Class of a model or of a part of one → its unsupported feature."""
-FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_")
+FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_", "eva_", "eva02_")
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
 POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
 
@@ -81,43 +82,47 @@ def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
 def config_of(model: Any, name: str) -> ViTConfig:
     """The architecture of a timm Vision Transformer. UnsupportedArchitecture naming an unsupported part."""
     _refuse(type(model).__name__, name)
-    if type(model).__name__ == "Eva":
-        raise _unsupported(
-            name, "EVA's blocks" + (" without rotary positions" if model.rope is None else " and rotary positions")
-        )
-    distilled = type(model).__name__ == "VisionTransformerDistilled"
-    if not distilled and type(model).__name__ != "VisionTransformer":
-        raise _unsupported(name, f"the class {type(model).__name__}; a plain VisionTransformer is")
+    kind = type(model).__name__
+    if kind not in ("VisionTransformer", "VisionTransformerDistilled", "Eva"):
+        raise _unsupported(name, f"the class {kind}; a plain VisionTransformer is")
     if not len(model.blocks):
         raise _unsupported(name, "no blocks")
     block = model.blocks[0]
     for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
         _refuse(type(part).__name__, name)
+    if kind == "Eva" and (part := timm_eva.unsupported_part(model)):
+        raise _unsupported(name, part)
     _check_parts(model, block, name)
+    learned = model.pos_embed is not None
+    if kind == "Eva":
+        own = timm_eva.eva_options(model)
+    else:
+        own = {
+            "qkv_bias": block.attn.qkv.bias is not None,
+            "layer_scale": getattr(block.ls1, "init_values", None),
+        }
     final_norm: Any = "none" if isinstance(model.norm, nn.Identity) else "tokens"
-    return ViTConfig(
-        image_size=tuple(model.patch_embed.img_size),
-        patch_size=tuple(model.patch_embed.patch_size),
-        num_classes=model.num_classes,
-        width=model.embed_dim,
-        depth=len(model.blocks),
-        num_heads=block.attn.num_heads,
-        **_feedforward(block, model.embed_dim, name),
-        pooling=POOLINGS[model.global_pool],  # type: ignore[arg-type]
-        class_token=model.cls_token is not None,
-        distillation_token=distilled,
-        num_registers=0 if model.reg_token is None else model.reg_token.shape[1],
-        positions="none" if model.pos_embed is None else "learned_1d",
-        qk_norm=not isinstance(block.attn.q_norm, nn.Identity),
-        qkv_bias=block.attn.qkv.bias is not None,
-        pre_norm=not isinstance(model.norm_pre, nn.Identity),
-        final_norm=final_norm if isinstance(model.fc_norm, nn.Identity) else "pooled",
-        positions_on_prefix=not model.no_embed_class,
-        positions_on_registers=not model.no_embed_class and None not in (model.reg_token, model.pos_embed),
-        layer_scale=getattr(block.ls1, "init_values", None),
-        norm_eps=block.norm1.eps,
-        init="normal",
-    )
+    common: dict[str, Any] = {
+        "image_size": tuple(model.patch_embed.img_size),
+        "patch_size": tuple(model.patch_embed.patch_size),
+        "num_classes": model.num_classes,
+        "width": model.embed_dim,
+        "depth": len(model.blocks),
+        "num_heads": block.attn.num_heads,
+        "pooling": POOLINGS[model.global_pool],
+        "class_token": model.cls_token is not None,
+        "distillation_token": kind == "VisionTransformerDistilled",
+        "num_registers": 0 if model.reg_token is None else model.reg_token.shape[1],
+        "positions": "learned_1d" if learned else "none",
+        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
+        "pre_norm": not isinstance(model.norm_pre, nn.Identity),
+        "final_norm": final_norm if isinstance(model.fc_norm, nn.Identity) else "pooled",
+        "positions_on_prefix": not model.no_embed_class,
+        "positions_on_registers": not model.no_embed_class and None not in (model.reg_token, model.pos_embed),
+        "norm_eps": block.norm1.eps,
+        "init": "normal",
+    }
+    return ViTConfig(**(common | _feedforward(block, model.embed_dim, name) | own))
 
 
 def _unsupported(name: str, what: str) -> UnsupportedArchitecture:
@@ -130,11 +135,17 @@ def _refuse(kind: str, name: str) -> None:
 
 
 def _feedforward(block: Any, width: int, name: str) -> dict[str, Any]:
-    kind, activation = type(block.mlp).__name__, type(block.mlp.act).__name__
-    if kind == "GluMlp" and activation == "SiLU" and not block.mlp.gate_last and block.mlp.fc2.in_features % 8 == 0:
-        return {"feedforward": "swiglu", "mlp_ratio": block.mlp.fc2.in_features * 1.5 / width}
+    kind, activation, mlp = type(block.mlp).__name__, type(block.mlp.act).__name__, block.mlp
+    hidden = mlp.fc2.in_features
+    if activation == "SiLU" and (kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)):
+        return {
+            "feedforward": "swiglu",
+            "mlp_ratio": hidden * 1.5 / width,
+            "swiglu_multiple": 1 if hidden % 8 else 8,
+            "feedforward_norm": not isinstance(mlp.norm, nn.Identity),
+        }
     if kind == "Mlp" and activation in ACTIVATIONS:
-        return {"feedforward": ACTIVATIONS[activation], "mlp_ratio": block.mlp.fc1.out_features / width}
+        return {"feedforward": ACTIVATIONS[activation], "mlp_ratio": hidden / width}
     raise _unsupported(name, f"the feed-forward layer {kind} with {activation}")
 
 
@@ -147,11 +158,12 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
     unsupported = {
         f"{', '.join(others)} in place of LayerNorm": bool(others),
         "norms of several epsilons": len({norm.eps for norm in norms if hasattr(norm, "eps")}) != 1,
-        "norms inside attention or feed-forward": not isinstance(block.attn.norm, identity)
-        or not isinstance(block.mlp.norm, identity),
+        "norms inside attention or feed-forward": type(model).__name__ != "Eva"
+        and not (isinstance(block.attn.norm, identity) and isinstance(block.mlp.norm, identity)),
         "no bias in the attention's output": block.attn.proj.bias is None,
         "a gate in its attention": getattr(block.attn, "gate", None) is not None,
-        "a pooling that reads its prefix tokens": model.pool_include_prefix and model.global_pool != "token",
+        "a pooling that reads its prefix tokens": getattr(model, "pool_include_prefix", False)
+        and model.global_pool != "token",
         "a norm in its patch embedding": not isinstance(model.patch_embed.norm, identity),
         f"images of {image} pixels that its patches of {patch} do not divide (timm leaves the rest out)": any(
             side % step for side, step in zip(image, patch, strict=True)

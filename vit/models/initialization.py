@@ -6,6 +6,7 @@
 | fused q, k, v            | each third by its own fans         | truncated, std 0.02    |
 | positions                | normal, std 1/√c                   | truncated, std 0.02    |
 | relative bias            | 0                                  | 0                      |
+| rotary frequencies       | axial, turned at random (RoPE-ViT) | the same               |
 | class, other tokens      | truncated, std 0.02                | truncated, std 0.02    |
 | pooling query            | normal, std 1/√c                   | truncated, std 0.02    |
 | heads                    | truncated, std 0.02                | truncated, std 0.02    |
@@ -35,6 +36,7 @@ from vit.config import ViTConfig
 from vit.layers.patches import PatchProjection
 from vit.layers.positions import RelativeBias
 from vit.layers.regularization import LayerScale
+from vit.layers.rotary import Rotary
 from vit.layers.text_positions import LearnedPositions
 
 STD = 0.02
@@ -73,6 +75,8 @@ def initialize(model: nn.Module, config: ViTConfig) -> None:
                 nn.init.constant_(module.gamma, module.initial_value)
             case RelativeBias():
                 nn.init.zeros_(module.table)
+            case Rotary(frequencies=nn.Parameter() as frequencies):
+                _initialize_frequencies(frequencies, config)
             case _:
                 for own_name, parameter in module.named_parameters(recurse=False):
                     _initialize_vector(own_name, parameter, config)
@@ -101,6 +105,15 @@ def _initialize_vector(name: str, parameter: Tensor, config: ViTConfig) -> None:
         nn.init.normal_(parameter, std=config.width**-0.5)
     else:
         truncated_normal(parameter)
+
+
+def _initialize_frequencies(frequencies: Tensor, config: ViTConfig) -> None:
+    """Axial frequencies `2 l h d/2`, the two axes turned by a random angle for each head (Heo et al. 2024)."""
+    count = frequencies.shape[-1] // 2
+    rates = config.rope_temperature ** -(torch.arange(count, device=frequencies.device) / count)
+    turn = torch.rand_like(frequencies[0, ..., :1]) * (2 * math.pi)  # l h 1
+    for axis, along in zip(frequencies, (torch.sin, torch.cos), strict=True):
+        axis.copy_(torch.cat((rates * along(turn), rates * along(turn + math.pi / 2)), dim=-1))
 
 
 @torch.no_grad()

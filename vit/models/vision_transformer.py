@@ -168,11 +168,12 @@ class VisionTransformer(Backbone):
         patches = self.positions(self.embedding(images), grid)
         patches, kept = self.patch_dropout(patches, rng)
         x = self.pre_norm(self.position_dropout(self._with_prefix(patches), rng))
-        rotate = self.positions.rotation(grid, kept, images.device)
+        rotations = self.positions.rotations(grid, kept, images.device)
         biases = self.positions.biases(grid, kept)
         final = len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
             bias = None if biases is None else biases[index]
+            rotate = None if rotations is None else rotations[index]
             num_queries = num_read if index == final else None
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, bias, rotate, rng, num_queries, use_reentrant=False)

@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, check_arguments, nearest
+from vit.config.model import LEARNED_POSITIONS
 from vit.models.resnet import ResNet
 from vit.models.vision_transformer import VisionTransformer
 
@@ -181,7 +182,7 @@ def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) 
     settings.setdefault("init", "xavier" if settings["width"] < XAVIER_BELOW else "normal")
     resolved = ViTConfig(**settings)
     if "positions_on_prefix" in overrides:
-        learned = resolved.positions in ("learned_1d", "learned_2d")
+        learned = resolved.positions in LEARNED_POSITIONS
         rule = "it has no effect without learned model.positions and a class token"
         value = overrides["positions_on_prefix"]
         check(learned and resolved.class_token, "model.positions_on_prefix", value, rule)

@@ -26,7 +26,7 @@ from vit.weights.layout import (
     is_plain,
     split,
 )
-from vit.weights.timm import RULES
+from vit.weights.timm import RULES, is_named_as_eva
 
 HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16, 1536: 24}
 """Width → heads of Facebook's models."""
@@ -95,6 +95,7 @@ def facebook_forward(config: ViTConfig, tensors: Tensors) -> Forward:
 DEIT3 = Layout(
     name="facebook-deit3",
     recognizes=_has("blocks.0.gamma_1"),
+    fits=lambda config, tensors: not is_named_as_eva(config, tensors),
     rules=_deit3_rules(),
     undetermined="whether positions are also rotary, as in timm's vit_*_rope_ape_*; name it, as deit3_base_patch16_224",
     reference=facebook_forward,

@@ -58,13 +58,16 @@ class Rule:
     """Length along `axis` of the first of two of our tensors; None: equal lengths."""
     when: Callable[[Any], bool] = always
     """Configs, of the kind that the layout is of, this rule applies to."""
+    to_ours: Callable[[list[Tensor], Any], list[Tensor]] | None = None
+    to_theirs: Callable[[list[Tensor], Any], list[Tensor]] | None = None
+    """Instead of `pattern` and `axis`, where these cannot express the change; each undoes the other."""
 
     @property
     def action(self) -> str:
-        """`copied`, `reshaped`, `fused` or `split`."""
+        """`copied`, `reshaped`, `reordered`, `fused` or `split`."""
         if len(self.ours) != len(self.theirs):
             return "fused" if len(self.theirs) > 1 else "split"
-        return "reshaped" if self.pattern else "copied"
+        return "reordered" if self.to_ours else "reshaped" if self.pattern else "copied"
 
 
 def copied(ours: str, theirs: str, *, when: Callable[[Any], bool] = always) -> Rule:
@@ -108,6 +111,10 @@ def block_rules(layer: str, *theirs: str | tuple[str, str, str]) -> tuple[Rule, 
     )
 
 
+def any_config(config: ViTConfig, tensors: Tensors) -> bool:  # noqa: ARG001
+    return True
+
+
 def no_config(tensors: Tensors) -> None:
     """`Layout.config` of layouts whose tensors do not determine the architecture."""
 
@@ -135,6 +142,8 @@ class Layout:
     """How the library resizes positions to the grid of other images (`ViTConfig.position_resize`)."""
     register_resize: PositionResize = "bicubic_antialiased"
     """The same for a model with registers."""
+    fits: Callable[[ViTConfig, Tensors], bool] = any_config
+    """Architectures whose tensors have these names, where other layouts have the same ones."""
 
     def resize_of(self, config: ViTConfig) -> PositionResize:
         return self.register_resize if config.num_registers else self.position_resize
@@ -146,7 +155,7 @@ class Translation:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
-    """New name → `copied`, `reshaped`, `fused` or `split`."""
+    """New name → `copied`, `reshaped`, `reordered`, `fused` or `split`."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Old name → the reason why it was dropped."""
     unexpected: list[str] = field(default_factory=list)
@@ -230,6 +239,8 @@ def _bindings(template: str, names: Mapping[str, Tensor]) -> Iterator[dict[str, 
 
 
 def _to_ours(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Tensor]:
+    if rule.to_ours is not None:
+        return rule.to_ours(pieces, config)
     if rule.pattern:
         pieces = [_rearrange(piece, rule.pattern, config) for piece in pieces]
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
@@ -242,6 +253,8 @@ def _to_ours(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Ten
 
 
 def _to_theirs(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Tensor]:
+    if rule.to_theirs is not None:
+        return rule.to_theirs(pieces, config)
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
     theirs = [whole] if len(rule.theirs) == 1 else _equal_parts(whole, len(rule.theirs), rule.axis)
     if rule.pattern:

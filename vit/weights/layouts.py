@@ -6,9 +6,9 @@ import re
 
 from torch import Tensor
 
-from vit.config import nearest
-from vit.weights import facebook, huggingface, resnet
-from vit.weights.layout import Layout, Tensors, strip_prefixes
+from vit.config import ViTConfig, nearest
+from vit.weights import eva, facebook, huggingface, resnet
+from vit.weights.layout import Architecture, Layout, Tensors, strip_prefixes
 from vit.weights.npz import BIG_VISION, NPZ
 from vit.weights.open_clip import OPEN_CLIP
 from vit.weights.timm import TIMM
@@ -16,7 +16,7 @@ from vit.weights.torchvision import TORCHVISION
 
 LAYOUTS: tuple[Layout, ...] = (
     *facebook.LAYOUTS,  # before timm's, whose names they share but for a few
-    *(TIMM, TORCHVISION, NPZ, BIG_VISION, OPEN_CLIP),
+    *(TIMM, *eva.LAYOUTS, TORCHVISION, NPZ, BIG_VISION, OPEN_CLIP),
     *huggingface.LAYOUTS,
     *resnet.LAYOUTS,
 )
@@ -26,19 +26,22 @@ UNSUPPORTED = {
     r"blocks\.\d+\.(attns|ffns)\..*": "several branches in parallel in one block",
     r"blocks\.\d+\.(in_proj|in_norm|mlp_out_proj)\..*": "attention and feed-forward in parallel",
     r"blocks\.\d+\.attn\.lambda_.*": "differential attention",
-    r"(.*\.)?rope(_embed)?\..*": "rotary positions",
-    r"blocks\.\d+\.attn\.[qkv]_(bias|proj\..*)": "EVA's blocks: queries, keys and values apart",
     r"blocks\.\d+\.attn\.proj_[lw]\..*": "talking heads",
     r"blocks\.\d+\.attn\.gating_param": "gated positional attention",
-    r"(blocks\.\d+\.(attn|mlp)\.norm|patch_embed\.norm)\..*": "norms inside attention, feed-forward or embedding",
+    r"rope_embed\..*": "the rotary positions of DINOv3's original files (timm's and transformers' are taken)",
+    r"patch_embed\.norm\..*": "a norm inside the patch embedding",
     r"Transformer/encoderblock/.*": "all layers stacked in one array",
 }
 """Regular expression for names of tensors → the unsupported part of a model that they belong to."""
 
 
-def find_layout(tensors: Tensors) -> Layout | None:
-    """Find the layout of the tensors' names; None if no layout matches."""
-    return next((layout for layout in LAYOUTS if layout.recognizes(strip_prefixes(layout, tensors))), None)
+def find_layout(tensors: Tensors, config: Architecture | None = None) -> Layout | None:
+    """Find the layout of the tensors' names, and of the architecture if it is known; None if no layout matches."""
+    for layout in LAYOUTS:
+        stripped = strip_prefixes(layout, tensors)
+        if layout.recognizes(stripped) and (not isinstance(config, ViTConfig) or layout.fits(config, stripped)):
+            return layout
+    return None
 
 
 def get_layout(name: str) -> Layout:

@@ -12,7 +12,7 @@ from vit.config import ViTConfig
 from vit.layers.positions import resize_axis, resize_grid, resize_offsets
 from vit.models import Classifier
 from vit.weights.grids import Grid, check_grid, infer_grid
-from vit.weights.layout import Architecture, Layout, apply_rules, without_dropped
+from vit.weights.layout import Architecture, Layout, apply_rules, strip_prefixes, without_dropped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
 
@@ -41,7 +41,8 @@ def load_weights(
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
     refuse_unsupported(source, name)
-    layout = layout or find_layout(source)
+    if layout is None or (isinstance(config, ViTConfig) and not layout.fits(config, strip_prefixes(layout, source))):
+        layout = find_layout(source, config)
     check_numbers(source if layout is None else without_dropped(layout, source), model, name)
     source = _translate(layout, source, config, report)
     if isinstance(config, ViTConfig):

@@ -162,10 +162,11 @@ def _open_library_model_as_ours(
         config, layout = read_config(theirs.model.config.to_dict(), tensors, source)
     else:
         tensors = theirs.model.state_dict()
-        layout = find_layout(tensors)
         if library == "timm":
             config = timm.architecture_of(theirs.model, name)
+            layout = find_layout(tensors, config)
         else:
+            layout = find_layout(tensors)
             config = None if layout is None else layout.config(tensors)
     return Source(
         name=source,
@@ -215,7 +216,7 @@ def _open_timm_folder(path: Path) -> Source:
         provenance=timm.provenance_of_tag(name, settings.get("tag") or ""),
         preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
         class_names=transformers.class_names_of(content) or None,
-        layout=find_layout(file.tensors),
+        layout=find_layout(file.tensors, config),
         grid=_grid(config),
         note=file.note,
     )

@@ -7,8 +7,10 @@ timm's architectures are in `vit.libraries.timm`.
 
 from __future__ import annotations
 
+from vit.config import ViTConfig
 from vit.libraries.timm import timm_forward
-from vit.weights.layout import Layout, copied, is_gated, is_plain, positions, split
+from vit.libraries.timm_eva import is_eva
+from vit.weights.layout import Layout, Tensors, copied, is_gated, is_plain, positions, split
 
 RULES = (
     copied("embedding.projection.{kind}", "patch_embed.proj.{kind}"),
@@ -48,11 +50,17 @@ RULES = (
 )
 
 
+def is_named_as_eva(config: ViTConfig, tensors: Tensors) -> bool:
+    """Whether tensors with timm's names are those of EVA's blocks (`vit.weights.eva`)."""
+    return is_eva(config) or "blocks.0.attn.q_bias" in tensors or "blocks.0.attn.q_proj.weight" in tensors
+
+
 TIMM = Layout(
     name="timm",
     recognizes=lambda tensors: (
         "patch_embed.proj.weight" in tensors and any(name.startswith("blocks.0.") for name in tensors)
     ),
+    fits=lambda config, tensors: not is_named_as_eva(config, tensors),
     rules=RULES,
     reference=timm_forward,
 )

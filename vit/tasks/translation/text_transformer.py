@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vit.attention.cache import KeyValueCache
 from vit.attention.masks import causal, padding
 from vit.layers.embeddings import TokenTables
-from vit.layers.positions import AxialRotation
 from vit.layers.regularization import Dropout
+from vit.layers.rotary import Rotation
 from vit.layers.text_layers import DECODER_STREAMS, ENCODER_STREAMS, DecoderLayer, EncoderLayer
 from vit.layers.text_positions import TextPositions, build_text_positions
 from vit.models.initialization import initialize_text
@@ -143,7 +143,7 @@ class TextTransformer(Model):
         """Norms, biases, positions and tokens."""
         return {name for name, p in self.named_parameters() if p.dim() <= 1 or "table" in name}
 
-    def _read(self, target: Tensor, rng: SampleRandom | None) -> tuple[Tensor, Tensor, AxialRotation | None]:
+    def _read(self, target: Tensor, rng: SampleRandom | None) -> tuple[Tensor, Tensor, Rotation | None]:
         """The decoder's input, its mask and its rotation."""
         x = self.target_positions(self.tables.target(target))
         mask = causal(target.shape[1], device=target.device)

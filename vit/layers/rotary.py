@@ -1,0 +1,92 @@
+"""Rotary positions: queries and keys are rotated by angles that grow with the place of their token.
+
+RoPE: Su et al. 2021. For images, one half of the channel pairs is rotated by the row and the other by the column
+(axial), or every pair by both, at frequencies that each head of each block learns (mixed): Heo et al. 2024. Coordinates
+scaled to the grid of pre-training: EVA-02 (Fang et al. 2023). Centred coordinates: DINOv3 (Siméoni et al. 2025).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange, repeat
+from torch import Tensor, nn
+
+from vit.config import ViTConfig
+
+Grid = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotates pairs of channels (i, i + d/2) of all tokens but the prefix. `cos`, `sin`: (n, d/2) or (b, 1, n, d/2)."""
+
+    cos: Tensor
+    sin: Tensor
+    num_prefix: int
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
+        first, second = patches.chunk(2, dim=-1)
+        cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
+        rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
+        return torch.cat((prefix, rotated), dim=2)
+
+
+class Rotary(nn.Module):
+    """The rotation of every block, from the settings `rope_…` of the configuration."""
+
+    frequencies: nn.Parameter | None
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        pairs = config.width // config.num_heads // 2
+        self.frequencies = None
+        if config.rope_mixed:
+            self.frequencies = nn.Parameter(torch.empty(2, config.depth, config.num_heads, pairs))
+
+    def rotations(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Rotation, ...]:
+        """Of every block, for a grid of patches; `kept` (b, k): the patches that patch dropout kept, None: all."""
+        config = self.config
+        if self.frequencies is None:
+            angles = axial_angles(config, grid, device)  # n d/2
+            if kept is not None:
+                angles = rearrange(angles[kept], "b k d -> b 1 k d")
+            return (self._rotation(angles),) * config.depth
+        places = torch.stack(patch_coordinates(config, grid, device))  # 2 n
+        products = self.frequencies.float()[..., None, :] * rearrange(places, "two n -> two 1 1 n 1")
+        mixed = products[0] + products[1]  # l h n d/2
+        if kept is not None:
+            mixed = rearrange(mixed[:, :, kept], "l h b k d -> l b h k d")
+        return tuple(self._rotation(angles) for angles in mixed)
+
+    def _rotation(self, angles: Tensor) -> Rotation:
+        return Rotation(angles.cos(), angles.sin(), self.config.num_prefix_tokens)
+
+
+def patch_coordinates(config: ViTConfig, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and column of every patch, (n,) each, in the unit that angles are proportional to; columns perhaps first."""
+    along = [
+        axis_coordinates(config, size, reference, device)
+        for size, reference in zip(grid, config.rope_grid or grid, strict=True)
+    ]
+    rows, columns = repeat(along[0], "gh -> (gh gw)", gw=grid[1]), repeat(along[1], "gw -> (gh gw)", gh=grid[0])
+    return (columns, rows) if config.rope_columns_first else (rows, columns)
+
+
+def axis_coordinates(config: ViTConfig, size: int, reference: int, device: torch.device) -> Tensor:
+    """Coordinates along one axis of the grid, (size,); `reference`: the size that they are scaled to."""
+    if config.rope_coordinates == "centred":
+        return (torch.arange(0.5, size, device=device) / size * 2 - 1) * (2 * math.pi)
+    places = torch.arange(size, device=device, dtype=torch.float32) + config.rope_offset
+    return places if size == reference else places / size * reference
+
+
+def axial_angles(config: ViTConfig, grid: Grid, device: torch.device) -> Tensor:
+    """Angles of every patch, `n d/2`: the first half by its row, the second by its column, or the reverse."""
+    count = config.width // config.num_heads // 4
+    rates = config.rope_temperature ** -(torch.arange(count, device=device) / count)
+    return torch.cat([places[:, None] * rates for places in patch_coordinates(config, grid, device)], dim=1)
