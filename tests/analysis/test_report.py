@@ -148,6 +148,14 @@ def test_relevance_that_does_not_apply_is_left_out_and_a_defect_is_not(monkeypat
         attention_figures.attention_overlays(small_target())
 
 
+def test_without_a_head_no_attention_head_is_worth_accuracy(tmp_path: Path) -> None:
+    target = small_target()
+    labelled = replace(target.images, labels=torch.tensor([0, 1]), class_names=("a", "b"))
+    target = replace(target, images=labelled, class_names=("a", "b"), has_head=False)
+    state = draw_analysis(target, tmp_path, ("head_ablation",))
+    assert state["left_out"] == {"head_ablation": "model: it has no head, and so no accuracy to lose"}
+
+
 def test_without_training_images_there_is_no_probe(tmp_path: Path) -> None:
     target = small_target()
     data = DataConfig(name="imagefolder", root=str(tmp_path))

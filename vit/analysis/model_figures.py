@@ -102,7 +102,7 @@ def layer_similarity(target: AnalysisTarget) -> AnalysisFigure:
         figure=found.plot(target.name, other.name),
         numbers={**found.numbers(), "models": [target.name, other.name]},
         caption=f"How alike the blocks' representations of {found.num_images} images are (CKA, unbiased). In a healthy "
-        "ViT they change slowly, so that distant blocks are alike too; those of a ResNet fall into stages (Raghu et "
+        "ViT neighbouring blocks are most alike and there are no stages, into which those of a ResNet fall (Raghu et "
         "al. 2021, figure 1).",
     )
 
@@ -134,6 +134,8 @@ def layer_probe(target: AnalysisTarget) -> AnalysisFigure:
 
 def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
     labels = target.images.labels
+    if not target.has_head:
+        raise Unsupported("model: it has no head, and so no accuracy to lose")
     if labels is None or not target.has_matching_classes:
         raise Unsupported("--data: it needs labelled images whose classes are those of the model's head")
     if target.multilabel:

@@ -63,7 +63,7 @@ def _draw_distribution(axes: Axes, counts: np.ndarray, edges: np.ndarray) -> Non
     axes.grid(visible=False)
     axes.set(title="norms", xlabel="block", ylabel="norm", yscale="log")
     low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     figure = axes.get_figure(root=True)
