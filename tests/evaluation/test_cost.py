@@ -62,6 +62,7 @@ def on_meta(config: ViTConfig | ResNetConfig) -> nn.Module:
         ("resnext101_32x8d", 16.41, 88_791_336),
         ("resnext101_64x4d", 15.46, 83_455_272),
         ("resnet50d", 4.33, 25_576_264),
+        ("resnetv2_50x1_bit", 4.09, 25_549_352),
     ],
 )
 def test_published_counts(name: str, gmacs: float, parameters: int) -> None:

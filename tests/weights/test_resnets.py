@@ -16,13 +16,13 @@ from vit.cli import main
 from vit.config import ModelConfig, ResNetConfig
 from vit.hub import open_model
 from vit.libraries import UnsupportedArchitecture
-from vit.libraries.resnets import build_timm, build_torchvision, config_of_timm
+from vit.libraries.resnets import build_timm, build_timm_v2, build_torchvision, config_of_timm
 from vit.libraries.timm import config_by_name
 from vit.libraries.torchvision import RESNETS
 from vit.models import build_model, resolve, zoo
 from vit.models.resnet import infer_config
-from vit.weights.layout import Layout
-from vit.weights.resnet import TIMM, TORCHVISION
+from vit.weights.layout import Layout, apply_rules, invert_rules
+from vit.weights.resnet import NPZ, TIMM, TIMM_V2, TORCHVISION
 
 BUILT_BELOW = 30_000_000
 """Parameters under which a model is built whole."""
@@ -34,6 +34,8 @@ REFUSED = {
     "resnet50_gn": "the part GroupNorm",
     "resnet26t": "conv1.0.weight of the shape",
     "resnetrs50": "the part",
+    "resnetv2_50": "the part BatchNormAct2d",
+    "resnetv2_50d_gn": "the part DownsampleAvg",
     "resnet200": "stages of 3, 24, 36, 3 bottleneck blocks",
 }
 
@@ -77,7 +79,8 @@ def test_every_resnet_of_timm_is_computed_or_refused(name: str) -> None:
     except UnsupportedArchitecture:  # then timm computes it
         return
     assert isinstance(config, ResNetConfig)
-    check(examine_timm(name))
+    if config.version == 1:
+        check(examine_timm(name))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,70 @@ def test_every_name_shared_with_a_library_is_its_architecture() -> None:
 def test_unsupported_parts_are_named(name: str, part: str) -> None:
     with pytest.raises(UnsupportedArchitecture, match=part):
         config_by_name(name)
+
+
+BIT = {name: options for name, options in zoo.RESNETS.items() if name.endswith("_bit")}
+
+
+def examine_bit(name: str, layout: Layout) -> Row:
+    config = resolve(ModelConfig(name=name), num_classes=7)
+    theirs = build_on_meta(config)
+    tensors = apply_rules(TIMM_V2, filled(theirs).state_dict(), config).tensors
+    return prove(layout, name, config, invert_rules(layout, tensors, config).tensors)
+
+
+@pytest.mark.parametrize("layout", [TIMM_V2, NPZ], ids=lambda layout: layout.name)
+def test_bits_logits(layout: Layout) -> None:
+    check(examine_bit("resnetv2_50x1_bit", layout))
+
+
+@pytest.mark.parametrize("name", BIT)
+def test_bits_shapes(name: str) -> None:
+    """Google's names are those that timm's reader asks for."""
+    config = resolve(ModelConfig(name=name), num_classes=7)
+    with torch.device("meta"):
+        ours = build_model(config).state_dict()
+    check(compare_names(TIMM_V2, name, config, build_on_meta(config).state_dict()))
+    named = invert_rules(NPZ, ours, config)
+    assert named.unexpected == []
+    assert infer_config(apply_rules(NPZ, named.tensors, config).tensors) == config
+
+
+def build_on_meta(config: ResNetConfig) -> nn.Module:
+    with torch.device("meta"):
+        return build_timm_v2(config)
+
+
+def test_bits_gradients_in_training() -> None:
+    config = ResNetConfig(depth=26, width=32, num_classes=5, version=2)
+    theirs = filled(build_timm_v2(config)).double().train()
+    ours = build_model(config).double().train()
+    ours.load_state_dict(apply_rules(TIMM_V2, theirs.state_dict(), config).tensors)
+    images = torch.randn(2, 3, 43, 57, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for model in (ours, theirs):
+        (model(images) * torch.arange(5)).square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters() if parameter.grad is not None}
+    named = invert_rules(TIMM_V2, gradients, config).tensors
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(named[name], parameter.grad, rtol=1e-6, atol=1e-8, msg=name)
+    once = dict(gradients)
+    ours.zero_grad()
+    ours.set_grad_checkpointing()
+    (ours(images) * torch.arange(5)).square().sum().backward()
+    for name, gradient in once.items():
+        torch.testing.assert_close(ours.get_parameter(name).grad, gradient, msg=name)
+
+
+def test_bits_maps_are_timms() -> None:
+    config = ResNetConfig(depth=26, width=32, num_classes=5, version=2)
+    theirs: Any = filled(build_timm_v2(config)).double()
+    ours = build_model(config).double().eval()
+    ours.load_state_dict(apply_rules(TIMM_V2, theirs.state_dict(), config).tensors)
+    images = torch.randn(1, 3, 64, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for norm in (False, True):
+        features, maps = ours.forward_intermediates(images, norm=norm)
+        expected_features, expected_maps = theirs.forward_intermediates(images, norm=norm)
+        torch.testing.assert_close([features, *maps], [expected_features, *expected_maps])
 
 
 SMALL: dict[str, tuple[Any, ResNetConfig]] = {

@@ -38,7 +38,7 @@ BLOCKS = {
     "Data2VecVisionLayer": "layernorm_after",
 }
 """Class of a pre-norm Transformer block → its norm between the two branches."""
-RESIDUAL = ("BasicBlock", "Bottleneck")
+RESIDUAL = ("BasicBlock", "Bottleneck", "PreActBottleneck")
 """A ResNet's blocks, torchvision's and timm's."""
 CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
 """How the libraries end the name of a class token."""

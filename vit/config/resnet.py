@@ -1,4 +1,4 @@
-"""The complete architecture of a ResNet: He et al. 2016, wider and grouped forms, ResNet-D."""
+"""The complete architecture of a ResNet: He et al. 2016, wider and grouped forms, ResNet-D, BiT's."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class ResNetConfig:
     """Groups of the 3×3 convolution in a bottleneck (ResNeXt's cardinality)."""
     group_width: int | None = None
     """Channels of each group in the first stage; None: `width`. A wide ResNet has twice as many."""
+    version: Literal[1, 2] = 1
+    """2: pre-activation bottlenecks with GroupNorm and standardized weights (BiT)."""
 
     def __post_init__(self) -> None:
         check_types("model", self)
@@ -59,3 +61,14 @@ class ResNetConfig:
             value, depths = getattr(self, name), [depth for depth, (block, _) in STAGES.items() if block != "basic"]
             rule = f"only bottlenecks have it: model.depth {', '.join(map(str, depths))}"
             check(value == plain or self.depth in depths, f"model.{name}", value, rule)
+        if self.version == 2:
+            self._check_second_version()
+
+    def _check_second_version(self) -> None:
+        for name, plain in (("stem", "imagenet"), ("shortcut", "projection"), ("groups", 1), ("group_width", None)):
+            value = getattr(self, name)
+            check(value == plain, f"model.{name}", value, f"model.version 2 has only {plain!r}")
+        bottlenecks = STAGES[self.depth][0] == "bottleneck"
+        check(bottlenecks, "model.version", 2, f"it has bottlenecks, and model.depth {self.depth} has none")
+        rule = "model.version 2 normalises 32 groups of channels: take a multiple of 32"
+        check(self.width % 32 == 0, "model.width", self.width, rule)

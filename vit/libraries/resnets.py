@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,14 +19,39 @@ PARTS = (
     *("AvgPool2d", "SelectAdaptivePool2d", "AdaptiveAvgPool2d", "FastAdaptiveAvgPool", "Flatten", "Linear"),
 )
 """Classes of modules in the ResNets of timm that ours computes."""
+PARTS_V2 = (
+    *("ResNetV2", "ResNetStage", "PreActBottleneck", "DownsampleConv", "StdConv2d", "GroupNormAct", "ConstantPad2d"),
+    *("Sequential", "Identity", "ReLU", "MaxPool2d", "ClassifierHead", "SelectAdaptivePool2d", "AdaptiveAvgPool2d"),
+    *("FastAdaptiveAvgPool", "Flatten", "Dropout", "Conv2d"),
+)
+"""The same for timm's ResNetV2."""
 
 
 def config_of_timm(model: Any, name: str) -> ResNetConfig:
-    """The architecture of a timm ResNet. UnsupportedArchitecture naming an unsupported part."""
-    kinds = {type(module).__name__: module for module in model.modules()}
-    foreign = next((kind for kind in kinds if kind not in PARTS), None)
+    """The architecture of a timm ResNet or ResNetV2. UnsupportedArchitecture naming an unsupported part."""
+    second = type(model).__name__ == "ResNetV2"
+    kinds = (type(module).__name__ for module in model.modules())
+    foreign = next((kind for kind in kinds if kind not in (PARTS_V2 if second else PARTS)), None)
     if foreign:
         raise UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: it has the part {foreign}")
+    return _second_version(model, name) if second else _first_version(model, name)
+
+
+def _second_version(model: Any, name: str) -> ResNetConfig:
+    form = "bottleneck", tuple(len(stage.blocks) for stage in model.stages)
+    depth = next((depth for depth, stages in STAGES.items() if stages == form), 0)
+    theirs = {key: value.shape for key, value in model.state_dict().items()}
+    width = model.stem.conv.out_channels if hasattr(model.stem, "conv") else 0
+    if depth and width and width % 32 == 0 and hasattr(model.stem, "pad"):
+        config = ResNetConfig(depth=depth, width=width, num_classes=model.num_classes, version=2)
+        with torch.device("meta"):
+            same = build_timm_v2(config)
+        if {key: value.shape for key, value in same.state_dict().items()} == theirs and str(same) == str(model):
+            return config
+    raise UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: it is no ResNetV2 of BiT")
+
+
+def _first_version(model: Any, name: str) -> ResNetConfig:
     blocks = [block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage]
     unsupported = {
         "a stem that pools by convolution or averages": not isinstance(model.maxpool, nn.MaxPool2d),
@@ -54,7 +80,7 @@ def build_torchvision(config: ResNetConfig) -> nn.Module:
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
     block, depths = STAGES[config.depth]
-    _check_expressible("torchvision", config, stem=("imagenet",), shortcut=("projection",), width=(64,))
+    _check_expressible("torchvision", config, stem=("imagenet",), shortcut=("projection",), width=(64,), version=(1,))
     return ResNet(
         BasicBlock if block == "basic" else Bottleneck,
         list(depths),
@@ -69,7 +95,7 @@ def build_timm(config: ResNetConfig) -> nn.Module:
     from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 
     block, depths = STAGES[config.depth]
-    _check_expressible("timm", config, stem=("imagenet", "deep"), shortcut=("projection", "average"))
+    _check_expressible("timm", config, stem=("imagenet", "deep"), shortcut=("projection", "average"), version=(1,))
     if config.stem == "imagenet":
         _check_expressible("timm", config, width=(64,))
     model: nn.Module = ResNet(
@@ -84,6 +110,22 @@ def build_timm(config: ResNetConfig) -> nn.Module:
         channels=tuple(config.width * 2**index for index in range(4)),
     )
     return model
+
+
+def build_timm_v2(config: ResNetConfig) -> nn.Module:
+    """Build timm's own ResNetV2 of BiT. ValueError for another version."""
+    from timm.layers import StdConv2d
+    from timm.models.resnetv2 import ResNetV2
+
+    _check_expressible("timm", config, version=(2,))
+    return ResNetV2(
+        list(STAGES[config.depth][1]),
+        channels=tuple(config.width * factor for factor in (4, 8, 16, 32)),
+        num_classes=config.num_classes,
+        stem_chs=config.width,
+        stem_type="fixed",
+        conv_layer=partial(StdConv2d, eps=1e-8),
+    )
 
 
 def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:

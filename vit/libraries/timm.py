@@ -76,7 +76,8 @@ def config_by_name(name: str, **options: Any) -> ViTConfig | ResNetConfig:
 
 def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
     """The architecture of a timm model. UnsupportedArchitecture naming an unsupported part."""
-    return resnets.config_of_timm(model, name) if type(model).__name__ == "ResNet" else config_of(model, name)
+    is_resnet = type(model).__name__ in ("ResNet", "ResNetV2")
+    return resnets.config_of_timm(model, name) if is_resnet else config_of(model, name)
 
 
 def config_of(model: Any, name: str) -> ViTConfig:

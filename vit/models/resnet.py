@@ -36,33 +36,35 @@ class ResNet(Backbone):
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
-        self.conv1 = _first_convolutions(config)
-        self.bn1 = nn.BatchNorm2d(config.width)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.Identity() if config.stem == "cifar" else nn.MaxPool2d(3, stride=2, padding=1)
+        self._build_stem()
         self.num_features = config.width
         for index in range(self.num_layers - 1):
             self.add_module(f"layer{index + 1}", self._stage(index))
         self.fc = self._new_head()
         initialize(self)
 
-    def _stage(self, index: int) -> nn.Sequential:
-        """Blocks that read and set `num_features`; those after the first stage halve the map."""
+    def _build_stem(self) -> None:
         config = self.config
-        kind, depths = STAGES[config.depth]
-        width, blocks = config.width * 2**index, nn.Sequential()
-        for number in range(depths[index]):
-            stride = 2 if index > 0 and number == 0 else 1
-            if kind == "basic":
-                block: nn.Module = BasicBlock(self.num_features, width, stride, shortcut=config.shortcut)
-                self.num_features = width
-            else:
-                inner = (config.group_width or config.width) * config.groups * 2**index
-                sizes = self.num_features, inner, width * EXPANSION, stride
-                block = Bottleneck(*sizes, groups=config.groups, shortcut=config.shortcut)
-                self.num_features = width * EXPANSION
-            blocks.append(block)
-        return blocks
+        self.conv1 = _first_convolutions(config)
+        self.bn1 = nn.BatchNorm2d(config.width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool: nn.Module = nn.Identity() if config.stem == "cifar" else nn.MaxPool2d(3, stride=2, padding=1)
+
+    def _stage(self, index: int) -> nn.Sequential:
+        """Blocks from `num_features` channels on; those after the first stage halve the map."""
+        depth = STAGES[self.config.depth][1][index]
+        return nn.Sequential(*(self._block(index, 2 if index > 0 and number == 0 else 1) for number in range(depth)))
+
+    def _block(self, stage: int, stride: int) -> nn.Module:
+        """The next block, which reads `num_features` channels, and sets it to those that it gives."""
+        config, source, width = self.config, self.num_features, self.config.width * 2**stage
+        if STAGES[config.depth][0] == "basic":
+            self.num_features = width
+            return BasicBlock(source, width, stride, shortcut=config.shortcut)
+        self.num_features = width * EXPANSION
+        inner = (config.group_width or config.width) * config.groups * 2**stage
+        sizes = source, inner, self.num_features, stride
+        return Bottleneck(*sizes, groups=config.groups, shortcut=config.shortcut)
 
     def _new_head(self) -> nn.Linear | nn.Identity:
         classes = self.config.num_classes
@@ -78,7 +80,7 @@ class ResNet(Backbone):
         """The last feature map, `b c gh gw`. ValueError for images of a wrong shape or type."""
         for x in self._maps(images):  # noqa: B007  (only one map is kept in memory)
             pass
-        return x
+        return self._features(x)
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
         """Logits from `forward_features`' map; with `pre_logits`, the head's input, `b c`."""
@@ -89,39 +91,52 @@ class ResNet(Backbone):
         images: Tensor,
         indices: int | Sequence[int] | None = None,
         return_prefix_tokens: bool = False,  # noqa: ARG002  (as a ViT without prefix tokens has it)
-        norm: bool = False,  # noqa: ARG002  (every map is normalised already)
+        norm: bool = False,
         output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
         """`forward_features` and the selected maps `b c h w`: the stem's, before pooling, and the stages'.
 
-        `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. `NLC`: maps as
-        `b (h w) c`. ValueError for an index out of range.
+        `indices`: a number of last maps, or a list of maps, negative ones from the end; None: all. `norm`: the last
+        map after the norm that follows it, if there is one (version 2). `NLC`: maps as `b (h w) c`. ValueError for an
+        index out of range.
         """
         check_output_format(output_fmt, ("NCHW", "NLC"))
         chosen = select_blocks(self.num_layers, indices)
         maps = list(self._maps(images))
+        features = self._features(maps[-1])
+        if norm:
+            maps[-1] = features
         selected = [each for index, each in enumerate(maps) if index in chosen]
         if output_fmt == "NLC":
             selected = [rearrange(each, "b c h w -> b (h w) c") for each in selected]
-        return selected if intermediates_only else (maps[-1], selected)
+        return selected if intermediates_only else (features, selected)
 
     def _maps(self, images: Tensor) -> Iterator[Tensor]:
         """The stem's map, then every stage's."""
-        if self.gradient_checkpointing and self.training:
-            _refuse_checkpointing()
         check_image_shape(images, self.config.in_channels)
         check_image_dtype(images, next(self.parameters()))
         # Channels last is a quarter faster to train on a CPU. In it, torch 2.15's gradient of a 1×1 convolution of
-        # stride 2 ends in a segmentation fault for fewer than 16 channels.
-        narrow = self.config.width < 16
-        images = images.contiguous(memory_format=torch.contiguous_format if narrow else torch.channels_last)
-        x = self.relu(self.bn1(self.conv1(images)))
+        # stride 2 ends in a segmentation fault for fewer than 16 channels, and GroupNorm rounds 20 times as much.
+        plain = self.config.width < 16 or self.config.version == 2
+        images = images.contiguous(memory_format=torch.contiguous_format if plain else torch.channels_last)
+        x = self._stem(images)
         yield x
-        x = self.maxpool(x)
+        yield from self._apply_stages(self.maxpool(x))
+
+    def _stem(self, images: Tensor) -> Tensor:
+        return self.relu(self.bn1(self.conv1(images)))
+
+    def _apply_stages(self, x: Tensor) -> Iterator[Tensor]:
+        if self.gradient_checkpointing and self.training:
+            _refuse_checkpointing()
         for stage in self.stages():
             x = stage(x)
             yield x
+
+    def _features(self, x: Tensor) -> Tensor:
+        """What the head pools, from the last map."""
+        return x
 
     def pool(self, features: Tensor) -> Tensor:
         """The head's input: one vector per image, `b c`."""
@@ -178,7 +193,15 @@ def infer_config(tensors: Mapping[str, Tensor]) -> ResNetConfig:
     if depth is None:
         rule = f"stages of {', '.join(map(str, form[1]))} {form[0]} blocks, which no ResNet here has"
         raise ValueError(f"model.pretrained: it is not supported: it has {rule}")
-    width, head = len(tensors["bn1.weight"]), tensors.get("fc.weight")
+    width, head = len(tensors["conv1.6.weight" if is_deep else "conv1.weight"]), tensors.get("fc.weight")
+    if "layer1.0.norm1.weight" in tensors:
+        return ResNetConfig(
+            depth=depth,
+            num_classes=0 if head is None else len(head),
+            width=width,
+            in_channels=first.shape[1],
+            version=2,
+        )
     projection = tensors.get("layer2.0.downsample.1.weight")
     is_small = not is_deep and first.shape[-1] == 3
     return ResNetConfig(

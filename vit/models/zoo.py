@@ -15,6 +15,7 @@ from typing import Any
 from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, check_arguments, nearest
 from vit.config.model import LEARNED_POSITIONS
 from vit.models.resnet import ResNet
+from vit.models.resnet_v2 import ResNetV2
 from vit.models.vision_transformer import VisionTransformer
 
 XAVIER_BELOW = 384
@@ -79,6 +80,10 @@ RESNETS: dict[str, dict[str, Any]] = {
     **{
         f"resnext{depth}_{groups}x{width}d": {"depth": depth, "groups": groups, "group_width": width}
         for depth, groups, width in ((50, 32, 4), (101, 32, 8), (101, 64, 4))
+    },
+    **{
+        f"resnetv2_{depth}x{factor}_bit": {"depth": depth, "width": 64 * factor, "version": 2}
+        for depth, factor in ((50, 1), (50, 3), (101, 1), (101, 3), (152, 2), (152, 4))
     },
 }
 """He et al.'s CIFAR ResNets are `resnet20` to `resnet110`, with their option A; `resnet18_cifar` and its like are
@@ -167,7 +172,7 @@ def resolve_num_classes(configured: int | None, of_data: int | None) -> dict[str
 
 
 def _resolve_resnet(name: str, overrides: dict[str, Any], classes: dict[str, int]) -> ResNetConfig:
-    known = {f.name for f in fields(ResNetConfig)} - {"depth"}
+    known = {f.name for f in fields(ResNetConfig)} - {"depth", "version"}
     for field_name, value in overrides.items():
         rule = f"it has no effect on {name}; a ResNet takes {', '.join(sorted(known))}"
         check(field_name in known, f"model.{field_name}", value, rule)
@@ -211,4 +216,6 @@ def _defaults(name: str) -> dict[str, Any]:
 
 def build_model(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
     """A newly initialized model, on torch's default device."""
-    return VisionTransformer(config) if isinstance(config, ViTConfig) else ResNet(config)
+    if isinstance(config, ViTConfig):
+        return VisionTransformer(config)
+    return ResNetV2(config) if config.version == 2 else ResNet(config)

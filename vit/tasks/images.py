@@ -122,7 +122,7 @@ class ImageTask(ABC, Generic[Run]):
 
     def _check_batch_norm(self, loader: TrainLoader) -> None:
         """A ResNet normalises over a micro-batch: one image, or a stand-in, gives no statistics."""
-        if isinstance(self.model, ResNet) and loader.smallest_chunk < 2:
+        if isinstance(self.model, ResNet) and self.model.config.version == 1 and loader.smallest_chunk < 2:
             rule = (
                 "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
                 f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "

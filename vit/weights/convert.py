@@ -75,7 +75,8 @@ def convert_model(model: nn.Module, target: str) -> Conversion:
         layout = find_layout(theirs)
         assert layout is not None
         return Conversion(model, layout, theirs)
-    layout = get_layout(target if isinstance(config, ViTConfig) else f"{target} ResNet")
+    kind = "" if isinstance(config, ViTConfig) else " ResNet" if config.version == 1 else " ResNetV2"
+    layout = get_layout(target + kind)
     inverted = invert_rules(layout, tensors, config)
     if inverted.unexpected:
         shown = ", ".join(inverted.unexpected[:4])
