@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import pickle
+import struct
+import zlib
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import EpsImagePlugin, ExifTags, Image, features
 
 from tests.data.image_folders import picture, truncate
-from vit.data.decoding import BrokenImage, read_rgb, to_rgb
+from vit.config import Preprocessing
+from vit.data.decoding import _UPRIGHT, FORMATS, SUFFIXES, BrokenImage, read_rgb, to_rgb
+from vit.data.folders import FileSource
+from vit.data.streaming import CanvasDecoder, EvaluationDecoder
+
+needs_avif = pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF decoder")
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1", "CMYK", "YCbCr", "HSV"])
@@ -78,3 +87,118 @@ def test_a_large_jpeg_may_be_decoded_smaller_but_not_below_the_limit(tmp_path: P
     assert read_rgb(tmp_path / "a.jpg", "a", (100, 75)).size == (100, 75)
     assert read_rgb(tmp_path / "a.jpg", "a", (101, 75)).size == (200, 150)
     assert read_rgb(tmp_path / "a.jpg", "a", (300, 300)).size == (400, 300)
+
+
+def oriented(image: Image.Image, orientation: int, path: Path) -> Path:
+    """Write the image as a camera held otherwise does: its pixels turned, and the orientation in EXIF."""
+    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+    stored = image if orientation == 1 else image.transpose(undo.get(orientation, _UPRIGHT.get(orientation)))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    stored.save(path, exif=exif, lossless=True)
+    return path
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tiff", pytest.param("avif", marks=needs_avif)])
+def test_photographs_are_turned_upright(tmp_path: Path, suffix: str, orientation: int) -> None:
+    image = picture((64, 40), 0)
+    found = read_rgb(oriented(image, orientation, tmp_path / f"a.{suffix}"), "a")
+    assert found.size == (64, 40)
+    difference = np.abs(np.asarray(found).astype(int) - np.asarray(image))
+    assert difference.mean() < (6 if suffix in ("jpg", "avif") else 0.01)
+
+
+def test_the_least_size_is_that_of_the_upright_image(tmp_path: Path) -> None:
+    path = oriented(picture((400, 300), 0), 6, tmp_path / "a.jpg")
+    assert read_rgb(path, "a", (100, 75)).size == (100, 75)
+    assert read_rgb(path, "a", (75, 100)).size == (200, 150)
+
+
+def test_training_and_evaluation_see_the_upright_image(tmp_path: Path) -> None:
+    image = picture((48, 32), 0)
+    image.save(tmp_path / "upright.png")
+    oriented(image, 8, tmp_path / "turned.png")
+    source = FileSource(tmp_path, ["upright.png", "turned.png"], torch.tensor([0, 1]), ["a", "b"])
+    for decoder in (
+        CanvasDecoder(source, (24, 24), "bilinear"),
+        EvaluationDecoder(source, Preprocessing(image_size=(24, 24))),
+    ):
+        upright, turned = decoder[[0, 1]].images
+        assert torch.equal(upright, turned)
+    assert decoder.decode(0)[1] == decoder.decode(1)[1]
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_damaged_or_senseless_orientation_leaves_the_pixels(tmp_path: Path) -> None:
+    for number, exif in enumerate((b"Exif\0\0MM", b"Exif\0\0II*\0\xff\xff\xff\xff", b"nothing")):
+        picture((9, 7), 0).save(tmp_path / f"{number}.jpg", exif=exif)
+        assert read_rgb(tmp_path / f"{number}.jpg", "a").size == (9, 7)
+    exif_of_nine = Image.Exif()
+    exif_of_nine[ExifTags.Base.Orientation] = 9
+    picture((9, 7), 0).save(tmp_path / "a.jpg", exif=exif_of_nine)
+    assert read_rgb(tmp_path / "a.jpg", "a").size == (9, 7)
+
+
+def test_a_file_that_is_something_else_inside_starts_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ghostscript = Mock()
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ghostscript)
+    for name in ("EPS", "ICO", "TGA", "PCX", "SGI"):
+        picture((40, 40), 0).save(tmp_path / "x.jpg", name)
+        with pytest.raises(BrokenImage, match=r"^x: it is not an image in one of the formats JPEG, PNG"):
+            read_rgb(tmp_path / "x.jpg", "x")
+    ghostscript.assert_not_called()
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES - {".avif"}))
+def test_every_listed_file_can_be_decoded_whatever_it_is_called(tmp_path: Path, suffix: str) -> None:
+    name = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF"}.get(suffix, suffix[1:].upper())
+    name = "PPM" if name in ("PGM", "PBM", "PNM") else name
+    assert name in FORMATS
+    picture((9, 7), 0).convert("1" if suffix == ".pbm" else "RGB").save(tmp_path / f"a{suffix}", name)
+    (tmp_path / f"a{suffix}").rename(tmp_path / "a.png")
+    assert read_rgb(tmp_path / "a.png", "a").size == (9, 7)
+
+
+@needs_avif
+def test_a_damaged_avif_is_broken(tmp_path: Path) -> None:
+    picture((40, 40), 1).save(tmp_path / "a.avif")
+    content = bytearray((tmp_path / "a.avif").read_bytes())
+    content[content.index(b"mdat") + 4] ^= 255  # the first byte of the pixels' data
+    (tmp_path / "a.avif").write_bytes(content)
+    with pytest.raises(BrokenImage):
+        read_rgb(tmp_path / "a.avif", "a")
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "png", "tiff"])
+def test_an_animation_is_its_first_frame(tmp_path: Path, suffix: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ((200, 10, 20), (10, 200, 20))]
+    frames[0].save(tmp_path / f"a.{suffix}", save_all=True, append_images=frames[1:], lossless=True)
+    assert read_rgb(tmp_path / f"a.{suffix}", "a").getpixel((4, 4)) == (200, 10, 20)
+
+
+def test_16_bits_of_a_file_are_scaled(tmp_path: Path) -> None:
+    levels = np.array([[0, 256, 32768, 65535]], dtype=np.uint16)
+    for suffix in ("png", "tiff"):
+        Image.fromarray(levels).save(tmp_path / f"a.{suffix}")
+        np.testing.assert_array_equal(np.asarray(read_rgb(tmp_path / f"a.{suffix}", "a"))[0, :, 1], [0, 1, 128, 255])
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    row = np.stack([levels[0], levels[0][::-1], levels[0]], axis=1).astype(">u2").tobytes()
+    header = struct.pack(">IIBBBBB", 4, 1, 16, 2, 0, 0, 0)  # 16 bits of each of three colours
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" + row)) + chunk(b"IEND", b"")
+    (tmp_path / "rgb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    found = np.asarray(read_rgb(tmp_path / "rgb.png", "a"))[0]
+    np.testing.assert_array_equal(found[:, 0], [0, 1, 128, 255])
+    np.testing.assert_array_equal(found[:, 1], [255, 128, 1, 0])
+
+
+def test_image_files_are_opened_in_one_place() -> None:
+    """Training, evaluation, prediction and analysis decode alike, and none accepts more formats."""
+    package = Path(__file__).parents[2] / "vit"
+    opening = {str(file.relative_to(package)) for file in package.rglob("*.py") if "Image.open(" in file.read_text()}
+    assert opening == {"data/decoding.py", "evaluation/corruptions/digital.py"}, "the second reads what it has written"

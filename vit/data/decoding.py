@@ -1,17 +1,36 @@
-"""Decoding of an image file or PIL image to RGB; an image that cannot be fully decoded raises `BrokenImage`.
+"""The one place where image files are opened: a file or PIL image to 8-bit RGB, turned upright.
 
-Pixels are used as stored: an EXIF orientation is not applied, as in torchvision and timm.
+An image that cannot be fully decoded raises `BrokenImage`, and so does a file of another format than `FORMATS`,
+whatever its name says: Pillow would start Ghostscript for one that is EPS inside. Of an animation, the first frame.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
+"""By Pillow's names; PPM is all of PNM, and MPO, with several photographs, is read as JPEG."""
+SUFFIXES = {
+    *(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
+}
+"""Of the files in a folder that count as images."""
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes an EXIF orientation other than 1."""
 DECODE_ERRORS = (
     OSError,  # unidentified, truncated, unreadable
     SyntaxError,  # how PIL reports a damaged PNG
@@ -20,6 +39,7 @@ DECODE_ERRORS = (
     IndexError,
     struct.error,
     zlib.error,
+    RuntimeError,  # how the AVIF decoder reports damage
     Image.DecompressionBombError,
 )
 
@@ -41,32 +61,53 @@ class BrokenImage(Exception):
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert grey, palette, CMYK, 16-bit and transparent images to 8-bit RGB; transparency is dropped, not blended.
+    """Turn upright by EXIF, and convert grey, palette, CMYK, 16-bit and transparent images to 8-bit RGB.
 
-    ValueError for a float or 32-bit image, whose range of values is unknown.
+    Of 16 bits, the upper 8; transparency is dropped, not blended. ValueError for a float or 32-bit image, whose range
+    of values is unknown.
     """
+    image.load()
+    turn = _UPRIGHT.get(_orientation(image))  # after loading, which itself turns a TIFF
+    image = image if turn is None else image.transpose(turn)
     if image.mode == "RGB":
-        image.load()
         return image
-    if image.mode in ("F", "I"):
-        raise ValueError(f"pixels of mode {image.mode!r} have no defined range")
     if image.mode.startswith("I;16"):  # PIL would clip 16 bits to 255: all white
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("F", "I"):
+        raise ValueError(f"pixels of mode {image.mode!r} have no defined range")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
 
 
+def _orientation(image: Image.Image) -> int:
+    """EXIF's; 1, upright, where there is none and where the metadata is damaged, which leaves the pixels intact."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except DECODE_ERRORS:
+        return 1
+    return orientation if isinstance(orientation, int) else 1
+
+
+@cache
+def _decodable() -> tuple[str, ...]:
+    """Those of `FORMATS` that this Pillow knows."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
 def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> Image.Image:
     """Decode a file to RGB; BrokenImage with the given name if that fails.
 
-    `smallest` (width, height): a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much faster, but not
-    below this.
+    `smallest` (width, height) of the upright image: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much
+    faster, but not below this.
     """
     try:
-        with Image.open(path) as image:
-            if smallest is not None:
-                image.draft(None, smallest)
+        with Image.open(path, formats=_decodable()) as image:
+            if smallest is not None and image.format in ("JPEG", "MPO"):
+                image.draft(None, smallest if _orientation(image) < 5 else smallest[::-1])
             return to_rgb(image)
+    except UnidentifiedImageError as error:
+        raise BrokenImage(name, f"it is not an image in one of the formats {', '.join(_decodable())}") from error
     except DECODE_ERRORS as error:
         raise BrokenImage(name, str(error)) from error

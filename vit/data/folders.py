@@ -15,9 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from vit.config import DataConfig, check
-from vit.data.decoding import MissingImages, read_rgb
+from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"}
 _LAYOUT = "expected {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
 _ANNOTATIONS = "val_annotations.txt"
 
@@ -130,7 +129,7 @@ def _hint(root: Path) -> str:
 
 
 def _is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in _SUFFIXES
+    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -190,7 +189,7 @@ def _collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
 def _no_images(folder: Path) -> ValueError:
     return ValueError(
         f"data.root: class folder {str(folder)!r} holds no images "
-        f"({', '.join(sorted(_SUFFIXES))}); add some, or remove it here and in every other part"
+        f"({', '.join(sorted(SUFFIXES))}); add some, or remove it here and in every other part"
     )
 
 
