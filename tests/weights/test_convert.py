@@ -58,6 +58,14 @@ def test_every_target_gives_the_same_logits(target: str) -> None:
     assert list(verify_conversion(conversion))[-1] == "round trip: bitwise"
 
 
+@pytest.mark.parametrize("target", ["timm", "torchvision", "npz", "hf"])
+def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
+    """Rotary positions have no tensors: the names alone would be a plain model's without positions."""
+    model = load_model(ModelConfig(name="vit", positions="rope", **TINY)).model  # type: ignore[arg-type]
+    with pytest.raises(NoCounterpart, match=r"model\.positions"):
+        convert_model(model, target)
+
+
 def test_a_difference_is_detected(npz: Path) -> None:
     model = load_model(ModelConfig(pretrained=str(npz))).model
     conversion = convert_model(model, "timm")
@@ -144,7 +152,9 @@ def test_a_run_is_converted_as_it_was_trained(
 
 def test_tensors_without_a_counterpart_are_named() -> None:
     scaled = load_model(ModelConfig(name="vit", layer_scale=0.1, **TINY)).model  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"--to: torchvision has no counterpart for blocks\.0\.scale1\.gamma"):
+    with pytest.raises(ValueError, match=r"--to: npz has no counterpart for blocks\.0\.scale1\.gamma"):
+        convert_model(scaled, "npz")
+    with pytest.raises(ValueError, match=r"--to: torchvision has no model with model\.layer_scale 0\.1"):
         convert_model(scaled, "torchvision")
     assert convert_model(scaled, "timm").tensors["blocks.1.ls2.gamma"][0] == 0.1
 

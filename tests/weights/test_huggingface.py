@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.weights.hf_models import CASES, LARGE, MLP, Case, prove_folder, saved
 from vit.config import ModelConfig, ViTConfig
-from vit.hub import create_model, load_model
-from vit.models import build_model
+from vit.hub import create_model, load_model, open_model
+from vit.models import VisionTransformer, build_model
 from vit.weights.huggingface import FAMILIES, read_folder, write_folder
 
 transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")
@@ -38,6 +38,18 @@ def check(case: Case, folder: Path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_equal_the_librarys_in_both_directions(name: str, tmp_path: Path) -> None:
     check(CASES[name], tmp_path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", CASES)
+def test_random_weights_are_the_librarys(name: str, tmp_path: Path) -> None:
+    """Drawn by transformers, whose modules have other names than its files."""
+    saved(CASES[name], tmp_path)
+    ours = open_model(tmp_path, random_weights=True, implementation="ours")
+    theirs = open_model(tmp_path, random_weights=True, implementation="theirs")
+    assert isinstance(ours.model, VisionTransformer)
+    images = torch.randn(2, 3, *ours.model.config.image_size)
+    torch.testing.assert_close(ours.model(images), theirs.model(images), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

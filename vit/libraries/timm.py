@@ -275,7 +275,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
 
-    _check_expressible(config)
+    check_expressible(config)
     options: dict[str, Any] = {"class_token": config.class_token, "reg_tokens": config.num_registers}
     if config.feedforward == "swiglu":
         hidden = -(-round(config.width * config.mlp_ratio) * 2 // 3 // 8) * 8
@@ -310,7 +310,8 @@ def build_timm(config: ViTConfig) -> TimmViT:
     )
 
 
-def _check_expressible(config: ViTConfig) -> None:
+def check_expressible(config: ViTConfig) -> None:
+    """NoCounterpart, naming the setting, for an architecture that it does not have."""
     distilled, learned = config.distillation_token, config.positions == "learned_1d"
     all_or_none = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
     with_token = "with a distillation token"

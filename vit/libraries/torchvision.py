@@ -105,7 +105,7 @@ def build_torchvision(config: ViTConfig) -> nn.Module:
     """Build torchvision's own Vision Transformer. ValueError for an architecture that it does not have."""
     from torchvision.models import VisionTransformer
 
-    _check_expressible(config)
+    check_expressible(config)
     return VisionTransformer(
         image_size=config.image_size[0],
         patch_size=config.patch_size[0],
@@ -119,7 +119,8 @@ def build_torchvision(config: ViTConfig) -> nn.Module:
     )
 
 
-def _check_expressible(config: ViTConfig) -> None:
+def check_expressible(config: ViTConfig) -> None:
+    """NoCounterpart, naming the setting, for an architecture that it does not have."""
     plain = ViTConfig()
     for field in PLAIN:
         if getattr(config, field) != getattr(plain, field):

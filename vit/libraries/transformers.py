@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -90,6 +91,16 @@ class TransformersModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         masked = {"noise": _kept_in_order(self.model, images)} if self.config.model_type == MASKED else {}
         return output_tensor(self.model(pixel_values=images, **masked))
+
+
+def saved_tensors(model: TransformersModel) -> dict[str, Tensor]:
+    """The tensors under the names of its files, which in recent versions are not those of its modules."""
+    from safetensors.torch import load_file
+
+    with TemporaryDirectory() as folder:
+        model.model.save_pretrained(folder)  # type: ignore[operator]
+        files = sorted(Path(folder).glob("*.safetensors"))
+        return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def _kept_in_order(model: Any, images: Tensor) -> Tensor:

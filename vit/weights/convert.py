@@ -67,7 +67,7 @@ def check_output(target: str, path: Path) -> None:
 
 
 def convert_model(model: nn.Module, target: str) -> Conversion:
-    """Convert a model to the layout `target`. ValueError naming tensors without a counterpart in the library."""
+    """Convert a model to the layout `target`. ValueError naming a setting or tensors without a counterpart there."""
     config = _config(model)
     tensors = model.state_dict()
     if target == "hf" and isinstance(config, ViTConfig):
@@ -77,6 +77,7 @@ def convert_model(model: nn.Module, target: str) -> Conversion:
         return Conversion(model, layout, theirs)
     kind = "" if isinstance(config, ViTConfig) else " ResNet" if config.version == 1 else " ResNetV2"
     layout = get_layout(target + kind)
+    layout.check_config(config)
     inverted = invert_rules(layout, tensors, config)
     if inverted.unexpected:
         shown = ", ".join(inverted.unexpected[:4])

@@ -134,6 +134,8 @@ class Layout:
     reference: Callable[[Any, Tensors], Forward] | None = None
     """Builds the library's own model with these tensors: images `b 3 H W` to logits `b k`. ValueError for an
     architecture that the library lacks."""
+    check_config: Callable[[Any], object] = always
+    """ValueError for an architecture that the library lacks, though all of its tensors may have names there."""
     prefixes: tuple[str, ...] = ()
     """Prefixes of a part of the file such as `backbone.`, removed from names in this order before anything else."""
     dropped: Mapping[str, str] = field(default_factory=dict)

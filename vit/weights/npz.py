@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from vit.config import ViTConfig
+from vit.libraries import NoCounterpart
 from vit.libraries.timm import build_timm
 from vit.weights.files import write_tensors
 from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, fused, positions, reshaped
@@ -98,6 +99,11 @@ def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig
     )
 
 
+def _check_positions(config: ViTConfig) -> None:
+    if config.positions != "learned_1d":
+        raise NoCounterpart(f"--to: Google has no model with model.positions {config.positions!r}; it has learned_1d")
+
+
 def npz_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     """Build timm's model through timm's own reader of these files. ValueError for an unsupported architecture."""
     from timm.models.vision_transformer import VisionTransformer
@@ -118,6 +124,7 @@ def _layout(name: str, attention: str, norm: str, mlp: str, table: str) -> Layou
         rules=_rules(attention, norm, mlp, table),
         config=lambda tensors: _config(tensors, attention, mlp, table),
         reference=npz_forward,
+        check_config=_check_positions,
         position_resize="bilinear_corners",
         prefixes=("opt/target/", "params/", "img/"),
         dropped={

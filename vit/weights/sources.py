@@ -158,7 +158,7 @@ def _open_library_model_as_ours(
     config: ViTConfig | ResNetConfig | None
     layout: Layout | None
     if isinstance(theirs.model, transformers.TransformersModel):
-        tensors = theirs.model.model.state_dict()
+        tensors = transformers.saved_tensors(theirs.model)
         config, layout = read_config(theirs.model.config.to_dict(), tensors, source)
     else:
         tensors = theirs.model.state_dict()

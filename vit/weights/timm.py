@@ -8,7 +8,7 @@ timm's architectures are in `vit.libraries.timm`.
 from __future__ import annotations
 
 from vit.config import ViTConfig
-from vit.libraries.timm import timm_forward
+from vit.libraries.timm import check_expressible, timm_forward
 from vit.libraries.timm_eva import is_eva
 from vit.weights.layout import Layout, Tensors, copied, is_gated, is_plain, positions, split
 
@@ -63,4 +63,5 @@ TIMM = Layout(
     fits=lambda config, tensors: not is_named_as_eva(config, tensors),
     rules=RULES,
     reference=timm_forward,
+    check_config=check_expressible,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from vit.config import ViTConfig
-from vit.libraries.torchvision import HEADS, build_torchvision
+from vit.libraries.torchvision import HEADS, build_torchvision, check_expressible
 from vit.weights.layout import Forward, Layout, Tensors, block_rules, copied, positions
 
 _LAYER = "encoder.layers.encoder_layer_{layer}"
@@ -63,5 +63,6 @@ TORCHVISION = Layout(
     rules=RULES,
     config=torchvision_config,
     reference=torchvision_forward,
+    check_config=check_expressible,
     position_resize="bicubic_corners",
 )
