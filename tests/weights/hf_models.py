@@ -110,6 +110,24 @@ CASES: dict[str, Case] = {
         ours={"num_registers": 3, "positions_on_prefix": True},
         dropped=1,
     ),
+    "DINOv3ViTModel": Case(
+        "DINOv3ViTModel",
+        "DINOv3ViTConfig",
+        MLP | {"num_register_tokens": 4, "layerscale_value": 0.5},
+        pooled,
+        ours={"rope_coordinates": "centred", "num_registers": 4, "norm_eps": 1e-5},
+        dropped=1,
+    ),
+    "DINOv3ViTModel, SwiGLU, no biases of attention": Case(
+        "DINOv3ViTModel",
+        "DINOv3ViTConfig",
+        MLP
+        | {"intermediate_size": 104, "num_register_tokens": 4, "use_gated_mlp": True, "hidden_act": "silu"}
+        | {"query_bias": False, "value_bias": False},
+        pooled,
+        ours={"feedforward": "swiglu", "qkv_bias": False},
+        dropped=1,
+    ),
     "CLIPVisionModel": Case("CLIPVisionModel", "CLIPVisionConfig", MLP, pooled, ours={"feedforward": "quick_gelu"}),
     "CLIPVisionModelWithProjection": Case(
         "CLIPVisionModelWithProjection",

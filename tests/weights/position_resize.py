@@ -218,7 +218,7 @@ def google_case(layout: Layout) -> Case:
 
 
 def huggingface_case(name: str, folder: Path) -> Case:
-    """transformers' model with `interpolate_pos_encoding`, which DINOv2 does without being asked."""
+    """transformers' model with `interpolate_pos_encoding`, which DINOv2 does unasked and DINOv3 has no need of."""
     case = hf_models.CASES[name]
     sizes: dict[str, Any] = {"image_size": NATIVE[0], "patch_size": PATCH}
     if "vision_config" in case.settings:
@@ -229,7 +229,7 @@ def huggingface_case(name: str, folder: Path) -> Case:
     model = load_source(ModelConfig(), source, None).model.eval()
     assert isinstance(model, VisionTransformer)
     assert source.layout is not None
-    options = {} if "Dinov2" in name else {"interpolate_pos_encoding": True}
+    options = {} if "dinov" in name.lower() else {"interpolate_pos_encoding": True}
     forward: Forward = lambda images: hf_models.library_output(case, theirs, images, **options)  # noqa: E731
     return Case(source.layout.name, name, "transformers", model, forward)
 
@@ -275,7 +275,8 @@ def line(case: Case) -> str:
     """A row of the table: the difference at the model's own size and at `SIZES`."""
     sizes = (case.ours.config.image_size, *SIZES)
     cells = ("–" if case.square and len(set(size)) > 1 else f"{case.difference(size):.1e}" for size in sizes)
-    way = case.ours.config.position_resize
+    config = case.ours.config
+    way = config.position_resize if config.resizes_positions else config.positions
     return f"| {case.layout} | {case.name} | `{way}` | {case.source} | {' | '.join(cells)} |"
 
 

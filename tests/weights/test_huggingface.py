@@ -195,6 +195,17 @@ def test_unsupported_fields_are_refused_by_name(changes: dict[str, Any], line: s
         write_folder(tmp_path, config, build_model(config).state_dict())
 
 
+def test_a_bias_of_dinov3s_keys_is_refused(tmp_path: Path) -> None:
+    """transformers' keys have none, and a model that was trained further here has one."""
+    saved(CASES["DINOv3ViTModel"], tmp_path)
+    model = create_model(pretrained=str(tmp_path))
+    write_folder(tmp_path / "back", model.config, model.state_dict())  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.state_dict()["blocks.1.attention.qkv.bias"][48:96] += 0.1
+    with pytest.raises(ValueError, match=r"blocks\.1\.attention\.qkv\.bias .* the keys have a bias, which is not 0"):
+        write_folder(tmp_path / "back", model.config, model.state_dict())  # type: ignore[arg-type]
+
+
 def test_written_folders_are_read_back_bitwise(tmp_path: Path) -> None:
     config = ViTConfig(
         image_size=(32, 32), width=48, depth=1, num_heads=3, num_classes=7, position_resize="bicubic", init="normal"

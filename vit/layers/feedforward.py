@@ -59,6 +59,11 @@ class FeedForward(nn.Module):
         return self.dropout(project(self.fc2, self.hidden_dropout(hidden, rng)), rng)
 
 
+def swiglu_width(hidden_width: int, multiple: int = 8) -> int:
+    """Two thirds of `hidden_width`, rounded up to a multiple of `multiple`."""
+    return -(-hidden_width * 2 // 3 // multiple) * multiple
+
+
 class SwiGLU(nn.Module):
     """`fc2(silu(gate(x)) * fc1(x))`, with 2/3 of `hidden_width`, which gives the parameter count of `FeedForward`.
 
@@ -76,7 +81,7 @@ class SwiGLU(nn.Module):
         norm_eps: float | None = None,
     ) -> None:
         super().__init__()
-        hidden_width = -(-hidden_width * 2 // 3 // multiple) * multiple
+        hidden_width = swiglu_width(hidden_width, multiple)
         self.gate = nn.Linear(width, hidden_width)
         self.fc1 = nn.Linear(width, hidden_width)
         self.hidden_dropout = Dropout(dropout_rate, stream)

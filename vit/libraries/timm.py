@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, check, nearest
+from vit.layers.feedforward import swiglu_width
 from vit.libraries import (
     NEVER_TRAINED,
     LibraryModel,
@@ -278,7 +279,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
     check_expressible(config)
     options: dict[str, Any] = {"class_token": config.class_token, "reg_tokens": config.num_registers}
     if config.feedforward == "swiglu":
-        hidden = -(-round(config.width * config.mlp_ratio) * 2 // 3 // 8) * 8
+        hidden = swiglu_width(round(config.width * config.mlp_ratio))
         options |= {"mlp_layer": partial(GluMlp, gate_last=False), "act_layer": nn.SiLU}
         ratio = 2 * hidden / config.width
     else:

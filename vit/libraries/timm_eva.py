@@ -12,6 +12,7 @@ from torch import nn
 
 from vit.config import ViTConfig
 from vit.config.model import ROTARY_POSITIONS
+from vit.layers.feedforward import swiglu_width
 from vit.libraries import NoCounterpart
 
 ROPES = {"RotaryEmbeddingCat": "patch", "RotaryEmbeddingMixed": "patch", "RotaryEmbeddingDinoV3": "centred"}
@@ -72,7 +73,7 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
     _check_expressible(config)
     hidden = round(config.width * config.mlp_ratio)
     if config.feedforward == "swiglu":
-        hidden = -(-hidden * 2 // 3 // config.swiglu_multiple) * config.swiglu_multiple
+        hidden = swiglu_width(hidden, config.swiglu_multiple)
     rotary = config.positions in ROTARY_POSITIONS
     kind = "mixed" if config.rope_mixed else "dinov3" if config.rope_coordinates == "centred" else "cat"
     return Eva(

@@ -38,7 +38,7 @@ _there_to_here = partial(_reordered, pattern="(h j pair) ... -> (h pair j) ...")
 _here_to_there = partial(_reordered, pattern="(h pair j) ... -> (h j pair) ...")
 
 
-def _to_fused(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
+def to_fused(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
     """Queries, keys and values, in one tensor or three, as one; of biases, those of the keys may be absent: zeros."""
     if len(pieces) == 2:
         query, value = pieces
@@ -48,19 +48,20 @@ def _to_fused(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
     return [torch.cat((_there_to_here(query, config), _there_to_here(key, config), value))]
 
 
-def _from_fused(pieces: list[Tensor], config: ViTConfig, count: int) -> list[Tensor]:
+def from_fused(pieces: list[Tensor], config: ViTConfig, count: int) -> list[Tensor]:
+    """The inverse of `to_fused`, into `count` tensors. ValueError where two cannot hold a bias of the keys."""
     query, key, value = pieces[0].chunk(3)
     query, key = _here_to_there(query, config).contiguous(), _here_to_there(key, config).contiguous()
     if count == 2:
         if key.any():
-            raise ValueError("the keys have a bias, which is not 0; timm's model has none")
+            raise ValueError("the keys have a bias, which is not 0; the library's model has none")
         return [query, value.contiguous()]
     return [query, key, value.contiguous()] if count == 3 else [torch.cat((query, key, value))]
 
 
 def _qkv(ours: str, *theirs: str) -> Rule:
     names = tuple(f"blocks.{{layer}}.attn.{name}" for name in theirs)
-    return Rule((ours,), names, to_ours=_to_fused, to_theirs=partial(_from_fused, count=len(names)))
+    return Rule((ours,), names, to_ours=to_fused, to_theirs=partial(from_fused, count=len(names)))
 
 
 _FUSED = (_qkv(_QKV_WEIGHT, "qkv.weight"), _qkv(_QKV_BIAS, "q_bias", "v_bias"))

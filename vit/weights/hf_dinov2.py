@@ -87,6 +87,7 @@ DINOV2 = Family(
     _KEYS,
     _DEFAULTS,
     mlp_by_ratio=True,
+    gated="use_swiglu_ffn",
 )
 DINOV2_REGISTERS = Family(
     "dinov2_with_registers",
@@ -97,5 +98,6 @@ DINOV2_REGISTERS = Family(
     _KEYS | {"num_register_tokens": "num_registers"},
     _DEFAULTS | {"num_register_tokens": 4},
     mlp_by_ratio=True,
+    gated="use_swiglu_ffn",
 )
 LAYOUTS = tuple(_layout(prefix) for prefix in _PREFIXES)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vit.config import ViTConfig, check
+from vit.layers.feedforward import swiglu_width
 from vit.weights.layout import Tensors
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
@@ -63,6 +64,10 @@ class Family:
     """Key → the only supported value, which is also the default."""
     mlp_by_ratio: bool = False
     """The hidden width is `mlp_ratio` times the width, not `intermediate_size`."""
+    gated: str = ""
+    """The key that says that the feed-forward layer is SwiGLU; empty: it never is."""
+    gated_act: str = ""
+    """The `hidden_act` of such a layer; empty: none is read."""
     square: bool = False
     """Image and patch sizes are single numbers."""
     nested_types: tuple[str, ...] = ()
@@ -86,10 +91,7 @@ class Family:
             **values,
             image_size=_pair(section["image_size"]),
             patch_size=_pair(section["patch_size"]),
-            mlp_ratio=float(section["mlp_ratio"])
-            if self.mlp_by_ratio
-            else section["intermediate_size"] / values["width"],
-            feedforward=self._feedforward(section, source),
+            **self._feedforward(section, source),
             **self.head_config(tensors),
             init="normal",
         )
@@ -98,20 +100,22 @@ class Family:
         """Convert a configuration to `config.json`; `unsupported_reason` must be None for it."""
         keys = COMMON_KEYS | dict(self.keys)
         gated = config.feedforward == "swiglu"
-        mlp = {"intermediate_size": round(config.width * config.mlp_ratio)}
+        hidden = round(config.width * config.mlp_ratio)
+        mlp: dict[str, Any] = {"intermediate_size": swiglu_width(hidden) if gated else hidden}
         if self.mlp_by_ratio:
             mlp = {"mlp_ratio": int(config.mlp_ratio)}
-        head = {"num_labels" if config.head_bias else "projection_dim": config.num_classes}
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        if self.gated:
+            mlp[self.gated] = gated
+        head = {"num_labels" if config.head_bias else "projection_dim": config.num_classes}
         return {
             "model_type": self.model_type,
             "architectures": [self.architecture(config)],
             **{theirs: getattr(config, ours) for theirs, ours in keys.items()},
             **({"num_channels": 3} | dict(self.required)),
-            **({"use_swiglu_ffn": gated} if self.mlp_by_ratio else {}),
             "image_size": _single(config.image_size),
             "patch_size": _single(config.patch_size),
-            "hidden_act": "gelu" if gated else activations[config.feedforward],
+            "hidden_act": self.gated_act or "gelu" if gated else activations[config.feedforward],
             **mlp,
             **(head if config.num_classes else {}),
         }
@@ -123,7 +127,7 @@ class Family:
             wanted = self.fixed.get(item.name, item.default)
             if item.name not in known and getattr(config, item.name) != wanted:
                 return f"model.{item.name} must be {wanted!r}, not {getattr(config, item.name)!r}"
-        if config.feedforward == "swiglu" and not self.mlp_by_ratio:
+        if config.feedforward == "swiglu" and not self.gated:
             return "model.feedforward 'swiglu' is not supported"
         for name in ("image_size", "patch_size"):
             if self.square and len(set(getattr(config, name))) > 1:
@@ -134,13 +138,17 @@ class Family:
             return str(error)
         return None
 
-    def _feedforward(self, section: Mapping[str, Any], source: str) -> Any:
-        if section.get("use_swiglu_ffn", False):
-            return "swiglu"
+    def _feedforward(self, section: Mapping[str, Any], source: str) -> dict[str, Any]:
+        ratio = section["mlp_ratio"] if self.mlp_by_ratio else section["intermediate_size"] / section["hidden_size"]
         name = section["hidden_act"]
+        if section.get(self.gated, False):
+            rule = f"with {self.gated} only {self.gated_act!r} is supported"
+            check(self.gated_act in ("", name), f"model.pretrained: {source}: hidden_act", name, rule)
+            # ours keeps two thirds of the ratio; intermediate_size is what is left
+            return {"feedforward": "swiglu", "mlp_ratio": float(ratio if self.mlp_by_ratio else ratio * 1.5)}
         rule = f"the supported activations are {', '.join(ACTIVATIONS)}"
         check(name in ACTIVATIONS, f"model.pretrained: {source}: hidden_act", name, rule)
-        return ACTIVATIONS[name]
+        return {"feedforward": ACTIVATIONS[name], "mlp_ratio": float(ratio)}
 
 
 def _pair(size: int | list[int]) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
 from vit.libraries.image_processors import stated_preprocessing
 from vit.libraries.transformers import class_names_of, output_tensor
-from vit.weights import hf_clip, hf_dinov2, hf_vit
+from vit.weights import hf_clip, hf_dinov2, hf_dinov3, hf_vit
 from vit.weights.files import read_tensors
 from vit.weights.hf_family import Family
 from vit.weights.layout import Forward, Layout, Tensors, invert_rules
@@ -32,13 +32,30 @@ FAMILIES = (
     hf_vit.DEIT,
     hf_dinov2.DINOV2,
     hf_dinov2.DINOV2_REGISTERS,
+    hf_dinov3.DINOV3,
     hf_vit.VIT,
     hf_vit.MAE,
 )
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """File names of weights, in the order of the search."""
-_BASE = {"deit": "deit.", "vit": "vit.", "dinov2": "dinov2.", "dinov2_with_registers": "dinov2_with_registers."}
+_BASE = {
+    "deit": "deit.",
+    "vit": "vit.",
+    "dinov2": "dinov2.",
+    "dinov2_with_registers": "dinov2_with_registers.",
+    "dinov3_vit": "",
+}
 """Prefix of the encoder inside a classifier."""
+_WRITTEN = {
+    "clip_vision_model": "hf-clip",
+    "siglip_vision_model": "hf-siglip",
+    "dinov2": "hf-dinov2",
+    "dinov2_with_registers": "hf-dinov2",
+    "dinov3_vit": "hf-dinov3",
+}
+"""The layout of a family, without its prefix; of all others hf-vit."""
+_MASK_TOKENS = {"dinov2": (1,), "dinov2_with_registers": (1,), "dinov3_vit": (1, 1)}
+"""Shape, before the width, of the mask token that a family's files always have, and nothing here uses."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +151,7 @@ def family_for(config: ViTConfig) -> Family:
         ("clip_vision_model", config.pre_norm),
         ("siglip_vision_model", config.pooling == "map"),
         ("deit", config.distillation_token),
+        ("dinov3_vit", config.rope_coordinates == "centred"),
         ("dinov2_with_registers", config.num_registers > 0),
     ):
         if is_similar:
@@ -169,17 +187,16 @@ def _layout_to_write(family: Family, config: ViTConfig) -> Layout:
     prefix = _BASE.get(family.model_type, "vision_model.")
     if family.model_type in _BASE and config.num_classes == 0:
         prefix = ""
-    kind = {"clip_vision_model": "hf-clip", "siglip_vision_model": "hf-siglip"}.get(family.model_type, "hf-vit")
-    kind = "hf-dinov2" if family.model_type.startswith("dinov2") else kind
+    kind = _WRITTEN.get(family.model_type, "hf-vit")
     return next(layout for layout in LAYOUTS if layout.name == (f"{kind} ({prefix}…)" if prefix else kind))
 
 
 def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
-    """DINOv2's mask token, initialized: its files always have one, and nothing here uses it."""
-    if not family.model_type.startswith("dinov2"):
+    """The mask token of a family that has one, initialized."""
+    if family.model_type not in _MASK_TOKENS:
         return {}
     prefix = "" if config.num_classes == 0 else _BASE[family.model_type]
-    return {f"{prefix}embeddings.mask_token": torch.zeros(1, config.width)}
+    return {f"{prefix}embeddings.mask_token": torch.zeros(*_MASK_TOKENS[family.model_type], config.width)}
 
 
 # ------------------------------------------------------------------ the library's own model
@@ -214,5 +231,6 @@ def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
 
 
 LAYOUTS = tuple(
-    replace(layout, reference=huggingface_forward) for layout in (*hf_dinov2.LAYOUTS, *hf_vit.LAYOUTS, *hf_clip.LAYOUTS)
+    replace(layout, reference=huggingface_forward)
+    for layout in (*hf_dinov2.LAYOUTS, *hf_dinov3.LAYOUTS, *hf_vit.LAYOUTS, *hf_clip.LAYOUTS)
 )
