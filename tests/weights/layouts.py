@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.weights import clip_towers, facebook_files, hf_models, timm_family
+from tests.weights import clip_towers, facebook_files, hf_models, test_resnets, timm_family
 from tests.weights.proof import Row, compare_names, filled, prove
 from tests.weights.test_npz import CASES, prove_npz
 from vit.config import ViTConfig
@@ -129,7 +129,14 @@ def write(path: Path) -> None:
             refused[found.split("it has ")[1]] += 1
         else:
             rows += found
-    for rows_of in (torchvision_rows, npz_rows, hf_models.rows, facebook_files.rows, clip_towers.rows):
+    for rows_of in (
+        torchvision_rows,
+        npz_rows,
+        hf_models.rows,
+        facebook_files.rows,
+        clip_towers.rows,
+        test_resnets.rows,
+    ):
         for row in rows_of():
             print(row, flush=True)
             rows.append(row)
@@ -153,7 +160,9 @@ _HEAD = """\
 Measured by `python -m tests.weights.layouts docs/weights.md`: each model is compared with the source library's own,
 with random weights, on random images, in float32 on one processor core. The difference is the largest of the logits,
 relative to their largest magnitude. Larger models were run with two of their blocks, and all of their names and
-shapes were compared on the meta device (two models of timm with thousands of tokens only on the meta device).
+shapes were compared on the meta device (two models of timm with thousands of tokens only on the meta device). Of
+ResNets with more than 30 million parameters names and shapes alone were compared, and their blocks in smaller ones; the
+CIFAR ResNets' files (`linear`, `shortcut`) have no library, and their logits are those of a network in the test.
 
 Tensors that are present but not loaded are dropped by the layout on purpose: text towers, decoders, masks, projection
 heads of pre-training. Everything else that is unexpected or missing is an error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def examine_timm(name: str) -> Row:
 
 def examine_torchvision(name: str) -> Row:
     with torch.device("meta"):
-        return examine(name, torchvision.models.get_model(name), TORCHVISION)
+        theirs = torchvision.models.get_model(name)
+    return examine(name, theirs, TORCHVISION)
 
 
 def check(row: Row) -> None:
@@ -71,15 +73,22 @@ def test_a_few_of_timms(name: str) -> None:
     check(examine_timm(name))
 
 
+def computed_names() -> Iterator[str]:
+    """timm's ResNets of the first version that we compute."""
+    for name in timm.list_models(["resnet*", "resnext*", "wide_resnet*"]):
+        try:
+            config = config_by_name(name)
+        except UnsupportedArchitecture:  # then timm computes it
+            continue
+        if isinstance(config, ResNetConfig) and config.version == 1:
+            yield name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", timm.list_models(["resnet*", "resnext*", "wide_resnet*", "*tv_*"]))
-def test_every_resnet_of_timm_is_computed_or_refused(name: str) -> None:
-    try:
-        config = config_by_name(name)
-    except UnsupportedArchitecture:  # then timm computes it
-        return
-    assert isinstance(config, ResNetConfig)
-    if config.version == 1:
+def test_every_resnet_of_timm_that_is_computed() -> None:
+    names = list(computed_names())
+    assert {"resnet152d", "resnext50d_32x4d", "wide_resnet101_2"} <= set(names)
+    for name in names:
         check(examine_timm(name))
 
 
@@ -87,9 +96,7 @@ def test_every_resnet_of_timm_is_computed_or_refused(name: str) -> None:
     "name", [name if name == "resnet34" else pytest.param(name, marks=pytest.mark.slow) for name in RESNETS]
 )
 def test_torchvisions(name: str) -> None:
-    with torch.device("meta"):
-        theirs = torchvision.models.get_model(name)
-    check(examine(name, theirs, TORCHVISION))
+    check(examine_torchvision(name))
 
 
 def test_every_name_shared_with_a_library_is_its_architecture() -> None:
@@ -116,6 +123,17 @@ def examine_bit(name: str, layout: Layout) -> Row:
     theirs = build_on_meta(config)
     tensors = apply_rules(TIMM_V2, filled(theirs).state_dict(), config).tensors
     return prove(layout, name, config, invert_rules(layout, tensors, config).tensors)
+
+
+def rows() -> Iterator[Row]:
+    """Every ResNet, for the table of layouts."""
+    yield from map(examine_timm, computed_names())
+    yield from map(examine_torchvision, RESNETS)
+    for name, options in BIT.items():
+        config = resolve(ModelConfig(name=name), num_classes=7)
+        yield compare_names(TIMM_V2, name, config, build_on_meta(config).state_dict())
+        if options["depth"] == 50 and options["width"] == 64:
+            yield from (examine_bit(name, layout) for layout in (TIMM_V2, NPZ))
 
 
 @pytest.mark.parametrize("layout", [TIMM_V2, NPZ], ids=lambda layout: layout.name)
