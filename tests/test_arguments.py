@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vit import comparison, evaluation, for_inference, open_model, weights
+from vit.attention import attend
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig
 from vit.config.arguments import check_arguments, check_type, check_types
 from vit.hub import create_model
@@ -101,7 +104,7 @@ def test_iterators_are_not_opened() -> None:
     [
         (lambda: ViTConfig(pooling="banana"), "model.pooling: 'banana' is not valid: it must be one of 'cls', 'gap'"),
         (lambda: ViTConfig(init="banana"), "model.init: 'banana' .* 'xavier', 'normal'"),
-        (lambda: ResNetConfig(depth=101), "model.depth: 101 is not valid: it must be one of 18, 34, 50"),
+        (lambda: ResNetConfig(width="a"), "model.width: .a. is not valid: it must be a whole number"),
         (lambda: ModelConfig(name="vit", pretrained=True), "model.pretrained: True is not valid: it must be text"),
         (lambda: Preprocessing(image_size=32), "data.image_size: 32 is not valid: it must be a list of 2 whole"),
         (lambda: Preprocessing(image_size=(0, 32)), r"data.image_size: \(0, 32\) is not valid: it must be above 0"),
@@ -124,3 +127,44 @@ def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     labels = np.array([0, 1, 2])
     assert create_model("vit", depth=1, num_classes=labels.max() + 1).config.num_classes == 3
     assert create_model("vit", depth=1, image_size=torch.tensor([8, 12])).config.image_size == (8, 12)
+
+
+def test_files_may_be_named_by_text(tmp_path: Path) -> None:
+    path = str(tmp_path / "tiny.safetensors")
+    weights.write_tensors(path, {"a": torch.ones(2)})
+    assert torch.equal(weights.read_tensors(path)["a"], torch.ones(2))
+
+
+OPENED = open_model("vit", num_classes=3)
+VECTORS = torch.zeros(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: weights.write_tensors("a.npz", OPENED.model), "tensors: VisionTransformer .* it must be a Mapping"),
+        (lambda: weights.convert_model(OPENED, "timm"), r"model: .* give its \.model"),
+        (lambda: weights.open_source(3), "source: 3 is not valid"),
+        (lambda: for_inference(OPENED), r"model: .* it must be a Module; give its \.model"),
+        (lambda: evaluation.count_parameters(OPENED), r"give its \.model"),
+        (lambda: evaluation.multiply_adds(OPENED.model, 32), "image_size: 32 .* a list of 2 whole numbers"),
+        (lambda: evaluation.classify_images(OPENED, "cat.jpg"), "images: 'cat.jpg' is not valid: it must be a list"),
+        (lambda: evaluation.open_images("cat.jpg"), "images: 'cat.jpg' is not valid"),
+        (
+            lambda: evaluation.export_classifier(OPENED, "onx", "a.onnx"),
+            "format: 'onx' is not valid: it must be one of",
+        ),
+        (lambda: evaluation.confusion_matrix([1, 2]), "it must be a Predictions"),
+        (lambda: comparison.compare_models(["a", "b"]), "request: .* it must be a CompareRequest"),
+        (lambda: comparison.wilson_interval(5, 3), "hits: 5 is not valid: it must be from 0 to the total, 3"),
+        (lambda: comparison.wilson_interval(0, 0), "total: 0 is not valid"),
+        (lambda: comparison.mcnemar(-1, 2), "only_first: -1 is not valid"),
+        (lambda: comparison.holm([2.0]), "p_values: .* each must be from 0 to 1"),
+        (lambda: attend(VECTORS.numpy(), VECTORS, VECTORS), "query: ndarray .* it must be a Tensor|query: array"),
+        (lambda: attend(VECTORS, VECTORS, VECTORS, mask="causal"), "mask: 'causal' is not valid: it must be a Tensor"),
+    ],
+)
+def test_public_functions_refuse_what_does_not_fit(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)

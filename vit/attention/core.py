@@ -17,6 +17,7 @@ from vit.attention.backends.products import reference_weights
 from vit.attention.choice import preferences
 from vit.attention.scores import Additive, ScaledDotProduct, Score
 from vit.config import nearest
+from vit.config.arguments import check_type
 from vit.config.rules import check_rate
 from vit.randomness import SampleRandom
 
@@ -81,6 +82,9 @@ def attention_weights(
 
 def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
     """ValueError for vectors that do not fit together."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        for name, vectors in (("query", query), ("key", key), ("value", value)):
+            check_type(name, vectors, Tensor)
     if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
         rule = ""
     elif query.shape[0] != key.shape[0]:
@@ -105,6 +109,8 @@ def as_4d(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tenso
     """Mask or bias with leading dimensions of 1. ValueError for a wrong type or one that does not broadcast."""
     if tensor is None:
         return None
+    if not isinstance(tensor, Tensor):
+        check_type(name, tensor, Tensor)
     if not (tensor.dtype.is_floating_point if name == "bias" else tensor.dtype == torch.bool):
         raise ValueError(f"{name}: {tensor.dtype} is not valid: a mask is boolean (True = may attend), a bias is real")
     full = (*query.shape[:3], key.shape[2])

@@ -8,15 +8,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from vit.config import check_arguments
+
 Integers = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 
+@check_arguments
 def agreement_rates(predicted: Integers) -> Array:
     """Compute (models, models) fractions of samples with the same prediction, from classes (models, n)."""
     return (predicted[:, None] == predicted[None]).mean(axis=2)
 
 
+@check_arguments
 def cohens_kappa(predicted: Integers) -> Array:
     """Compute (models, models) Cohen's kappa of classes (models, n); NaN where both always predict the same class."""
     observed = agreement_rates(predicted)

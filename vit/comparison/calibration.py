@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vit.config import check_arguments
 from vit.evaluation.metrics import calibration_error, sample_scores
 from vit.evaluation.predictions import Predictions
 
@@ -32,6 +33,7 @@ def scale_logits(predictions: Predictions, temperature: float) -> Predictions:
     return replace(predictions, logits=(predictions.logits / np.float32(temperature)).astype(np.float32))
 
 
+@check_arguments
 def calibration_metrics(predictions: Predictions, temperature: float = 1.0) -> CalibrationMetrics:
     """Measure calibration with the logits divided by `temperature`."""
     scores = sample_scores(scale_logits(predictions, temperature))
@@ -39,6 +41,7 @@ def calibration_metrics(predictions: Predictions, temperature: float = 1.0) -> C
     return CalibrationMetrics(float(scores.nll.mean()), float(scores.brier.mean()), ece)
 
 
+@check_arguments
 def fit_temperature(validation: Predictions) -> float:
     """Find the temperature within `TEMPERATURE_LIMITS` that has the smallest NLL.
 

@@ -18,7 +18,7 @@ from vit.comparison.metrics import CONVENTIONS, ModelPredictions, Resampling, co
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
 from vit.comparison.robustness import add_corruptions
-from vit.config import DataConfig, check, check_positive
+from vit.config import DataConfig, check, check_arguments, check_positive
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, make_accelerator
@@ -87,6 +87,7 @@ class OpenedComparison:
     accelerator: Accelerator
 
 
+@check_arguments
 def compare_models(request: CompareRequest) -> Comparison:
     """Evaluate every model on the same images and compare the predictions.
 

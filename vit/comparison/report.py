@@ -10,12 +10,15 @@ from typing import Any
 from vit.comparison.compare import Comparison
 from vit.comparison.figures import draw_figures
 from vit.comparison.page import comparison_page, page_html, page_markdown
+from vit.config import check_arguments
 from vit.config.validation import flatten
 from vit.runs import write_json
 
 
-def write_report(comparison: Comparison, folder: Path) -> None:
+@check_arguments
+def write_report(comparison: Comparison, folder: str | Path) -> None:
     """Write comparison.{json,csv,md,html}, comparison_{pairs,classes}.csv and figures/ to `folder`."""
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     result = comparison.result
     write_json(folder / "comparison.json", result)

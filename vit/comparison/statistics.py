@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vit.config import check
+
 Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
@@ -41,6 +43,8 @@ def wilson_interval(hits: int, total: int) -> Interval:
     """Compute the 95 % interval of hits / total (Wilson 1927), inside [0, 1] and never empty, even for 0 hits."""
     from scipy.stats import binomtest
 
+    check(total > 0, "total", total, "an interval needs at least one sample")
+    check(0 <= hits <= total, "hits", hits, f"it must be from 0 to the total, {total}")
     found = binomtest(hits, total).proportion_ci(LEVEL, method="wilson")
     return Interval(float(found.low), float(found.high))
 
@@ -87,12 +91,15 @@ def mcnemar(only_first: int, only_second: int) -> float:
     """Compute the exact two-sided p that either model alone is right equally often (McNemar 1947)."""
     from scipy.stats import binomtest
 
+    for name, count in (("only_first", only_first), ("only_second", only_second)):
+        check(count >= 0, name, count, "it must be at least 0")
     total = only_first + only_second
     return float(binomtest(only_first, total, 0.5).pvalue) if total else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p values for multiple testing, keeping their order (Holm 1979)."""
+    check(all(0 <= p <= 1 for p in p_values), "p_values", list(p_values), "each must be from 0 to 1")
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))

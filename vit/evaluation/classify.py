@@ -9,15 +9,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.config import check
+from vit.config import check, check_arguments
 from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
 
 
+@check_arguments
 def classify_images(
-    opened: OpenedModel, images: Sequence[Path], device: str = "auto", most: int = 5
+    opened: OpenedModel, images: Sequence[str | Path], device: str = "auto", most: int = 5
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
     """Return for every image the `most` likely classes with their probabilities, in descending order.
 
@@ -31,7 +32,7 @@ def classify_images(
     opened.check_single_label()
     class_names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
     results = []
-    for path, logits in image_logits(opened, images, device):
+    for path, logits in image_logits(opened, [Path(each) for each in images], device):
         values, indices = logits.softmax(dim=0).topk(min(most, len(class_names)))
         names = [class_names[index] for index in indices.tolist()]
         results.append((path, list(zip(names, values.tolist(), strict=True))))

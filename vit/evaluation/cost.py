@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 from vit.attention.multihead import MultiHeadAttention, SelfAttention
-from vit.config import OptimizerName, ViTConfig
+from vit.config import OptimizerName, ViTConfig, check_arguments
 from vit.evaluation.evaluate import evaluating
 from vit.layers.block import Block
 from vit.models import Classifier, build_model
@@ -26,11 +26,13 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BYTES = 4  # parameters, their gradients and the optimizer's moments are float32 under autocast
 
 
+@check_arguments
 def count_parameters(model: nn.Module) -> int:
     """Count parameters, frozen ones included; one that is used in two places counts once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+@check_arguments
 def multiply_adds(model: nn.Module, image_size: tuple[int, int], *, every_token: bool = True) -> int:
     """Count multiply-adds of one image's forward pass: convolutions and matrix products, also those of attention.
 
@@ -77,6 +79,7 @@ def _meta_backends(model: nn.Module) -> Iterator[None]:
             module.backend = backend
 
 
+@check_arguments
 def training_memory(
     model: Classifier,
     image_size: tuple[int, int],

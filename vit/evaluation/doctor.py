@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from vit.config import DataConfig, Preprocessing
+from vit.config import DataConfig, Preprocessing, check_arguments
 from vit.data.folders import open_unlabelled
 from vit.data.images import Split, open_test
 from vit.data.loading import EvalLoader
@@ -151,6 +151,7 @@ class DoctorImages:
     is_labelled: bool
 
 
+@check_arguments
 def open_images(images: DataConfig | Sequence[str], num_images: int = 256) -> DoctorImages:
     """Open about `num_images` test images of a data set, classes balanced, or the first ones of files and folders."""
     if isinstance(images, DataConfig):
@@ -207,6 +208,7 @@ def _top1(logits: Tensor, labels: Tensor, columns: Sequence[int] | None) -> floa
     return float((logits[:, list(columns)].argmax(dim=1) == labels).float().mean())
 
 
+@check_arguments
 def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: str = "auto") -> Diagnosis:
     """Make every mistake on the images. Without labels that the head knows there is no accuracy.
 

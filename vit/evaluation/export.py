@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vit.config import check
+from vit.config import check, check_arguments
 from vit.hub import OpenedModel
 from vit.runs import replace_atomically, write_json
 
@@ -77,11 +77,13 @@ def check_export(format: Format, output: Path) -> None:
     check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
 
 
-def export_classifier(opened: OpenedModel, format: Format, output: Path) -> Exported:
+@check_arguments
+def export_classifier(opened: OpenedModel, format: Format, output: str | Path) -> Exported:
     """Write `output` and `output`.json; existing ones are replaced only once the new file has been run.
 
     ValueError for a model that cannot be exported, and for weights too large for one ONNX file.
     """
+    output = Path(output)
     check_export(format, output)
     model = _Classifier(opened.model.cpu().float().eval())
     size = opened.preprocessing.image_size

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vit.config import check_arguments
 from vit.evaluation.predictions import Predictions
 
 Array = NDArray[np.float64]
@@ -40,6 +41,7 @@ class SampleScores(NamedTuple):
     brier: Array
 
 
+@check_arguments
 def classification_metrics(predictions: Predictions) -> dict[str, float]:
     """Compute `top1`, `top5`, `nll`, `brier`, `ece_equal_mass` (fractions), `n_seen`, `n_total`, `n_broken`.
 
@@ -67,6 +69,7 @@ def sample_scores(predictions: Predictions) -> SampleScores:
     return SampleScores(*(np.concatenate(column) for column in zip(*scores, strict=True)))
 
 
+@check_arguments
 def calibration_error(confidences: Array, correct: NDArray[np.bool_], *, num_bins: int = NUM_BINS) -> float:
     """Compute the expected calibration error: the mean over samples of their bin's |accuracy − mean confidence|.
 
@@ -76,6 +79,7 @@ def calibration_error(confidences: Array, correct: NDArray[np.bool_], *, num_bin
     return float(sum(abs(gaps[rows].sum()) for rows in equal_mass_bins(confidences, num_bins)) / len(gaps))
 
 
+@check_arguments
 def calibration_curve(confidences: Array, correct: NDArray[np.bool_]) -> tuple[Array, Array]:
     """Compute mean confidence and accuracy (m,) of each bin of `calibration_error`, in ascending order."""
     accuracies, bins = _tied_accuracy(confidences, correct), equal_mass_bins(confidences)
@@ -94,6 +98,7 @@ def _tied_accuracy(confidences: Array, correct: NDArray[np.bool_]) -> Array:
     return (np.bincount(group, weights=correct) / counts)[group]
 
 
+@check_arguments
 def per_class_accuracy(predictions: Predictions) -> Array:
     """Compute top-1 accuracy (k,) of each class; NaN for a class without samples."""
     counts = confusion_matrix(predictions)
@@ -101,6 +106,7 @@ def per_class_accuracy(predictions: Predictions) -> Array:
     return np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.nan)
 
 
+@check_arguments
 def confusion_matrix(predictions: Predictions) -> NDArray[np.int64]:
     """Count (k, k) predictions: rows are the true class, columns the top-1 class."""
     _check_logits(predictions)

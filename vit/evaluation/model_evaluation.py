@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vit.config import DataConfig, check
+from vit.config import DataConfig, check, check_arguments
 from vit.data.images import fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator
@@ -20,10 +20,11 @@ from vit.hub import OpenedModel
 from vit.runs import write_json
 
 
+@check_arguments
 def evaluate_model(
     opened: OpenedModel,
     data: DataConfig,
-    folder: Path,
+    folder: str | Path,
     *,
     transfer: TransferOptions | None = None,
     device: str = "auto",
@@ -38,6 +39,7 @@ def evaluate_model(
     accelerator = make_accelerator(device, precision)
     rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {data.name}")
     record: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from vit.config import check_arguments
 from vit.libraries import transformers as huggingface
 from vit.models.text_encoder import TextEncoder
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
@@ -20,6 +21,7 @@ class LoadedTextEncoder:
     report: LoadReport
 
 
+@check_arguments
 def load_text_encoder(source: str) -> LoadedTextEncoder:
     """A BERT-layout encoder, ready for use: `hf:NAME`, or a folder with `config.json` and `model.safetensors` (or
     `pytorch_model.bin`).

@@ -6,7 +6,9 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
+from torch import nn
 
+from vit.config.arguments import check_type
 from vit.layers.packed import PackedLinear, pack_linear_layers, packing_is_faster
 from vit.models.model import Model
 
@@ -22,6 +24,7 @@ def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool 
     packed model cannot be cast, copied or saved, and should have no hooks and not be compiled (give `packed=False`).
     ValueError for another type, and for a packed model.
     """
+    check_type("model", model, nn.Module)
     if dtype not in _TYPES:
         raise ValueError(f"dtype: {dtype!r} is not valid: choose from {', '.join(str(each) for each in _TYPES)}")
     if any(isinstance(module, PackedLinear) for module in model.modules()):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vit.config import ResNetConfig, ViTConfig, check
+from vit.config import ResNetConfig, ViTConfig, check, check_arguments
 from vit.libraries import NoCounterpart
 from vit.models import Classifier
 from vit.weights.files import write_tensors
@@ -66,6 +66,7 @@ def check_output(target: str, path: Path) -> None:
     check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
 
 
+@check_arguments
 def convert_model(model: nn.Module, target: str) -> Conversion:
     """Convert a model to the layout `target`. ValueError naming a setting or tensors without a counterpart there."""
     config = _config(model)

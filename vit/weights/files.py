@@ -21,6 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vit.config import check_arguments
+
 SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
 """Keys of a training checkpoint's weights, in order of preference: the moving average before the raw weights, as in
@@ -55,9 +57,10 @@ class _Refusal(ValueError):
     """An error raised by this module, as opposed to a library's error for a damaged file."""
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+@check_arguments
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a file with one set of weights; otherwise as `read_file`. ValueError for several sets."""
-    file = read_file(path)
+    file = read_file(Path(path))
     if file.selection:
         raise ValueError(
             f"model.pretrained: {path} holds several sets of weights ({file.selection}); give a file of one"
@@ -90,8 +93,10 @@ def read_file(path: Path) -> TensorFile:
         raise ValueError(f"model.pretrained: {path} is damaged: {why}") from error
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+@check_arguments
+def write_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of the kind that its suffix, one of `SUFFIXES`, says. ValueError for another suffix."""
+    path = Path(path)
     if path.suffix == ".safetensors":
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     elif path.suffix == ".npz":

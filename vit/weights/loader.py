@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from vit.config import ViTConfig
+from vit.config import ViTConfig, check_arguments
 from vit.layers.positions import resize_axis, resize_grid, resize_offsets
 from vit.models import Classifier
 from vit.weights.grids import Grid, check_grid, infer_grid
@@ -22,6 +22,7 @@ COUNT = ".num_batches_tracked"
 _HEADS = ("head.", "distillation_head.", "fc.")
 
 
+@check_arguments
 def load_weights(
     model: Classifier,
     source: dict[str, Tensor],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vit.config import Preprocessing, ResNetConfig, ViTConfig, nearest
+from vit.config import Preprocessing, ResNetConfig, ViTConfig, check_arguments, nearest
 from vit.libraries import (
     LIBRARIES,
     LibraryModel,
@@ -90,12 +90,14 @@ def library_of(source: str) -> str | None:
     return "timm" if "architecture" in read_json(file) else "hf"
 
 
-def open_source(source: str, *, pretrained: bool = True, num_classes: int | None = None) -> Source:
+@check_arguments
+def open_source(source: str | Path, *, pretrained: bool = True, num_classes: int | None = None) -> Source:
     """Open `timm:NAME`, `torchvision:NAME`, `hf:NAME_OR_FOLDER`, a folder of timm's or Hugging Face's, or a file.
 
     `pretrained` False: the library's random initialization, for `num_classes`. ValueError, in one line, for anything
     else; UnsupportedArchitecture for a library's model that this package does not compute.
     """
+    source = str(source)
     library = library_of(source)
     name = source.removeprefix(f"{library}:")
     if library is None:
