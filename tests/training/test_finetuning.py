@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
-from vit.config import ModelConfig
-from vit.hub import create_model
+from vit.config import ModelConfig, Preprocessing
+from vit.hub import create_model, open_model
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.images import check_normalization
 from vit.training.loop import train
 from vit.training.session import open_session
 
@@ -115,6 +117,14 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
     run, config = source
     with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
         open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
+
+
+def test_pixels_that_cannot_be_compared_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    loaded = replace(open_model("vit_tiny_patch16_32"), stated_preprocessing=None)
+    check_normalization(Preprocessing(image_size=(32, 32)), loaded, "hf:a")
+    assert not caplog.messages, "nothing is stated"
+    check_normalization(Preprocessing(image_size=(32, 32)), replace(loaded, unsupported_preprocessing="why"), "hf:a")
+    assert caplog.messages == ["data.mean and data.std are not compared with those of hf:a: why"]
 
 
 def test_a_setting_without_effect_on_the_pretrained_model_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from vit.stopwatch import Timer, untimed
 from vit.tasks.task import TaskInfo
 
 Run = TypeVar("Run", bound=ImageRun)
+logger = logging.getLogger(__name__)
 
 
 class ImageTask(ABC, Generic[Run]):
@@ -139,8 +141,13 @@ def common_patch(*models: nn.Module) -> tuple[int, int]:
 
 
 def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
-    """ValueError for weights that were made for another mean or spread of the pixels."""
+    """ValueError for weights that were made for another mean or spread of the pixels; a warning where the weights state
+    them in a way that cannot be read.
+    """
     if loaded.stated_preprocessing is None:
+        if loaded.unsupported_preprocessing:
+            reason = loaded.unsupported_preprocessing
+            logger.warning("data.mean and data.std are not compared with those of %s: %s", name, reason)
         return
     for field in ("mean", "std"):
         theirs, ours = getattr(loaded.preprocessing, field), getattr(preprocessing, field)
