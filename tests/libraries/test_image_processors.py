@@ -178,7 +178,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "filter": ({"resample": 1}, r"resample: 1 is not valid"),
     "scale": ({"rescale_factor": "1/255"}, r"rescale_factor: '1/255' is not valid: it must be a number above 0"),
     "no resize": ({"do_resize": False}, r"do_resize: False"),
-    "padded": ({"do_pad": True}, r"do_pad: True is not valid: images that are padded"),
+    "padded": ({"do_pad": True}, r"do_pad: True is not valid: it is not supported"),
+    "KOSMOS's square": (
+        {"image_processor_type": "CLIPImageProcessor", "use_square_size": True},
+        "use_square_size: True is not valid: it is not supported",
+    ),
     "any shape": ({"size": {"shortest_edge": 224}}, r"size: 224 is not valid: ViT leaves images of any shape"),
     "longest edge": ({"size": {"longest_edge": 224}}, r"size: .* is not valid: a number of pixels, height and width"),
     "text": ({"size": "224"}, r"size: '224'"),

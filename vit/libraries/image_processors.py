@@ -130,7 +130,8 @@ def preprocessing_of(content: Mapping[str, Any], source: str, model_type: str = 
     name = _class_of(content, field, model_type)
     settings = _ALL | PROCESSORS[name] | {key: value for key, value in content.items() if value is not None}
     check(settings["do_resize"] is True, f"{field}: do_resize", settings["do_resize"], "it must be true")
-    check(not settings.get("do_pad"), f"{field}: do_pad", True, "images that are padded are not supported")
+    for key in ("do_pad", "use_square_size"):
+        check(not settings.get(key), f"{field}: {key}", settings.get(key), "it is not supported")
     filter = settings["resample"]
     check(filter in FILTERS, f"{field}: resample", filter, f"PIL's filters {FILTERS} are supported")
     resized, crop = _resized(name, settings, field)
