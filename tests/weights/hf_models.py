@@ -42,6 +42,10 @@ def first_token(output: Any) -> Tensor:
     return output.last_hidden_state[:, 0]
 
 
+def mean_of_tokens(output: Any) -> Tensor:
+    return output.last_hidden_state.mean(dim=1)
+
+
 def embedding(output: Any) -> Tensor:
     return output.image_embeds
 
@@ -91,6 +95,14 @@ CASES: dict[str, Case] = {
     "ViTMAEModel": Case("ViTMAEModel", "ViTMAEConfig", MLP | {"mask_ratio": 0.0}, first_token),
     "ViTMAEForPreTraining": Case(
         "ViTMAEForPreTraining", "ViTMAEConfig", MLP | DECODER | {"mask_ratio": 0.0}, first_token, dropped=-1
+    ),
+    "ViTMSNModel": Case("ViTMSNModel", "ViTMSNConfig", MLP, first_token, ours={"norm_eps": 1e-6}),
+    "ViTMSNForImageClassification": Case(
+        "ViTMSNForImageClassification", "ViTMSNConfig", MLP | {"num_labels": 7}, logits, ours={"num_classes": 7}
+    ),
+    "IJepaModel": Case("IJepaModel", "IJepaConfig", MLP, mean_of_tokens, ours={"pooling": "gap", "class_token": False}),
+    "IJepaForImageClassification": Case(
+        "IJepaForImageClassification", "IJepaConfig", MLP | {"num_labels": 7}, logits, ours={"num_classes": 7}
     ),
     "Dinov2Model": Case("Dinov2Model", "Dinov2Config", SIZES | {"layerscale_value": 0.5}, pooled, dropped=1),
     "Dinov2ForImageClassification, SwiGLU": Case(

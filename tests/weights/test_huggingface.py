@@ -76,7 +76,7 @@ def rewritten(folder: Path, place: Path, **changes: Any) -> str:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another model": ({"model_type": "swin"}, r"model_type 'swin' is not supported; supported are clip, .*vit_mae$"),
+    "another model": ({"model_type": "swin"}, r"model_type 'swin' is not supported; supported are clip, .*vit_msn$"),
     "text": ({"model_type": "bert"}, r"model_type 'bert' is not supported"),
     "no model": ({"model_type": None}, r"model_type None is not supported"),
     "activation": ({"hidden_act": "relu"}, r"hidden_act: 'relu' .*gelu_pytorch_tanh, quick_gelu"),

@@ -21,6 +21,8 @@ from vit.libraries.image_processors import stated_preprocessing
 INDEX = "model.safetensors.index.json"
 MASKED = "vit_mae"
 """The kind of model that hides patches at random, and shuffles the others, unless told otherwise."""
+WITHOUT_CLASS_TOKEN = "ijepa"
+"""The kind of model whose first token is a patch."""
 
 # ------------------------------------------------------------------ the hub
 
@@ -90,7 +92,8 @@ class TransformersModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         masked = {"noise": _kept_in_order(self.model, images)} if self.config.model_type == MASKED else {}
-        return output_tensor(self.model(pixel_values=images, **masked))
+        average = self.config.model_type == WITHOUT_CLASS_TOKEN
+        return output_tensor(self.model(pixel_values=images, **masked), average=average)
 
 
 def saved_tensors(model: TransformersModel) -> dict[str, Tensor]:
@@ -109,14 +112,14 @@ def _kept_in_order(model: Any, images: Tensor) -> Tensor:
     return torch.arange(patches, device=images.device).expand(len(images), -1)
 
 
-def output_tensor(output: Any) -> Tensor:
-    """Logits, image embedding, pooled features or class token: the counterpart of our model's output."""
+def output_tensor(output: Any, *, average: bool = False) -> Tensor:
+    """Logits, image embedding, pooled features, class token or (`average`) mean of the tokens: what our model gives."""
     for name in ("logits", "image_embeds", "pooler_output"):
         found: Tensor | None = getattr(output, name, None)
         if found is not None:
             return found
-    first: Tensor = output.last_hidden_state[:, 0]
-    return first
+    tokens: Tensor = output.last_hidden_state
+    return tokens.mean(dim=1) if average else tokens[:, 0]
 
 
 def class_names_of(settings: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Hugging Face's ViT, DeiT and MAE: names of tensors (as in their files), and their configurations.
+"""Hugging Face's ViT, DeiT, MAE, MSN and I-JEPA: names of tensors (as in their files), and their configurations.
 
 Dosovitskiy et al. 2020; Touvron et al. 2021; He et al. 2022 (MAE: the encoder without masking; its fixed positions are
-read from the file as a learned table). The three use the same names with different prefixes.
+read from the file as a learned table); Assran et al. 2022 and 2023 (I-JEPA has no class token, and its features are the
+mean of its patches). All use the same names with different prefixes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from vit.config import ViTConfig
 from vit.weights.hf_family import QUERY_KEY_VALUE, Family
 from vit.weights.layout import MAE_DECODER, MASK_TOKEN, Layout, Rule, Tensors, block_rules, copied, positions
 
-_PREFIXES = ("", "vit.", "deit.")
+_PREFIXES = ("", "vit.", "deit.", "ijepa.")
 
 
-def _rules(prefix: str) -> tuple[Rule, ...]:
+def _rules(prefix: str, of_layers: str) -> tuple[Rule, ...]:
     embeddings = f"{prefix}embeddings."
     return (
         copied("class_token", f"{embeddings}cls_token"),
@@ -23,7 +24,7 @@ def _rules(prefix: str) -> tuple[Rule, ...]:
         *positions(f"{embeddings}position_embeddings"),
         copied("embedding.projection.{kind}", f"{embeddings}patch_embeddings.projection.{{kind}}"),
         *block_rules(
-            f"{prefix}encoder.layer.{{layer}}.",
+            f"{of_layers}encoder.layer.{{layer}}.",
             "layernorm_before.{kind}",
             QUERY_KEY_VALUE,
             *("attention.output.dense.{kind}", "layernorm_after.{kind}"),
@@ -45,12 +46,15 @@ def _has_two_heads(config: ViTConfig) -> bool:
     return config.distillation_token and config.distillation_head
 
 
-def _layout(prefix: str) -> Layout:
-    first = (f"{prefix}embeddings.cls_token", f"{prefix}encoder.layer.0.intermediate.dense.weight")
+def _layout(prefix: str, of_layers: str | None = None) -> Layout:
+    """`of_layers`: the prefix of the layers, where it is another."""
+    layers = prefix if of_layers is None else of_layers
+    first = (f"{prefix}embeddings.position_embeddings", f"{layers}encoder.layer.0.intermediate.dense.weight")
+    name = f"hf-vit ({prefix}…)" if prefix else "hf-vit"
     return Layout(
-        name=f"hf-vit ({prefix}…)" if prefix else "hf-vit",
+        name=name if of_layers is None else f"{name}, layers apart",
         recognizes=lambda tensors: all(name in tensors for name in first),
-        rules=_rules(prefix),
+        rules=_rules(prefix, layers),
         position_resize="bicubic",
         dropped={rf"{prefix}embeddings\.mask_token": MASK_TOKEN, r"decoder\..*": MAE_DECODER},
     )
@@ -82,6 +86,14 @@ def _deit_class(config: ViTConfig) -> str:
     return f"{name}WithTeacher" if config.num_classes and config.distillation_head else name
 
 
+def _msn_class(config: ViTConfig) -> str:
+    return "ViTMSNForImageClassification" if config.num_classes else "ViTMSNModel"
+
+
+def _ijepa_class(config: ViTConfig) -> str:
+    return "IJepaForImageClassification" if config.num_classes else "IJepaModel"
+
+
 _KEYS = {"qkv_bias": "qkv_bias"}
 _DEFAULTS = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "qkv_bias": True}
 _REQUIRED = {"pooler_act": "tanh"}
@@ -89,5 +101,10 @@ _DEIT_HEAD = ("representation_width", "distillation_head")
 _DEIT = {"distillation_token": True}
 VIT = Family("vit", _head_config, _vit_class, ("representation_width",), {}, _KEYS, _DEFAULTS, _REQUIRED)
 DEIT = Family("deit", _deit_head_config, _deit_class, _DEIT_HEAD, _DEIT, _KEYS, _DEFAULTS, _REQUIRED)
+MSN = Family("vit_msn", _head_config, _msn_class, (), {}, _KEYS, _DEFAULTS | {"layer_norm_eps": 1e-6})
+IJEPA = Family("ijepa", _head_config, _ijepa_class, (), {"pooling": "gap", "class_token": False}, _KEYS, _DEFAULTS)
 MAE = Family("vit_mae", _head_config, lambda config: "ViTMAEModel", (), {}, _KEYS, _DEFAULTS)  # noqa: ARG005
-LAYOUTS = tuple(_layout(prefix) for prefix in _PREFIXES)
+LAYOUTS = (
+    *(_layout(prefix) for prefix in _PREFIXES),
+    _layout("vit.", of_layers=""),  # as transformers 5.23 writes ViTMSNForImageClassification
+)

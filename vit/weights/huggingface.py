@@ -35,12 +35,15 @@ FAMILIES = (
     hf_dinov3.DINOV3,
     hf_vit.VIT,
     hf_vit.MAE,
+    hf_vit.MSN,
+    hf_vit.IJEPA,
 )
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """File names of weights, in the order of the search."""
 _BASE = {
     "deit": "deit.",
     "vit": "vit.",
+    "ijepa": "ijepa.",
     "dinov2": "dinov2.",
     "dinov2_with_registers": "dinov2_with_registers.",
     "dinov3_vit": "",
@@ -151,6 +154,7 @@ def family_for(config: ViTConfig) -> Family:
         ("clip_vision_model", config.pre_norm),
         ("siglip_vision_model", config.pooling == "map"),
         ("deit", config.distillation_token),
+        ("ijepa", not config.class_token and config.pooling == "gap"),
         ("dinov3_vit", config.rope_coordinates == "centred"),
         ("dinov2_with_registers", config.num_registers > 0),
     ):
@@ -205,7 +209,7 @@ def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
 def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     """Build transformers' own model: images to logits, projection or pooled features; errors as `build_huggingface`."""
     model = build_huggingface(config, tensors)
-    return lambda images: output_tensor(model(pixel_values=images))
+    return lambda images: output_tensor(model(pixel_values=images), average=not config.class_token)
 
 
 def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
