@@ -277,3 +277,11 @@ def attention_reader(module: nn.Module) -> Reader | None:
     if name.startswith("transformers.") and not (hasattr(module, "q_proj") or hasattr(module, "query")):
         return None
     return reader
+
+
+def known_attention() -> list[str]:
+    """The modules of `READERS`' classes without the classes, `timm.models.eva`; of transformers the models' names."""
+    homes = (name.rpartition(".")[0] for name in READERS)
+    return sorted(
+        {f"transformers' {home.split('.')[2]}" if home.startswith("transformers.") else home for home in homes}
+    )

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vit.analysis.attention_calls import PROJECTIONS, READERS, Call, Reader, Rows, attention_reader
+from vit.analysis.attention_calls import PROJECTIONS, Call, Reader, Rows, attention_reader, known_attention
 from vit.analysis.coverage import require_all_blocks
 from vit.analysis.model_structure import check_images
 from vit.analysis.proof import prove_attention_output
@@ -86,8 +86,8 @@ def capturing(model: nn.Module, consume: Consume) -> Iterator[None]:
     if not found:
         names = sorted({type(module).__name__ for module in model.modules() if "Att" in type(module).__name__})
         there = f"; it has {', '.join(names)}" if names else ""
-        known = f"no attention of a class that can be read{there}; looked for {', '.join(sorted(READERS))}"
-        raise Unsupported(f"capture: {type(model).__name__} is not valid: {known}")
+        rule = f"no attention of a class that can be read{there}; known are those of {', '.join(known_attention())}"
+        raise Unsupported(f"capture: {type(model).__name__} is not valid: {rule}")
     read: set[str] = set()  # modules that were called, self-attention or not
     with ExitStack() as hooks:
         hooks.enter_context(require_all_blocks(model, read))
