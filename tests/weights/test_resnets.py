@@ -22,8 +22,10 @@ from vit.libraries.timm import config_by_name
 from vit.libraries.torchvision import RESNETS
 from vit.models import build_model, resolve, zoo
 from vit.models.resnet import infer_config
+from vit.weights.files import write_tensors
 from vit.weights.layout import Layout, apply_rules, invert_rules
 from vit.weights.resnet import NPZ, TIMM, TIMM_V2, TORCHVISION
+from vit.weights.sources import open_source
 
 BUILT_BELOW = 30_000_000
 """Parameters under which a model is built whole."""
@@ -156,6 +158,17 @@ def test_bits_shapes(name: str) -> None:
 def build_on_meta(config: ResNetConfig) -> nn.Module:
     with torch.device("meta"):
         return build_timm_v2(config)
+
+
+@pytest.mark.parametrize(("layout", "file"), [(TIMM_V2, "bit.safetensors"), (NPZ, "bit.npz")])
+def test_a_file_of_bits_tells_its_architecture_and_classes(layout: Layout, file: str, tmp_path: Path) -> None:
+    config = ResNetConfig(depth=26, width=32, num_classes=5, version=2)
+    model = build_model(config)
+    write_tensors(tmp_path / file, invert_rules(layout, model.state_dict(), config).tensors)
+    assert open_source(str(tmp_path / file)).num_classes == 5
+    opened = open_model(tmp_path / file).model
+    assert opened.config == config
+    assert all(torch.equal(tensor, opened.state_dict()[name]) for name, tensor in model.state_dict().items())
 
 
 def test_bits_gradients_in_training() -> None:

@@ -30,16 +30,9 @@ from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
 
 HEADS = (
-    *(
-        "head.weight",
-        "fc.weight",
-        "linear.weight",
-        "heads.head.weight",
-        "head/bias",
-        "classifier.weight",
-        "cls_classifier.weight",
-    ),
-    "visual_projection.weight",
+    *("head.weight", "fc.weight", "linear.weight", "heads.head.weight"),
+    *("head/bias", "classifier.weight", "cls_classifier.weight", "visual_projection.weight"),
+    *("head.fc.weight", "resnet/head/conv2d/bias"),
 )
 """Names, in any layout, of tensors with one row per class."""
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
