@@ -116,7 +116,7 @@ def test_what_features_depend_on_is_kept_apart(model: OpenedModel, tmp_path: Pat
 
 def command(folder: Path) -> list[str]:
     words = "eval timm:test_vit --random_weights --transfer --data digits --data.workers 0 --data.eval_batch_size 32"
-    options = ["--train_images", "900", "--images", "200", "--device", "cpu", "--output_dir", str(folder)]
+    options = ["--train_images", "600", "--images", "100", "--device", "cpu", "--output_dir", str(folder)]
     return [sys.executable, "-m", "vit.cli", *words.split(), *options, "--features", "head", "patches"]
 
 

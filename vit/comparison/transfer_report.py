@@ -77,8 +77,8 @@ def summary(result: Result) -> str:
             )
             lines.append(f"{model['name']:<{width}}  {kind}: {', '.join(found)}")
     lines += [
-        f"{model['name']:<{width}}  {_millions(model)}, {_gmacs(model)}, {_speed(model)}, trained on "
-        f"{model['pretraining_data']}"
+        f"{model['name']:<{width}}  {_millions(model)} parameters, {_gmacs(model)} multiply-adds, {_speed(model)}, "
+        f"trained on {model['pretraining_data']}"
         for model in result["models"]
     ]
     warnings = (f"not like for like: {line}" for line in result["warnings"])
@@ -98,7 +98,7 @@ def cost_table(result: Result) -> Table:
     rows = [
         ["parameters", *map(_millions, models)],
         ["multiply-adds per image", *map(_gmacs, models)],
-        ["features", *map(_speed, models)],
+        ["speed of the features", *map(_speed, models)],
         ["trained on", *(model["pretraining_data"] for model in models)],
     ]
     return Table("Cost", ["", *titles(result).values()], rows)
@@ -134,11 +134,11 @@ def pairs_table(result: Result, kind: str) -> Table:
 
 
 def _millions(model: dict[str, Any]) -> str:
-    return f"{model['params'] / 1e6:.3g} M parameters"
+    return f"{model['params'] / 1e6:.3g} M"
 
 
 def _gmacs(model: dict[str, Any]) -> str:
-    return f"{model['gmacs']:.4g} G multiply-adds"
+    return f"{model['gmacs']:.4g} G"
 
 
 def _speed(model: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from tests.data.image_folders import picture
 from tests.training.tiny import tiny
@@ -17,12 +18,13 @@ from vit.data.decoding import read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.evaluation.classify import classify_images
 from vit.evaluation.metrics import CONVENTIONS
+from vit.evaluation.model_evaluation import evaluate_model
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
 from vit.tasks.classification import evaluation as checkpoint_module
 from vit.tasks.task import EvalRequest
-from vit.trained_runs import evaluate_checkpoint
+from vit.trained_runs import evaluate_checkpoint, trained_settings
 from vit.training.loop import train
 
 
@@ -107,6 +109,25 @@ def test_transfer_under_several_processes_is_refused_at_once(
     monkeypatch.setattr(checkpoint_module, "open_test", evaluated)
     with pytest.raises(ValueError, match=r"--transfer: .* one process"):
         evaluate_checkpoint(EvalRequest(run, transfer=TransferOptions(), output_dir=tmp_path))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_runs_features_are_those_of_its_model_on_the_same_images(precision: str, run: Path, tmp_path: Path) -> None:
+    """`vit eval RUN --transfer` evaluates head and features, and `evaluate_model` the same features."""
+    of_run = evaluate_checkpoint(
+        EvalRequest(run, transfer=TransferOptions(), output_dir=tmp_path / "run"), ["--train.precision", precision]
+    )
+    config = trained_settings(run)
+    opened = evaluate_model(
+        open_model(run), config.data, tmp_path / "model", transfer=TransferOptions(), device="cpu", precision=precision
+    )
+    assert of_run["transfer"] == opened["transfer"]
+    assert of_run["transfer"]["head"]["num_train"] == config.data.fake_images
+    stored = [next((tmp_path / each).rglob("head-00000.safetensors")) for each in ("run", "model")]
+    for one, other in zip(*(load_file(path).values() for path in stored), strict=True):
+        assert torch.equal(one, other)
+    assert "balanced_accuracy" in of_run
+    assert strict_json(tmp_path / "run" / "fake_best_auto.json")["conventions"]["knn"]
 
 
 def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_path: Path) -> None:
