@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -58,7 +59,30 @@ def test_every_target_gives_the_same_logits(target: str) -> None:
     assert list(verify_conversion(conversion))[-1] == "round trip: bitwise"
 
 
-@pytest.mark.parametrize("target", ["timm", "torchvision", "npz", "hf"])
+@pytest.mark.parametrize(
+    ("changes", "layout"),
+    [
+        ({}, "timm-rope"),
+        ({"qkv_bias": False}, "timm-eva"),
+        (
+            {"rope_coordinates": "centred", "feedforward": "swiglu", "qkv_bias": False, "layer_scale": 0.1},
+            "timm-dinov3",
+        ),
+    ],
+)
+def test_rotary_models_are_written_as_timms_of_evas_blocks(
+    changes: dict[str, Any], layout: str, tmp_path: Path
+) -> None:
+    model = load_model(ModelConfig(name="vit", positions="rope", **(TINY | {"num_heads": 2} | changes))).model
+    perturb_weights(model)
+    conversion = convert_model(model, "timm")
+    assert conversion.layout.name == layout
+    assert list(verify_conversion(conversion))[-1] == "round trip: bitwise"
+    conversion.write(tmp_path / "rotary.safetensors")
+    assert load_file(tmp_path / "rotary.safetensors").keys() == conversion.tensors.keys()
+
+
+@pytest.mark.parametrize("target", ["torchvision", "npz", "hf"])
 def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
     """Rotary positions have no tensors: the names alone would be a plain model's without positions."""
     model = load_model(ModelConfig(name="vit", positions="rope", **TINY)).model  # type: ignore[arg-type]

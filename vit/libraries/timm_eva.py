@@ -70,7 +70,7 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
     """
     from timm.models.eva import Eva
 
-    _check_expressible(config)
+    check_expressible(config)
     hidden = round(config.width * config.mlp_ratio)
     if config.feedforward == "swiglu":
         hidden = swiglu_width(hidden, config.swiglu_multiple)
@@ -111,7 +111,8 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
     )
 
 
-def _check_expressible(config: ViTConfig) -> None:
+def check_expressible(config: ViTConfig) -> None:
+    """NoCounterpart, naming the setting, for an architecture that timm does not build of EVA's blocks."""
     all_or_none = config.positions == "rope" or config.num_placed_tokens in (0, config.num_prefix_tokens)
     supported = {
         "positions": (config.positions in ("learned_1d", *ROTARY_POSITIONS), "learned_1d, rope, learned_1d_rope"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from vit.config import ResNetConfig, ViTConfig, check, check_arguments
 from vit.libraries import NoCounterpart
+from vit.libraries.timm_eva import is_eva
 from vit.models import Classifier
+from vit.weights import eva
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import to_huggingface, write_folder
 from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
@@ -48,7 +51,7 @@ class Conversion:
 
     def write(self, path: Path) -> None:
         """Write a file, or for Hugging Face a folder with `config.json`. ValueError as in `check_output`."""
-        target = "hf" if self.layout.name.startswith("hf") else self.layout.name.split()[0]  # "timm ResNet"
+        target = re.split("[ -]", self.layout.name)[0]  # of "timm ResNet", "timm-eva", "hf-vit"
         check_output(target, path)
         config = _config(self.model)
         if target == "hf" and isinstance(config, ViTConfig):
@@ -76,14 +79,19 @@ def convert_model(model: nn.Module, target: str) -> Conversion:
         layout = find_layout(theirs)
         assert layout is not None
         return Conversion(model, layout, theirs)
-    kind = "" if isinstance(config, ViTConfig) else " ResNet" if config.version == 1 else " ResNetV2"
-    layout = get_layout(target + kind)
+    layout = _layout_to_write(target, config, tensors)
     layout.check_config(config)
     inverted = invert_rules(layout, tensors, config)
     if inverted.unexpected:
         shown = ", ".join(inverted.unexpected[:4])
         raise ValueError(f"--to: {target} has no counterpart for {shown} of this model")
     return Conversion(model, layout, inverted.tensors)
+
+
+def _layout_to_write(target: str, config: Architecture, tensors: Tensors) -> Layout:
+    if not isinstance(config, ViTConfig):
+        return get_layout(f"{target} ResNet" if config.version == 1 else f"{target} ResNetV2")
+    return eva.layout_to_write(config, tensors) if target == "timm" and is_eva(config) else get_layout(target)
 
 
 def verify_conversion(

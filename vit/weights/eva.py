@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vit.config import ViTConfig
 from vit.config.model import ROTARY_POSITIONS
-from vit.libraries.timm_eva import build_eva
+from vit.libraries.timm_eva import build_eva, check_expressible
 from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, is_gated, split
 from vit.weights.timm import RULES, is_named_as_eva
 
@@ -115,6 +115,7 @@ def _layout(
         rules=(*_shared(), *rules, *_OWN),
         undetermined="heads and rotation",
         reference=forward,
+        check_config=check_expressible,
     )
 
 
@@ -134,3 +135,12 @@ DINOV3 = _layout(
 EVA = _layout("timm-eva", (*_FUSED, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.weight"))
 LAYOUTS = (EVA_02, ROPE_VIT, DINOV3, EVA)
 """In the order of recognition: the last has the fewest names of its own."""
+
+
+def layout_to_write(config: ViTConfig, tensors: Tensors) -> Layout:
+    """The way of naming that has a place for our `tensors`, as timm's own models of the architecture have it."""
+    biases = [bias for name, bias in tensors.items() if name.endswith("attention.qkv.bias")]
+    if any(bias.chunk(3)[1].any() for bias in biases):
+        return ROPE_VIT
+    gated_dinov3 = config.rope_coordinates == "centred" and config.feedforward == "swiglu"
+    return DINOV3 if gated_dinov3 else EVA
