@@ -110,4 +110,4 @@ def test_looking_inside_a_vit_draws_every_figure(tmp_path: Path, monkeypatch: py
     assert "uniform attention: 4.016 pixels" in said
     assert "rows 0.500 + columns 0.500 = 1.000" in said
     assert f"accuracy {json.loads((run / 'summary.json').read_text())['test.top1']:.2%}" in said
-    assert num_pictures(outputs) == 13
+    assert num_pictures(outputs) == 16

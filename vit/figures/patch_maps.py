@@ -24,7 +24,7 @@ def plot_patch_components(images: ArrayLike, components: ArrayLike, foreground: 
     with style():
         figure, rows = _rows(pictures, ("image", "all patches", "foreground"), 0.0)
         for column, picture in enumerate(pictures):
-            rows[0][column].imshow(picture, interpolation="antialiased")
+            _show(rows[0][column], picture)
             for axes, colours in ((rows[1][column], as_floats(components)), (rows[2][column], own)):
                 axes.imshow(colours[column], interpolation="nearest", vmin=0, vmax=1)
     return figure
@@ -37,7 +37,7 @@ def plot_patch_similarity(images: ArrayLike, similarity: ArrayLike, query: tuple
     with style():
         figure, rows = _rows(pictures, ("image", "cosine"), 0.7)
         for column, picture in enumerate(pictures):
-            rows[0][column].imshow(picture, interpolation="antialiased")
+            _show(rows[0][column], picture)
             corner = (query[1] * width - 0.5, query[0] * height - 0.5)  # the centre of pixel 0 is at 0
             frame = Rectangle(corner, width, height, fill=False, edgecolor=RED, linewidth=1.5)
             rows[0][column].add_patch(frame)
@@ -46,6 +46,10 @@ def plot_patch_similarity(images: ArrayLike, similarity: ArrayLike, query: tuple
             )
         add_colorbar(figure, shown, [*rows[0], *rows[1]], shrink=0.9, aspect=20, label="cosine")
     return figure
+
+
+def _show(axes: Axes, picture: np.ndarray) -> None:
+    axes.imshow(picture, interpolation="nearest" if len(picture) < 64 else "antialiased")
 
 
 def _rows(pictures: np.ndarray, names: Sequence[str], room: float) -> tuple[Figure, list[list[Axes]]]:
