@@ -16,6 +16,7 @@ from torch import nn
 from vit.config import Preprocessing
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.hub import open_model, short_names
+from vit.hub.opening import open_models
 
 
 def test_timms_model_has_timms_preprocessing_and_the_datas_classes() -> None:
@@ -33,6 +34,17 @@ def test_random_weights_are_the_same_again_and_leave_the_generator_alone() -> No
     one, again, other = (model.identity for model in models)
     assert one == again != other
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_models_have_one_size_or_each_its_own() -> None:
+    names = ["vit_tiny_patch16_224", "resnet20"]
+    for sizes, expected in ((64, [64, 64]), ([64], [64, 64]), ([96, 32], [96, 32])):
+        opened = open_models(names, random_weights=True, image_size=sizes)
+        assert [model.preprocessing.image_size for model in opened] == [(size, size) for size in expected]
+    with pytest.raises(
+        ValueError, match=r"^image_size: \[96, 32, 32\] is not valid: give one size, or one for each of"
+    ):
+        open_models(names, random_weights=True, image_size=[96, 32, 32])
 
 
 def test_torchvisions_model() -> None:

@@ -150,5 +150,5 @@ def _parser() -> Parser:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", default="auto", help="auto, fp32, bf16 or fp16")
     add_transfer_options(parser)
-    add_model_options(parser)
+    add_model_options(parser, several=True)
     return parser

@@ -36,8 +36,8 @@ _OPTIONS = (
 )
 
 
-def add_model_options(parser: Parser) -> None:
-    """Add the options of `open_model`, the same ones for every command."""
+def add_model_options(parser: Parser, *, several: bool = False) -> None:
+    """Add the options of `open_model`, the same ones for every command; `several`: a size for each model."""
     group = parser.add_argument_group("the model")
     group.add_argument("--select", choices=("best", "last"), default="best", help="a run's checkpoint")
     group.add_argument(
@@ -53,7 +53,9 @@ def add_model_options(parser: Parser) -> None:
         default="auto",
         help="code that computes a library's model; auto: ours if it computes the same",
     )
-    group.add_argument("--image_size", type=int, help="another size than the model's own; positions are resized")
+    sizes: dict[str, Any] = {"nargs": "+", "help": "another size than the models' own: one, or one for each"}
+    one: dict[str, Any] = {"help": "another size than the model's own; positions are resized"}
+    group.add_argument("--image_size", type=int, **(sizes if several else one))
     group.add_argument(
         "--mean", type=float, nargs=3, metavar="M", help="normalisation of red, green and blue, in [0, 1]"
     )

@@ -90,17 +90,24 @@ def open_model(
 @check_arguments
 def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
-    no other's.
+    no other's. `image_size` may be a list of one size for each model.
 
     ValueError, before anything is built, for a source that is none and for an option without effect on any of them;
     `num_classes` may be without.
     """
+    sizes = options.get("image_size")
+    if isinstance(sizes, list):
+        rule = f"give one size, or one for each of the {len(sources)} models"
+        check(len(sizes) in (1, len(sources)), "image_size", sizes, rule)
+        options["image_size"] = sizes[0]
     check_options(sources, options)
     kinds = [source_kind(source) for source in sources]
     given, scopes = _given(options), option_scopes(options)
     opened = []
-    for source, kind, name in zip(sources, kinds, short_names(sources), strict=True):
+    for place, (source, kind, name) in enumerate(zip(sources, kinds, short_names(sources), strict=True)):
         own = {key: value for key, value in given.items() if key not in scopes or kind in scopes[key][0]}
+        if isinstance(sizes, list) and len(sizes) > 1:
+            own["image_size"] = sizes[place]
         model = open_model(source, **own)
         opened.append(replace(model, name=f"{name} · {RANDOM}" if model.provenance.is_random else name))
     return opened
