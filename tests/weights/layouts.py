@@ -160,7 +160,7 @@ _HEAD = """\
 Measured by `python -m tests.weights.layouts docs/weights.md`: each model is compared with the source library's own,
 with random weights, on random images, in float32 on one processor core. The difference is the largest of the logits,
 relative to their largest magnitude. Larger models were run with two of their blocks, and all of their names and
-shapes were compared on the meta device (two models of timm with thousands of tokens only on the meta device). Of
+shapes were compared on the meta device (timm's with more than 1,100 tokens only on the meta device). Of
 ResNets with more than 30 million parameters names and shapes alone were compared, and their blocks in smaller ones; the
 CIFAR ResNets' files (`linear`, `shortcut`) have no library, and their logits are those of a network in the test.
 
