@@ -41,7 +41,7 @@ BLOCKS = {
 RESIDUAL = ("BasicBlock", "Bottleneck", "PreActBottleneck")
 """A ResNet's blocks, torchvision's and timm's."""
 CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
-"""How the libraries end the name of a class token."""
+"""Endings that the libraries give the name of a class token."""
 
 
 def residual_blocks(model: nn.Module) -> dict[str, nn.Module]:

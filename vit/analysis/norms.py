@@ -59,7 +59,7 @@ class TokenNorms:
 
     @property
     def outlier_share(self) -> Tensor:
-        """Of all patches, l."""
+        """The share of all patches that are outliers, l."""
         return self.outliers.mean(dim=(1, 2))
 
     @property
@@ -75,7 +75,7 @@ class TokenNorms:
         return 10 ** (_LOWEST + (places.double() + 0.5) / _BINS)
 
     def border_share(self) -> tuple[float, float]:
-        """How many of the outliers of `outlier_block` lie at the edge of the grid, NaN without any, and by chance."""
+        """The share of the outliers of `outlier_block` at the grid's edge (NaN without any), and that by chance."""
         shares = self.outliers[self.outlier_block]
         edge = torch.ones_like(shares)
         edge[1:-1, 1:-1] = 0
@@ -150,7 +150,7 @@ def token_norms(model: nn.Module, batches: Iterable[Tensor]) -> TokenNorms:
 
 @dataclass(eq=False)
 class _Sums:
-    """Of one block, over the images so far."""
+    """The sums of one block over the images so far."""
 
     counts: Tensor = field(default_factory=lambda: torch.zeros(_BINS * _DECADES, dtype=torch.int64))
     outliers: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))

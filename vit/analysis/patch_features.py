@@ -187,7 +187,7 @@ def _principal_scores(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _distance_from_middle(grid: Grid) -> Tensor:
-    """Of every patch, gh gw, with both sides of the image from -1 to 1."""
+    """The distance of every patch, gh gw, with both sides of the image from -1 to 1."""
     down, right = ((torch.arange(size) + 0.5) / size * 2 - 1 for size in grid)
     return torch.hypot(down[:, None], right).double()
 

@@ -53,7 +53,7 @@ class AttentionProfile:
     squares: Tensor
     """Sums of their squares, q l h."""
     distances: Tensor
-    """Of each image, n q l h in float32, in the order of `DISTANCES`."""
+    """The distances in each image, n q l h in float32, in the order of `DISTANCES`."""
 
     def mean(self, name: str) -> Tensor:
         """One of `QUANTITIES`, l h."""

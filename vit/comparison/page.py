@@ -27,7 +27,7 @@ def page_title(result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """What a comparison has to say, in reading order; figures are given when it is written."""
+    """The parts of a comparison's page in reading order; figures are given when it is written."""
 
     title: str
     about: str

@@ -29,10 +29,10 @@ class Preprocessing:
     interpolation: Interpolation = "bicubic"
     antialias: bool = True
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    """Of red, green and blue, whatever the channel order."""
+    """Red, green and blue, whatever the channel order."""
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     channel_order: Literal["rgb", "bgr"] = "rgb"
-    """Of the normalised images that the model takes."""
+    """The order of the normalised images that the model takes."""
 
     def __post_init__(self) -> None:
         check_types("data", self)

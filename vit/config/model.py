@@ -44,7 +44,7 @@ class ViTConfig:
     num_registers: int = 0
     positions: Positions = "learned_1d"
     position_resize: PositionResize = "bicubic_antialiased"
-    """How learned positions are resized to another grid: as by timm; `bicubic`: without antialiasing (transformers);
+    """Resizing of learned positions to another grid: as by timm; `bicubic`: without antialiasing (transformers);
     `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner (torchvision);
     `bilinear_corners` (Google). Pretrained weights bring their library's way."""
     rope_temperature: float = 100.0

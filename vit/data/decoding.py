@@ -20,7 +20,7 @@ SUFFIXES = {
     *(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
 }
-"""Of the files in a folder that count as images."""
+"""Endings of the files in a folder that count as images."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -30,7 +30,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What undoes an EXIF orientation other than 1."""
+"""EXIF orientations other than 1, and the operation that undoes each."""
 DECODE_ERRORS = (
     OSError,  # unidentified, truncated, unreadable
     SyntaxError,  # how PIL reports a damaged PNG

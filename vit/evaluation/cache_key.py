@@ -1,4 +1,4 @@
-"""What a model's stored answers depend on: weights, images, preprocessing, precision and device."""
+"""Keys of a model's stored answers: its weights, images, preprocessing, precision and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well sentences are translated, by their length."""
+"""BLEU of translated sentences, by their length."""
 
 from __future__ import annotations
 

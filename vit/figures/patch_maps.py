@@ -1,4 +1,4 @@
-"""What a model makes of the patches of several images, below the images: components as colours, or likeness."""
+"""Maps of the patches of several images, below the images: components as colours, or likeness."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class OpenedModel(Generic[Model]):
     reason: str = ""
     """Why that package computes it."""
     report: LoadReport | None = None
-    """How every tensor was used; None where the library loaded them, and for an architecture's name."""
+    """The use of every tensor; None where the library loaded them, and for an architecture's name."""
     checkpoint: Path | None = None
     """The checkpoint folder of a run."""
     state: Mapping[str, Any] | None = None

@@ -49,7 +49,7 @@ class Rotary(nn.Module):
             self.frequencies = nn.Parameter(torch.empty(2, config.depth, config.num_heads, pairs))
 
     def rotations(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Rotation, ...]:
-        """Of every block, for a grid of patches; `kept` (b, k): the patches that patch dropout kept, None: all."""
+        """The rotations of every block for a grid; `kept` (b, k): the patches that patch dropout kept, None: all."""
         config = self.config
         if self.frequencies is None:
             angles = axial_angles(config, grid, device)  # n d/2

@@ -21,7 +21,7 @@ from vit.config import Interpolation, Preprocessing, check
 
 PREPROCESSING = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
-"""Of models that read text too; holds the image processor in newer versions."""
+"""The file of models that read text too; holds the image processor in newer versions."""
 FILTERS: dict[int, Interpolation] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """By PIL's numbers."""
 

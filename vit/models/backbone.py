@@ -1,4 +1,4 @@
-"""What both kinds of models offer as backbones: a choice of intermediate features, with timm's arguments."""
+"""The interface of both kinds of models as backbones: a choice of intermediate features, with timm's arguments."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class ResNet(Backbone):
             yield x
 
     def _features(self, x: Tensor) -> Tensor:
-        """What the head pools, from the last map."""
+        """The map that the head pools, made from the last stage's."""
         return x
 
     def pool(self, features: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ ImageNet's with a small stem."""
 _REGULAR = re.compile(rf"vit_({'|'.join(SIZES)})_patch({'|'.join(map(str, PATCHES))})_(\d+)")
 _INITIALS = {size[0]: size for size in SIZES} | {"ti": "tiny"}
 _USUAL = {"base", "16", "224"}
-"""What is suggested for a name that leaves it open."""
+"""The one suggested for a name that leaves it open."""
 _NOT_ARCHITECTURE = ("name", "pretrained", "pretrained_grid", "new_head", "freeze_backbone", "num_classes")
 
 

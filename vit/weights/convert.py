@@ -40,7 +40,7 @@ class Conversion:
 
     @property
     def note(self) -> str:
-        """What the file does not say; empty: nothing."""
+        """A line about what the file does not say; empty if it says everything."""
         config = _config(self.model)
         if isinstance(config, ResNetConfig) or not config.resizes_positions:
             return ""

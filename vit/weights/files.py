@@ -28,7 +28,7 @@ WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "st
 """Keys of a training checkpoint's weights, in order of preference: the moving average before the raw weights, as in
 timm's loader, and DINO's teacher before the student."""
 PREFIXES = ("module.", "_orig_mod.", "model.", "timm_model.")
-"""What DistributedDataParallel, `torch.compile`, Lightning and transformers' wrapper of timm put before every name."""
+"""Prefixes that DistributedDataParallel, `torch.compile`, Lightning and transformers' wrapper of timm add to names."""
 _DAMAGE = (
     *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
@@ -48,7 +48,7 @@ class TensorFile:
 
     @property
     def note(self) -> str:
-        """What was chosen and changed in reading, for the report."""
+        """The choices and changes made in reading, for the report."""
         removed = f"prefix {self.prefix} removed from every name" if self.prefix else ""
         return ", ".join(filter(None, (self.selection, removed)))
 

@@ -130,7 +130,7 @@ class Layout:
     """Derives the architecture from the tensors; None if they do not determine it, so that it must be named. ValueError
     naming an unsupported part."""
     undetermined: str = "the number of heads"
-    """What the tensors do not determine, where `config` gives None."""
+    """The part of the architecture that the tensors do not determine, where `config` gives None."""
     reference: Callable[[Any, Tensors], Forward] | None = None
     """Builds the library's own model with these tensors: images `b 3 H W` to logits `b k`. ValueError for an
     architecture that the library lacks."""
@@ -141,7 +141,7 @@ class Layout:
     dropped: Mapping[str, str] = field(default_factory=dict)
     """Regular expression for full names → the reason why such tensors are dropped on purpose."""
     position_resize: PositionResize = "bicubic_antialiased"
-    """How the library resizes positions to the grid of other images (`ViTConfig.position_resize`)."""
+    """The library's method of resizing positions to the grid of other images (`ViTConfig.position_resize`)."""
     register_resize: PositionResize = "bicubic_antialiased"
     """The same for a model with registers."""
     fits: Callable[[ViTConfig, Tensors], bool] = any_config

@@ -29,7 +29,7 @@ class LoadReport:
     selection: str = ""
     """Which of several sets of weights in the source was used, and the prefix removed from their names, if any."""
     resize: str = ""
-    """How positions were resized (`ViTConfig.position_resize`), if they were."""
+    """The method by which positions were resized (`ViTConfig.position_resize`), if they were."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Source tensor → the reason why it was dropped on purpose."""
     unexpected: list[str] = field(default_factory=list)
