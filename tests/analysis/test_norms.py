@@ -78,7 +78,7 @@ def test_timms_registers_are_apart() -> None:
 def test_what_has_no_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="the model's blocks give maps, no tokens"):
         token_norms(ResNet(ResNetConfig(depth=18)), [torch.randn(1, 3, 32, 32)])
-    with pytest.raises(ValueError, match="it needs images"):
+    with pytest.raises(ValueError, match="images: none is not valid"):
         token_norms(own(), [])
     with pytest.raises(ValueError, match=r"batches: \(16, 32\) is not valid: all must be of the first one's size"):
         token_norms(own(), [torch.randn(1, 3, 16, 24), torch.randn(1, 3, 16, 32)])

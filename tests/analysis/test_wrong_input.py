@@ -22,6 +22,9 @@ OF_IMAGES: dict[str, Callable[[Any], object]] = {
     "relevance": lambda images: analysis.relevance(MODEL, images),
     "field": lambda images: analysis.effective_receptive_field(MODEL, [images]),
     "streams": lambda images: analysis.residual_streams(MODEL, [images]),
+    "norms": lambda images: analysis.token_norms(MODEL, [images]),
+    "components": lambda images: analysis.patch_components(MODEL, images),
+    "likeness": lambda images: analysis.patch_similarity(MODEL, images),
     "similarity": lambda images: analysis.representation_similarity(MODEL, MODEL, [(images, images)]),
 }
 WRONG_IMAGES = {
@@ -44,13 +47,14 @@ def test_wrong_images(name: str, kind: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["distance", "profile", "field", "streams"])
+@pytest.mark.parametrize("name", ["distance", "profile", "field", "streams", "norms"])
 def test_a_tensor_is_one_batch_and_no_batch_is_an_error(name: str) -> None:
     function = {
         "distance": analysis.mean_attention_distance,
         "profile": analysis.attention_profile,
         "field": analysis.effective_receptive_field,
         "streams": analysis.residual_streams,
+        "norms": analysis.token_norms,
     }[name]
     assert function(MODEL, IMAGES).num_images == 4  # type: ignore[operator]
     for nothing in ([], iter(())):

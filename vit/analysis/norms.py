@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import forward_hooks, residual_blocks
+from vit.analysis.model_structure import forward_hooks, image_batches, residual_blocks
 from vit.analysis.tokens import TokenLayout, token_layout
 from vit.analysis.unsupported import Unsupported
-from vit.config import check
+from vit.config import check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ class TokenNorms:
         }
 
 
-def token_norms(model: nn.Module, batches: Iterable[Tensor]) -> TokenNorms:
+@check_arguments
+def token_norms(model: nn.Module, batches: Tensor | Iterable[Tensor]) -> TokenNorms:
     """Norms after every block over batches of normalised images `b 3 H W`, all of one size.
 
     Counts are kept, and no norms: memory does not grow with the images. ValueError without images, Unsupported for a
@@ -125,7 +126,7 @@ def token_norms(model: nn.Module, batches: Iterable[Tensor]) -> TokenNorms:
     by_name = dict(zip(blocks, sums, strict=True))
     layout: TokenLayout | None = None
     num_images = 0
-    for images in batches:
+    for images in image_batches(model, batches):
         size = (images.shape[2], images.shape[3])
         rule = f"all must be of the first one's size, {layout.image_size if layout else size}"
         check(layout is None or layout.image_size == size, "batches", size, rule)
@@ -133,8 +134,7 @@ def token_norms(model: nn.Module, batches: Iterable[Tensor]) -> TokenNorms:
             layout = layout or token_layout(model, size, norms.shape[1])
             by_name[name].add(norms, layout)
         num_images += len(images)
-    if layout is None:
-        raise ValueError("batches: [] is not valid: it needs images")
+    assert layout is not None  # there was an image, and there are blocks
     first = int(layout.has_class_token)
     prefix = torch.stack([each.prefix for each in sums]) / num_images  # l r
     return TokenNorms(

@@ -15,9 +15,16 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import Grid, crop_to_patches, forward_hooks, patch_grid, residual_blocks
+from vit.analysis.model_structure import (
+    Grid,
+    check_images,
+    crop_to_patches,
+    forward_hooks,
+    patch_grid,
+    residual_blocks,
+)
 from vit.analysis.tokens import pictures_of
-from vit.config import check
+from vit.config import check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -110,6 +117,7 @@ class PatchSimilarity:
         }
 
 
+@check_arguments
 def patch_components(model: nn.Module, images: Tensor, *, block: int = -1) -> PatchComponents:
     """Components over all normalised images `b 3 H W` at once, after one of the blocks; -1: the last.
 
@@ -137,6 +145,7 @@ def patch_components(model: nn.Module, images: Tensor, *, block: int = -1) -> Pa
     )
 
 
+@check_arguments
 def patch_similarity(
     model: nn.Module, images: Tensor, *, query: tuple[int, int] | None = None, block: int = -1
 ) -> PatchSimilarity:
@@ -162,6 +171,7 @@ def patch_similarity(
 @torch.no_grad()
 def patches_after(model: nn.Module, images: Tensor, block: int = -1) -> tuple[Tensor, str]:
     """The patches `b gh gw c` after a block, float64 on the CPU, and the block's name. ValueError for no such block."""
+    check_images(model, images)
     blocks = residual_blocks(model)
     rule = f"{type(model).__name__} has the blocks 0 to {len(blocks) - 1}, or -1 for the last"
     check(-len(blocks) <= block < len(blocks), "block", block, rule)
