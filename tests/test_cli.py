@@ -162,8 +162,7 @@ def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
-    option = "--output_dir" if words == ["train"] else "--output"
-    assert main([*words, "--config", str(recipe), option, str(tmp_path / "new")]) == 2
+    assert main([*words, "--config", str(recipe), "--output_dir", str(tmp_path / "new")]) == 2
     assert f"{str(tmp_path)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 
@@ -175,9 +174,9 @@ def test_a_file_that_nobody_may_write_is_named_before_the_work(
     assert f"--output: {str(recipe)!r} is not valid: it exists and cannot be written to" in one_line(capsys)
 
 
-@pytest.mark.parametrize(("words", "name"), [(["profile"], "new"), (["doctor", "RUN"], "a.json")])
+@pytest.mark.parametrize("words", [["profile", "--output_dir", "new"], ["doctor", "RUN", "--output", "a.json"]])
 def test_a_folder_that_may_not_be_entered_is_named_before_the_work(
-    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As of mode 000 and for anyone but root: to ask whether something is in it is an error."""
     closed = tmp_path / "closed"
@@ -191,7 +190,7 @@ def test_a_folder_that_may_not_be_entered_is_named_before_the_work(
 
     monkeypatch.setattr(Path, "stat", refuse)
     monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
-    assert main([*words, "--output", str(closed / name)]) == 2
+    assert main([*words[:-1], str(closed / words[-1])]) == 2
     assert f"{str(closed)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
 

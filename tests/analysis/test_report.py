@@ -185,7 +185,7 @@ def test_images_of_files_folders_data_sets_and_none(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["analyze", "vit_tiny_patch16_224", "--images", "1", "--figures", "patch_filters"]
-    assert main([*words, "--output", str(tmp_path)]) == 0
+    assert main([*words, "--output_dir", str(tmp_path)]) == 0
     assert "1 figures; see" in capsys.readouterr().out
     assert (tmp_path / "analysis.html").exists()
     assert main(["analyze", "nothing"]) == 2

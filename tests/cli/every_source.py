@@ -100,7 +100,7 @@ def make_images(folder: Path) -> list[str]:
 
 COMMANDS: dict[str, Callable[[list[str], Path, list[str]], list[str]]] = {
     "analyze": lambda model, out, images: [
-        *("analyze", *model, "--data", *images, "--output", str(out / "analysis"), "--device", "cpu"),
+        *("analyze", *model, "--data", *images, "--output_dir", str(out / "analysis"), "--device", "cpu"),
         *("--figures", "position_similarity", "patch_filters", "attention_entropy"),
     ],
     "compare": lambda model, out, _: [

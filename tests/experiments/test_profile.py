@@ -163,7 +163,7 @@ def test_the_command_writes_a_trace_with_the_stages(tmp_path: Path, capsys: pyte
     config = tmp_path / "run.yaml"
     config.write_text("model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}\n")
     words = ["--config", str(config), "--data.name", "fake", "--data.fake_images", "40", "--data.batch_size", "16"]
-    assert main(["profile", *words, "--steps", "1", "--output", str(tmp_path / "out")]) == 0
+    assert main(["profile", *words, "--steps", "1", "--output_dir", str(tmp_path / "out")]) == 0
     assert "bound by" in capsys.readouterr().out
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     assert {FORWARD, BACKWARD, UPDATE, AUGMENT} <= {event.get("name") for event in events}

@@ -28,7 +28,7 @@ vit COMMAND …
             or their frozen features: vit compare MODEL MODEL… --transfer --data DATA [--features head class …]
             or translators:           vit compare RUN RUN… [--data.test_parts …]
             recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
-  analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output DIR] [--random_weights]
+  analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output_dir DIR]
   convert   weights to a library:     vit convert MODEL --to timm|torchvision|hf|npz [--output FILE] [--verify]
   export    ONNX or torch.export:     vit export MODEL --format onnx|torch --output FILE
   doctor    preprocessing mistakes:   vit doctor MODEL [--data NAME|FOLDER] [--images 256]

@@ -25,12 +25,12 @@ def analyze(argv: list[str]) -> None:
     settings, rest = split_settings(argv)
     args = _parser().parse_args(rest)
     name = Path(args.model.replace(":", "-")).resolve().name  # timm:NAME → timm-NAME, runs/NAME → NAME
-    output = args.output or Path("runs/analysis") / name
-    check_folder("--output", output)
+    output = args.output_dir or Path("runs/analysis") / name
+    check_folder("--output_dir", output)
     task = task_of_run(args.model)
     if task is not None and (analyze_run := task.function("analyze_run")):
         refuse_without_effect(
-            args, _parser(), ("model", "images", "output", "select"), f"the model's task is {task.name}"
+            args, _parser(), ("model", "images", "output_dir", "select"), f"the model's task is {task.name}"
         )
         from vit.trained_runs import trained_settings
 
@@ -81,7 +81,7 @@ def _parser() -> Parser:
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--data", nargs="+", help=f"{DATA}; default: a run's test images, else two photographs")
     parser.add_argument("--images", type=int, default=64, help="at most this many, or sentences (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="folder (default: runs/analysis/ and the model's name)")
+    parser.add_argument("--output_dir", type=Path, help="default: runs/analysis/ and the model's name")
     parser.add_argument("--figures", nargs="+", metavar="NAME", help="draw only these (default: all)")
     parser.add_argument("--against", metavar="MODEL", help="compare the layers with another model's")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")

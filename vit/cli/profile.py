@@ -17,9 +17,9 @@ def profile(argv: list[str]) -> None:
         "profile", "Measure the time of each stage of a training step, find the bottleneck, and write a Chrome trace."
     )
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps; default: %(default)s")
-    parser.add_argument("--output", type=Path, default=Path("runs/profile"), help="folder; default: %(default)s")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/profile"), help="default: %(default)s")
     args, overrides = parser.parse_known_args(argv)
-    check_folder("--output", args.output)
+    check_folder("--output_dir", args.output_dir)
     check_positive("--steps", args.steps)
     config = resolve_run(args.config, overrides).config
     os.environ.setdefault(
@@ -29,4 +29,4 @@ def profile(argv: list[str]) -> None:
     from vit.experiments.profile import profile_run
 
     imports = time.perf_counter() - started
-    print(profile_run(config, args.output, args.steps, imports).text())
+    print(profile_run(config, args.output_dir, args.steps, imports).text())

@@ -27,7 +27,7 @@ def test_a_vits_run_is_looked_into_and_a_resnets_is_not(tmp_path: Path) -> None:
     assert all((run / "figures" / f"{name}.png").is_file() for name in RUN_FIGURES)
     assert (run / "figures" / "learning_curves.png").is_file()
     assert main(["analyze", str(run), "--data", "fake", "--data.fake_images", "40", "--data.fake_classes", "3",
-                 "--output", str(tmp_path / "all")]) == 0  # fmt: skip
+                 "--output_dir", str(tmp_path / "all")]) == 0  # fmt: skip
     everything = json.loads((tmp_path / "all" / "analysis.json").read_text())
     assert everything["left_out"] == {}
     assert {"head_ablation", "layer_probe", "layer_similarity"} <= set(everything["pictures"])

@@ -355,11 +355,11 @@ def test_functions_that_need_one_label_an_image_refuse(run: Path, folders: Path,
 
 def test_a_run_is_analysed_and_exported(run: Path, folders: Path, tmp_path: Path) -> None:
     picture = str(folders / "test" / "red" / "0.png")
-    figures = ["--figures", "attention_distance", "head_ablation", "--output", str(tmp_path / "a")]
+    figures = ["--figures", "attention_distance", "head_ablation", "--output_dir", str(tmp_path / "a")]
     assert main(["analyze", str(run), "--data", picture, *figures]) == 0
     assert (tmp_path / "a" / "analysis.html").is_file()
     assert json.loads((tmp_path / "a" / "analysis.json").read_text())["made_of"]["images_of"] == picture
-    assert main(["analyze", str(run), "--images", "5", *figures[:2], "--output", str(tmp_path / "own")]) == 0
+    assert main(["analyze", str(run), "--images", "5", *figures[:2], "--output_dir", str(tmp_path / "own")]) == 0
     own = json.loads((tmp_path / "own" / "analysis.json").read_text())["made_of"]
     assert (own["images"], own["images_of"]) == (5, "the run's test images")
     assert main(["export", str(run), "--format", "torch", "--output", str(tmp_path / "model.pt2")]) == 0

@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_maps_and_statistics_of_every_kind(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(run), "--images", "3", "--output", str(tmp_path)]) == 0
+    assert main(["analyze", str(run), "--images", "3", "--output_dir", str(tmp_path)]) == 0
     kinds = ("encoder", "decoder", "cross")
     assert f"6 figures; see {tmp_path}/analysis.html" in capsys.readouterr().out
     for kind in kinds:
