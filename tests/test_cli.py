@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from tests.training.tiny import tiny
+from vit import __version__
 from vit.cli import main, parsing
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
@@ -217,6 +218,16 @@ def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[
     (folder / "model.safetensors").write_bytes(b"short")
     assert main(["eval", str(folder)]) == 2
     assert f"{folder / 'model.safetensors'} is not what was written" in one_line(capsys)
+
+
+def test_predict_says_that_weights_are_random(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "vit_tiny_patch16_224", "--device", "cpu", str(image)]) == 0
+    assert capsys.readouterr().err == "vit_tiny_patch16_224: random weights; computed by vit\n"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vit {__version__}\n"
 
 
 def test_predict_prints_the_five_likeliest(run: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:

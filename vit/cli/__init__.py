@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+from vit import __version__
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
 from vit.config import nearest
 
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     if not argv or argv[0] in ("-h", "--help"):
         print(_USAGE)
+        return 0
+    if argv[0] == "--version":
+        print(f"vit {__version__}")
         return 0
     command = COMMANDS.get(argv[0])
     if command is None:

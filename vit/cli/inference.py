@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vit.cli.compare import baseline_request, compare_and_report
-from vit.cli.parsing import Parser, check_folder, check_picture, print_once
+from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once
 from vit.cli.sources import (
     DATA,
     MODEL,
@@ -23,6 +24,7 @@ from vit.config import check, check_positive
 
 if TYPE_CHECKING:
     from vit.evaluation.transfer_evaluation import TransferOptions
+    from vit.hub import OpenedModel
 
 
 def evaluate(argv: list[str]) -> None:
@@ -95,10 +97,17 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
 
     classes = random_head_size(open_test(data).source.class_names)
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
+    _note_random_weights(opened)
     folder = args.output_dir or Path("runs/eval")
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
     print_once(json.dumps(metrics, indent=2))
+
+
+def _note_random_weights(opened: OpenedModel) -> None:
+    """On stderr, because the answer itself does not show it."""
+    if opened.provenance.is_random and is_main_process():
+        print(opened.summary(), file=sys.stderr)
 
 
 def predict(argv: list[str]) -> None:
@@ -113,6 +122,7 @@ def predict(argv: list[str]) -> None:
     from vit.tasks import TASKS
 
     opened = open_model(args.model, **model_options(args))
+    _note_random_weights(opened)
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
     for path, classes in (own or classify_images)(opened, args.images, args.device):
         print(path)
