@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ def test_a_run_without_an_average_is_said_to_have_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"weights: 'ema' is not valid: .* kept no average"):
         open_model(tmp_path, weights="ema")
     assert open_model(tmp_path).model.config == model.config
+
+
+def test_an_opened_model_is_shown_in_one_line(run: Path) -> None:
+    shown = repr(open_model(run))
+    assert re.fullmatch(r"OpenedModel\('.*': VisionTransformer, .* loaded; computed by vit\)", shown)
 
 
 def test_the_package_offers_both_names() -> None:

@@ -20,7 +20,7 @@ from vit.weights.report import LoadReport
 Model = TypeVar("Model", bound=nn.Module, covariant=True, default=nn.Module)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OpenedModel(Generic[Model]):
     """A model from anywhere with all that is known of it. In evaluation mode; images `b 3 H W` to logits `b k`."""
 
@@ -72,6 +72,10 @@ class OpenedModel(Generic[Model]):
     def identity(self) -> str:
         """12 hexadecimal digits of its weights."""
         return weights_digest(self.model)
+
+    def __repr__(self) -> str:
+        """One line: the module, the report and a run's state would fill pages."""
+        return f"{type(self).__name__}({self.name!r}: {type(self.model).__name__}, {self.summary()})"
 
     def summary(self) -> str:
         """Where it came from and who computes it, in one line."""
