@@ -205,6 +205,7 @@ MISTAKES = {
         r"--learning_rate: there is .*; here it is called --optim\.lr",
     ),
     "another's, with hyphens": (["--drop-path-rate", "0"], r"here it is called --model\.stochastic_depth_rate"),
+    "another's, in its section": (["--optim.opt", "sgd"], r"--optim\.opt: .*; here it is called --optim\.name"),
     "batch size, shortened": (["--bs", "1"], r"here it is called --data\.batch_size"),
     "workers, in full": (["--num_workers=1"], r"here it is called --data\.workers"),
     "weight decay, shortened": (["--wd", "0"], r"here it is called --optim\.weight_decay"),

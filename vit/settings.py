@@ -17,8 +17,7 @@ import yaml
 
 from vit.config import RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
-from vit.config.other_names import OTHER_NAMES
-from vit.config.validation import flatten, make_settings, refuse_unknown, setting_types
+from vit.config.validation import flatten, make_settings, our_name, refuse_unknown, setting_types
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)
@@ -237,10 +236,9 @@ def _full_name(kind: type[RunConfig], name: str) -> str:
     last_parts = [setting for setting in types if setting.endswith(f".{name}")]
     if len(last_parts) > 1:
         raise ValueError(f"--{name}: it could be {' or '.join(f'--{setting}' for setting in last_parts)}; give one")
-    for setting, others in OTHER_NAMES.items():
-        if name in others and setting in types:
-            raise ValueError(f"--{name}: there is no such setting; here it is called --{setting}")
     if not last_parts:
+        if ours := our_name(name, "", types):
+            raise ValueError(f"--{name}: there is no such setting; here it is called --{ours}")
         near = nearest(name, {setting.rpartition(".")[2] for setting in types})
         if "." not in name and near.startswith("did you mean"):
             raise ValueError(f"--{name}: there is no such setting; {near}")

@@ -24,6 +24,8 @@ OTHER_NAMES = {
     "model.pretrained": ("weights", "checkpoint", "finetune"),
     "model.stochastic_depth_rate": ("drop_path_rate", "drop_path"),
     "model.dropout_rate": ("dropout", "drop_rate"),
+    "model.in_channels": ("in_chans", "num_channels"),
+    "model.pooling": ("global_pool",),
     "model.image_size": ("img_size", "input_size", "resolution"),
     "augment.mixup_alpha": ("mixup",),
     "augment.cutmix_alpha": ("cutmix",),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from vit.config.arguments import describe_type
+from vit.config.other_names import OTHER_NAMES
 from vit.config.rules import nearest
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
             example = min(setting for setting in known if setting.startswith(f"{name}."))
             raise ValueError(f"{prefix}{name}: it is a section; set one of its settings, such as {example}")
         if name not in known:
+            if ours := our_name(name, prefix, known):
+                raise ValueError(f"{prefix}{name}: there is no such setting; here it is called {ours}")
             inside = [setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")]
             suggestion = nearest(name, inside or known)
             if sections and not inside and not suggestion.startswith("did you mean"):
@@ -63,6 +66,18 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
                     name, {setting.split(".")[0] for setting in known}
                 )  # not the names of all settings
             raise ValueError(f"{prefix}{name}: there is no such setting; {suggestion}")
+
+
+def our_name(name: str, prefix: str, known: Mapping[str, Any]) -> str | None:
+    """The known setting that another library calls so, if there is one; it has no section where `prefix` names one."""
+    section, _, last = name.rpartition(".")
+    for setting, others in OTHER_NAMES.items():
+        home, _, own = setting.rpartition(".")
+        if last in others and setting in known and section in ("", home):
+            return setting
+        if last in others and own in known and prefix == f"{home}.":
+            return own
+    return None
 
 
 def setting_types(kind: type[Any]) -> dict[str, Any]:
