@@ -129,9 +129,11 @@ def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
         learning_rate(seen, epochs * loader.samples_per_epoch, loader.samples_per_epoch, session.config.optim)
         for epochs in (session.config.train.epochs, epochs_before)
     ]
+    now, before = (f"{rate:.3g}" for rate in rates)
+    there = f"{now} there, as before" if now == before else f"{now} there, instead of {before}"
     return (
         f"train.epochs: {session.config.train.epochs} instead of {epochs_before}; from step {session.progress.step} on "
-        f"the learning rate is that of the longer run: {rates[0]:.3g} there, instead of {rates[1]:.3g}"
+        f"the learning rate is that of the longer run: {there}"
     )
 
 
