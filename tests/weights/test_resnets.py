@@ -253,6 +253,13 @@ def test_convert_and_back(target: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert "source (torchvision ResNet): largest relative difference" in capsys.readouterr().out
 
 
+def test_convert_names_the_libraries_that_have_a_resnet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "resnet18", "--to", "hf", "--verify"]) == 2
+    assert "--to: 'hf' is not valid: a ResNet is written for timm or torchvision" in capsys.readouterr().err
+    assert main(["convert", "resnetv2_50x1_bit", "--to", "torchvision", "--verify"]) == 2
+    assert "a ResNetV2 is written for timm or npz" in capsys.readouterr().err
+
+
 def test_timms_model_is_computed_by_ours() -> None:
     opened = open_model("timm:resnet18d", random_weights=True, num_classes=3)
     assert (opened.implementation, type(opened.model).__name__) == ("vit", "ResNet")

@@ -90,7 +90,9 @@ def convert_model(model: nn.Module, target: str) -> Conversion:
 
 def _layout_to_write(target: str, config: Architecture, tensors: Tensors) -> Layout:
     if not isinstance(config, ViTConfig):
-        return get_layout(f"{target} ResNet" if config.version == 1 else f"{target} ResNetV2")
+        kind, targets = ("ResNet", ("timm", "torchvision")) if config.version == 1 else ("ResNetV2", ("timm", "npz"))
+        check(target in targets, "--to", target, f"a {kind} is written for {' or '.join(targets)}")
+        return get_layout(f"{target} {kind}")
     return eva.layout_to_write(config, tensors) if target == "timm" and is_eva(config) else get_layout(target)
 
 
