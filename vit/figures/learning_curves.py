@@ -22,6 +22,7 @@ CONVENTIONS = {
     "train.accuracy": "fraction since the previous record, against the label with the larger weight",
     "val.nll": "mean of -log p(label) over the validation set, nats",
     "val.top1": "fraction of the validation set; `ema.` the same with the averaged weights",
+    "val.map": "mean average precision over the validation set, of several labels an image",
     "lr": "scheduled rate before any layer-wise factor",
 }
 _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
@@ -37,6 +38,10 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
         "val.token_accuracy": ("validation", ORANGE),
         "ema.val.token_accuracy": ("validation, averaged weights", GREEN),
     },
+    "mAP": {
+        "val.map": ("validation", ORANGE),
+        "ema.val.map": ("validation, averaged weights", GREEN),
+    },
     "BLEU": {
         "val.bleu": ("validation, greedy", ORANGE),
         "ema.val.bleu": ("validation, greedy, averaged weights", GREEN),
@@ -46,7 +51,7 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
 
 
 def plot_learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw a panel each for loss, accuracy, BLEU and learning rate against the samples seen.
+    """Draw a panel each for loss, accuracy, mAP, BLEU and learning rate against the samples seen.
 
     `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left out.
     Many noisy training records are drawn pale, with their running mean on top. Accuracies are fractions.
@@ -111,7 +116,7 @@ def _running_mean(y: np.ndarray, window: int) -> np.ndarray:
 
 def _finish(axes: Axes, name: str, x_key: str) -> None:
     count_axis(axes, x_key.replace("_", " "))
-    if name == "accuracy":
+    if name in ("accuracy", "mAP"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
     if name == "learning rate":

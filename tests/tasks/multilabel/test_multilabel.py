@@ -232,6 +232,9 @@ def test_a_run_learns_stores_and_says_what_it_did(run: Path) -> None:
     assert np.mean(average_precisions(predictions(labels, scores))) == pytest.approx(summary["test.map"])
     assert "average precision" in (run / "README.md").read_text()
     assert (run / "figures" / "average_precision.png").is_file()
+    curves = json.loads((run / "figures" / "learning_curves.json").read_text())
+    assert "val.map" in curves["conventions"]
+    assert any("val.map" in record for record in curves["history"])
 
 
 def test_the_test_takes_the_thresholds_of_the_validation(

@@ -10,7 +10,10 @@ import numpy as np
 from torch import nn
 
 from vit.figures.average_precision import plot_average_precision
+from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
+from vit.figures.learning_curves import plot_learning_curves
 from vit.figures.style import save_figure
+from vit.runs import read_metrics
 from vit.tasks.images import ImageReport
 from vit.tasks.multilabel.metrics import (
     CONVENTIONS,
@@ -46,6 +49,9 @@ class MultilabelReport(ImageReport):
         best.save(run / "predictions" / "test.npz")
         (run / "figures").mkdir(exist_ok=True)
         draw_classes(best, run / "figures" / "average_precision.png")
+        history = read_metrics(run)
+        numbers = {"history": history, "conventions": LEARNING_CONVENTIONS}
+        save_figure(plot_learning_curves(history), run / "figures" / "learning_curves.png", numbers)
         (run / "README.md").write_text(model_card(run, summary, best))
 
 
@@ -88,5 +94,5 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
         "The test set was read once, after training; weights and thresholds were chosen on a validation split cut from "
         "the training table. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"
-        "![average precision](figures/average_precision.png)\n"
+        "![learning curves](figures/learning_curves.png)\n\n![average precision](figures/average_precision.png)\n"
     )
