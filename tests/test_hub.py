@@ -124,6 +124,10 @@ def test_unknown_names_and_options_get_a_suggestion(run: Path) -> None:
         create_model("vit", widht=3)
     with pytest.raises(ValueError, match=r"model\.img_size: there is no such setting; here it is called image_size"):
         create_model("vit", img_size=32)
+    with pytest.raises(
+        ValueError, match=r"model\.pretrained: True is not valid: it says which weights, as 'timm:NAME'"
+    ):
+        create_model("vit_tiny_patch16_224", pretrained=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"model\.drop_path_rate: .*; here it is called stochastic_depth_rate"):
         create_model("vit", drop_path_rate=0.1)
     with pytest.raises(ValueError, match=r"model\.pretrained: .* does not have embedding\.stem"):

@@ -28,6 +28,8 @@ def create_model(name: str | None = None, *, pretrained: str | None = None, **op
     is its own. `options` are the fields of `ModelConfig`. ValueError for an unknown name or option, for an option of
     another type and for weights that do not fit.
     """
+    rule = "it says which weights, as 'timm:NAME' or a file"  # to a user of timm, True is those of the name
+    check(not isinstance(pretrained, bool), "model.pretrained", pretrained, rule)
     settings = {"name": name, "pretrained": pretrained, **options}
     return load_model(make_settings(ModelConfig, settings, "model")).model
 
