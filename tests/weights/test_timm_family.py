@@ -9,11 +9,12 @@ import pytest
 import timm
 import torch
 
-from tests.weights.proof import Row
+from tests.weights.proof import Row, shapes
 from tests.weights.timm_family import examine, names
+from vit.libraries.timm import architecture_of
 from vit.libraries.timm import config_by_name as timm_config
-from vit.libraries.timm import config_of
-from vit.weights.layout import strip_prefixes
+from vit.models import build_model
+from vit.weights.layout import apply_rules, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
 
 A_FEW = (
@@ -72,17 +73,27 @@ def test_unsupported_parts_are_named(name: str) -> None:
 
 
 def check_taken_only_as_what_it_is(name: str) -> None:
-    """A file of that model is refused, must be named, or has the architecture that its tensors are taken for."""
+    """A file of that model is refused, must be named, or has the architecture that its tensors are taken for.
+
+    The loader refuses a file whose names or shapes are not those of the architecture.
+    """
     with torch.device("meta"):
         model = timm.create_model(name)
     tensors = model.state_dict()
     layout = find_layout(tensors)
     try:
         refuse_unsupported(tensors, name)
+        taken_for = None if layout is None else layout.config(strip_prefixes(layout, tensors))
     except ValueError:
         return
-    taken_for = None if layout is None else layout.config(strip_prefixes(layout, tensors))
-    assert taken_for is None or taken_for == config_of(model, name)
+    if taken_for is None or layout is None:
+        return
+    applied = apply_rules(layout, tensors, taken_for)
+    with torch.device("meta"):
+        ours = build_model(taken_for)
+    if applied.unexpected or shapes(applied.tensors) != shapes(ours.state_dict()):
+        return
+    assert taken_for == architecture_of(model, name)
 
 
 @pytest.mark.parametrize("name", SAME_NAMES)

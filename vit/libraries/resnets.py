@@ -65,7 +65,7 @@ def _first_version(model: Any, name: str) -> ResNetConfig:
         try:
             config = infer_config(theirs)
         except ValueError as error:
-            raise UnsupportedArchitecture(str(error).replace("it is", f"{name!r} is", 1)) from error
+            raise UnsupportedArchitecture(f"model.pretrained: {name!r} is not supported: {error}") from error
         with torch.device("meta"):
             ours = build_model(config).state_dict()
         what = next((key for key, value in theirs.items() if key not in ours or ours[key].shape != value.shape), None)

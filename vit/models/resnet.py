@@ -192,7 +192,7 @@ def infer_config(tensors: Mapping[str, Tensor]) -> ResNetConfig:
     depth = next((depth for depth, stages in STAGES.items() if stages == form), None)
     if depth is None:
         rule = f"stages of {', '.join(map(str, form[1]))} {form[0]} blocks, which no ResNet here has"
-        raise ValueError(f"model.pretrained: it is not supported: it has {rule}")
+        raise ValueError(f"it has {rule}")
     width, head = len(tensors["conv1.6.weight" if is_deep else "conv1.weight"]), tensors.get("fc.weight")
     if "layer1.0.norm1.weight" in tensors:
         return ResNetConfig(

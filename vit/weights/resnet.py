@@ -35,7 +35,8 @@ CIFAR_RULES = (
 
 
 def _is_resnet(tensors: Tensors) -> bool:
-    return "layer1.0.conv1.weight" in tensors and "layer1.0.bn1.weight" in tensors
+    has_stem = "conv1.weight" in tensors or "conv1.0.weight" in tensors
+    return has_stem and all(f"layer1.0.{name}.weight" in tensors for name in ("conv1", "bn1", "conv2"))
 
 
 def _cifar_config(tensors: Tensors) -> ResNetConfig:

@@ -185,6 +185,8 @@ def open_file(path: Path) -> Source:
         config = None if layout is None else layout.config(strip_prefixes(layout, file.tensors))
     except KeyError:  # a tensor is missing, which the loader then names
         config = None
+    except ValueError as error:
+        raise ValueError(f"model.pretrained: {path} is not supported: {error}") from error
     return Source(str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, note=file.note)
 
 
