@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tests.models.test_against_timm import CASES, pair
 from vit.config import ResNetConfig, ViTConfig
+from vit.hub import create_model
 from vit.models import ResNet, VisionTransformer
 from vit.models.backbone import select_blocks
 from vit.weights.loader import load_weights
@@ -111,6 +112,14 @@ def test_a_block_after_the_last_one_chosen_is_not_computed() -> None:
     assert isinstance(model, VisionTransformer)
     model.blocks[2].register_forward_hook(lambda *_: pytest.fail("it was computed"))
     model.forward_intermediates(images(), [0, 1], intermediates_only=True)
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "resnet18"])
+def test_widths_and_classes_have_timms_names(name: str) -> None:
+    ours, theirs = create_model(name, num_classes=7), timm.create_model(name, num_classes=7)
+    assert (ours.num_features, ours.num_classes) == (theirs.num_features, theirs.num_classes)
+    ours.reset_classifier(3)
+    assert ours.num_classes == 3
 
 
 @pytest.mark.parametrize("indices", [0, 4, [3], [-4], []])

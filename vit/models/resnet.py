@@ -145,6 +145,11 @@ class ResNet(Backbone):
     def stages(self) -> list[nn.Module]:
         return [self.get_submodule(f"layer{number}") for number in range(1, self.num_layers)]
 
+    @property
+    def num_classes(self) -> int:
+        """Classes of the head; 0: there is no head."""
+        return self.config.num_classes
+
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the head by a newly initialized one; 0 classes: none."""
         self.config = replace(self.config, num_classes=num_classes)

@@ -219,6 +219,16 @@ class VisionTransformer(Backbone):
         """Recompute each block's activations in the backward pass of training instead of keeping them."""
         self.gradient_checkpointing = enable
 
+    @property
+    def num_features(self) -> int:
+        """Width of the tokens, as timm names it."""
+        return self.config.width
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the head; 0: there is no head."""
+        return self.config.num_classes
+
     def patch_embedding(self, images: Tensor) -> Tensor:
         """Patch vectors before positions are added, `b n c`."""
         self.embedding.grid_size(images)

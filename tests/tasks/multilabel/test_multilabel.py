@@ -194,6 +194,14 @@ def test_a_malformed_table_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_separator_that_divides_nothing_is_doubted(images: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_test(TableDataConfig(root=str(images), separator=" "))
+    assert "looks like several; is data.separator ' ' right?" in caplog.text
+    caplog.clear()
+    open_test(TableDataConfig(root=str(images)))
+    assert not caplog.text
+
+
 def test_a_label_that_training_has_not_is_named(images: Path) -> None:
     with pytest.raises(ValueError, match=r"data.test_table: .* 'red' is none of the training table's"):
         open_test(TableDataConfig(root=str(images)), ["green", "blue", "rad"])

@@ -7,6 +7,7 @@ separator, or one column a class holds 0 or 1.
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from vit.config import check, nearest
 from vit.data.folders import FileSource
 from vit.data.splits import Split, stratified
 from vit.tasks.multilabel.config import TableDataConfig
+
+logger = logging.getLogger(__name__)
+MARKS = (" ", ",", ";", "|", "/")
+"""What people put between labels."""
 
 
 def open_training(config: TableDataConfig) -> tuple[Split, Split]:
@@ -57,6 +62,10 @@ def _open(config: TableDataConfig, field: str, class_names: list[str] | None) ->
     if not found:
         raise ValueError(f"{named} it has no rows")
     seen = {label for labels in found.values() for label in labels}
+    several = next((label for label in sorted(seen) if any(mark in label for mark in MARKS)), None)
+    if several and not config.label_columns and max(map(len, found.values())) < 2:
+        question = f"is data.separator {config.separator!r} right?"
+        logger.warning("%s: no image has two labels, and %r looks like several; %s", path, several, question)
     known = class_names or list(config.label_columns) or sorted(seen)
     if not known:
         raise ValueError(f"{named} no image has a label")
