@@ -42,7 +42,8 @@ MOST_PARAMETERS = 150_000_000
 
 
 def names() -> list[str]:
-    return [name for name in timm.list_models(module="eva") if name not in REFUSED and "sapiens2" not in name]
+    refused = (*REFUSED, "sapiens2", "vit_pe_core_")
+    return [name for name in timm.list_models(module="eva") if not any(part in name for part in refused)]
 
 
 def two_blocks(name: str, **options: Any) -> nn.Module:
