@@ -190,7 +190,7 @@ def test_tensors_without_a_counterpart_are_named() -> None:
         (["vit", "--to", "tim", "--verify"], "invalid choice: 'tim'"),
         (["vit", "--architecture", "vit", "--to", "timm", "--verify"], "architecture: it has no effect on 'vit'"),
         (["absent.npz", "--to", "timm", "--verify"], "there is no file 'absent.npz'"),
-        (["resnet18", "--to", "hf", "--verify"], "there is no layout 'hf ResNet'"),
+        (["resnet18", "--to", "hf", "--verify"], "a ResNet is written for timm or torchvision"),
         (["vit", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
         (["absent.npz", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
         (["absent.npz", "--to", "hf", "--output", "pyproject.toml"], "a file of that name exists"),
