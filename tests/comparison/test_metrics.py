@@ -38,7 +38,7 @@ def test_two_models_by_hand() -> None:
     assert pair["top1_interval"][0] <= 3 / 8 <= pair["top1_interval"][1]
     gap = np.log(1 + 2 * np.exp(-3)) - np.log(np.exp(3) + 2)  # right − wrong = −3
     assert pair["nll_difference"] == pytest.approx(3 * gap / 8)
-    assert result["agreement"]["same_answer"] == [[1, 5 / 8], [5 / 8, 1]]
+    assert result["agreement"]["same_prediction"] == [[1, 5 / 8], [5 / 8, 1]]
     assert result["only_right"] == {"a": [2, 3, 7], "b": []}
     assert [(row["class"], row["images"], row["difference"]) for row in result["classes"][0]] == [
         ("ant", 4, 0.5),

@@ -87,7 +87,7 @@ def test_few_classes_are_written_out() -> None:
     assert texts(axes) == ["5", "1"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog"]
     np.testing.assert_allclose(axes.images[0].get_array().filled(np.nan), [[5 / 6, 1 / 6], [np.nan, np.nan]])
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("answer", "true class")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
 
 
 def test_many_classes_list_the_most_frequent_confusions() -> None:

@@ -105,7 +105,7 @@ def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
         relevant = relevance(target.model, images)
         others["relevance"] = relevant.maps
         numbers |= {"relevance": relevant.maps, "classes": relevant.classes}
-        caption += " and relevance to the class that the model answers (Chefer et al. 2021)."
+        caption += " and relevance to the predicted class (Chefer et al. 2021)."
     except Unsupported as error:
         caption += f". No relevance: {error}."
     caption += " In a healthy ViT the bright patches lie on the objects and not scattered over the background."

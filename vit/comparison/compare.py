@@ -125,7 +125,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
     """`compare_models` of what `open_comparison` opened."""
     request, models, columns, test = opened.request, opened.models, opened.columns, opened.test
     accelerator, full = opened.accelerator, opened.full
-    eval_set = EvalSet("test", test, full, request.data, request.output_dir / "answers", accelerator)
+    eval_set = EvalSet("test", test, full, request.data, request.output_dir / "predictions", accelerator)
     evaluated = [get_predictions(model, indices, eval_set) for model, indices in zip(models, columns, strict=True)]
     predictions = add_validation(models, columns, evaluated, eval_set)
     result = _metadata(request, test) | comparison_metrics(predictions, request.resampling)

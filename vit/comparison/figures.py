@@ -77,7 +77,7 @@ def _draw_differences(comparison: Comparison, path: Path) -> str:
 
 def _draw_agreement(comparison: Comparison, path: Path) -> str:
     result = comparison.result
-    panels = {"same_answer": "same prediction", "error_consistency": "error consistency"}
+    panels = {"same_prediction": "same prediction", "error_consistency": "error consistency"}
     matrices = {title: np.array(result["agreement"][key], dtype=np.float64) for key, title in panels.items()}
     conventions = {key: CONVENTIONS[key] for key in ("agreement", "kappa")}
     numbers = {**result["agreement"], "names": titles(result), "conventions": conventions}

@@ -76,7 +76,7 @@ def comparison_metrics(models: Sequence[ModelPredictions], resampling: Resamplin
         "models": [_model_metrics(model, score) for model, score in zip(models, scores, strict=True)],
         "pairs": _pair_metrics(models, scores, resampling),
         "agreement": {
-            "same_answer": agreement_rates(predicted).tolist(),
+            "same_prediction": agreement_rates(predicted).tolist(),
             "kappa": _nan_to_none(cohens_kappa(predicted)),
             "error_consistency": _nan_to_none(cohens_kappa(hits.astype(np.int64))),
         },

@@ -189,7 +189,7 @@ def confounders_table(result: dict[str, Any]) -> Table:
 
 def agreement_table(result: dict[str, Any]) -> Table:
     names = list(short_labels(result).values())
-    matrices = [result["agreement"][key] for key in ("same_answer", "kappa", "error_consistency")]
+    matrices = [result["agreement"][key] for key in ("same_prediction", "kappa", "error_consistency")]
     rows = []
     for a, b in combinations(range(len(names)), 2):
         values = [matrix[a][b] for matrix in matrices]

@@ -1,4 +1,4 @@
-"""Keys of a model's stored answers: its weights, images, preprocessing, precision and device."""
+"""Keys of a model's stored predictions: its weights, images, preprocessing, precision and device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def file_stem(model: OpenedModel) -> str:
 
 
 def cache_key(model: OpenedModel, split: Split, accelerator: Accelerator) -> dict[str, Any]:
-    """Collect everything that the model's answers on the images depend on, as JSON stores it."""
+    """Collect everything that the model's predictions on the images depend on, as JSON stores it."""
     return {
         "model": model.source,
         "weights": model.identity,

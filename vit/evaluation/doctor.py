@@ -120,7 +120,7 @@ class Diagnosis:
             f"{self.model} on {self.num_images} images; right: {size}, {kind}, {self.right.interpolation}"
             f"{'' if self.right.antialias else ' without antialiasing'}, mean {self.right.mean}, std {self.right.std}",
             "",
-            f"{'mistake':34}{'top-1':>9}{'change':>9}{'same answer':>13}{'logit change':>14}{'relative':>10}",
+            f"{'mistake':34}{'top-1':>9}{'change':>9}{'same class':>13}{'logit change':>14}{'relative':>10}",
             f"{'none':34}{_percent(self.top1)}{'':>9}{1:>13.1%}{0:>14.3f}{0:>10.1%}",
         ]
         lines += [self._line(symptom) for symptom in self.symptoms]

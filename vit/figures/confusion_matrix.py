@@ -37,7 +37,7 @@ def plot_confusion_matrix(counts: NDArray[np.int64], class_names: Sequence[str])
         image = axes.imshow(parts, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        axes.set(xlabel="answer", ylabel="true class")
+        axes.set(xlabel="predicted class", ylabel="true class")
         bar = add_colorbar(figure, image, axes, shrink=0.6, ticks=[0, 0.05, 0.2, 0.5, 1], aspect=30)
         bar.ax.set_yticklabels(["0", "5 %", "20 %", "50 %", "100 %"])
         _name_classes(axes, class_names)
@@ -72,9 +72,9 @@ def _list_confusions(axes: Axes, counts: np.ndarray, class_names: Sequence[str])
     pairs = [pair for pair in pairs if mistakes[pair] > 0]
     values = [int(mistakes[pair]) for pair in pairs]
     axes.barh(range(len(pairs)), values, color=BLUE, alpha=0.3)
-    for place, ((true, answer), value) in enumerate(zip(pairs, values, strict=True)):
-        text = " → ".join(shorten(class_names[number], _MAX_NAME) for number in (true, answer))
+    for place, ((true, predicted), value) in enumerate(zip(pairs, values, strict=True)):
+        text = " → ".join(shorten(class_names[number], _MAX_NAME) for number in (true, predicted))
         axes.text(0, place, f" {value}  {text}", va="center", fontsize=7)
-    axes.set_title("most frequent: true → answer" if pairs else "no mistakes", color=GREY)
+    axes.set_title("most frequent: true → predicted" if pairs else "no mistakes", color=GREY)
     axes.set_ylim(_PAIRS - 0.5, -0.5)
     axes.set_axis_off()

@@ -74,7 +74,7 @@ class Classification(ImageTask[ClassificationRun]):
     def validate(self, model: nn.Module) -> dict[str, float]:
         predictions = self.predict(model, self.val_loader)
         if not np.isfinite(predictions.logits).all():
-            raise NonFinite("the model's answers to validation images are not finite")
+            raise NonFinite("the model's logits of validation images are not finite")
         return classification_metrics(predictions)
 
     def predict(self, model: nn.Module, loader: EvalLoader) -> Predictions:

@@ -53,7 +53,7 @@ class Multilabel(ImageTask[MultilabelRun]):
         """`map`, and F1 at the thresholds that are the best on these images, which are kept in the checkpoint."""
         predictions = self.predict(model, self.val_loader, np.full(len(self.class_names), 0.5))
         if not np.isfinite(predictions.logits).all():
-            raise NonFinite("the model's answers to validation images are not finite")
+            raise NonFinite("the model's logits of validation images are not finite")
         predictions.thresholds[:] = best_thresholds(predictions)
         self.thresholds = predictions.thresholds.tolist()
         return {**ranking_metrics(predictions), **decision_metrics(predictions)}

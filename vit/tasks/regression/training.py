@@ -71,7 +71,7 @@ class KernelRegression:
         points = self.val.to(self.accelerator.device)
         error = mean_squared_error(self.kernel_of(model), points, self.config.data.eval_batch_size)
         if not math.isfinite(error):
-            raise NonFinite("the model's answers at validation points are not finite")
+            raise NonFinite("the model's outputs at validation points are not finite")
         return {"mse": error}
 
     def kernel_of(self, model: nn.Module) -> NadarayaWatson:

@@ -89,7 +89,7 @@ class Translation:
         """Metrics of the reference translations, token by token, and BLEU of a greedy search."""
         metrics = self.metrics(model, self.val_loader)
         if not math.isfinite(metrics["nll"]):
-            raise NonFinite("the model's answers to validation sentences are not finite")
+            raise NonFinite("the model's outputs for validation sentences are not finite")
         greedy = SearchConfig(beam_size=1, max_length=self.config.search.max_length)
         return metrics | {"bleu": bleu(self.translate(model, self.val_loader, greedy))}
 
