@@ -19,10 +19,12 @@ def test_vectors_and_logits_by_hand() -> None:
     tables = TokenTables(4, 2, 3, share=False, tie_output=True)
     tokens = torch.tensor([[1, 0]])
     torch.testing.assert_close(tables.source(tokens), 2 * tables.source_table.weight[tokens])
+    assert tables.target_table is not None
     torch.testing.assert_close(tables.target(tokens), 2 * tables.target_table.weight[tokens])
     vectors = torch.randn(1, 2, 4)
     torch.testing.assert_close(tables.logits(vectors), vectors @ tables.target_table.weight.T)
     untied = TokenTables(4, 2, 3, share=False, tie_output=False)
+    assert untied.output is not None
     torch.testing.assert_close(untied.logits(vectors), vectors @ untied.output.weight.T)
 
 

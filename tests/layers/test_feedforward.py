@@ -6,8 +6,10 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from vit.config import ViTConfig
+from vit.config.model import FeedForwardKind
 from vit.layers.feedforward import FeedForward, SwiGLU, build_feedforward
 
 
@@ -28,7 +30,7 @@ APPROXIMATE = {
 
 
 @pytest.mark.parametrize("kind", APPROXIMATE)
-def test_other_activations_by_hand(kind: str) -> None:
+def test_other_activations_by_hand(kind: FeedForwardKind) -> None:
     layer, x = build_feedforward(ViTConfig(width=1, num_heads=1, mlp_ratio=1, feedforward=kind), 0), -0.7
     with torch.no_grad():
         for linear in (layer.fc1, layer.fc2):
@@ -56,7 +58,7 @@ def test_dropout_in_both_places() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gelu", "gelu_tanh", "quick_gelu", "swiglu"])
-def test_inference_mode_changes_no_number(kind: str) -> None:
+def test_inference_mode_changes_no_number(kind: FeedForwardKind) -> None:
     layer = build_feedforward(ViTConfig(width=6, num_heads=1, feedforward=kind), 0).eval()
     x = torch.randn(2, 5, 6)
     before = x.clone()
@@ -68,9 +70,14 @@ def test_inference_mode_changes_no_number(kind: str) -> None:
 
 def test_a_replaced_forward_is_not_overwritten_in_inference_mode() -> None:
     layer = build_feedforward(ViTConfig(width=6, num_heads=1), 0).eval()
-    x, seen = torch.randn(2, 5, 6), []
+    x, seen = torch.randn(2, 5, 6), list[Tensor]()
     own = layer.fc1.forward
-    layer.fc1.forward = lambda x: seen.append(own(x)) or seen[-1]
+
+    def forward(input: Tensor) -> Tensor:
+        seen.append(own(input))
+        return seen[-1]
+
+    layer.fc1.forward = forward  # type: ignore[method-assign]
     with torch.inference_mode():
         layer(x)
     torch.testing.assert_close(seen[0], own(x).detach())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
-from timm.layers import resample_abs_pos_embed
+from timm.layers import resample_abs_pos_embed, resize_rel_pos_bias_table
 
 from vit.config import PositionResize, ViTConfig
-from vit.layers.positions import RelativeBias, build_positions, resize_grid, sincos_2d
+from vit.config.model import Positions
+from vit.layers.positions import RelativeBias, build_positions, resize_grid, resize_offsets, sincos_2d
 
 CPU = torch.device("cpu")
+GRID_WAYS = tuple(way for way in get_args(PositionResize) if way != "geometric")
 
 
 def test_sincos_depends_on_the_offset_only_and_has_norm_half_the_width() -> None:
@@ -32,9 +34,13 @@ def test_sincos_by_hand() -> None:
     torch.testing.assert_close(table, torch.cat(parts, dim=1))
 
 
-def relative(grid: tuple[int, int] = (3, 4), depth: int = 2, heads: int = 2, prefix: int = 1) -> RelativeBias:
-    positions = RelativeBias(grid, depth, heads, prefix)
-    torch.nn.init.normal_(positions.table)
+def relative(
+    grid: tuple[int, int] = (3, 4), depth: int = 2, heads: int = 2, prefix: int = 1, **options: Any
+) -> RelativeBias:
+    sizes: dict[str, Any] = {"image_size": grid, "patch_size": (1, 1), "width": 8, "depth": depth, "num_heads": heads}
+    positions = RelativeBias(ViTConfig(**sizes, positions="relative", num_registers=prefix - 1, **options))
+    for table in positions.parameters():
+        torch.nn.init.normal_(table)
     return positions
 
 
@@ -60,6 +66,55 @@ def test_relative_bias_of_kept_patches_and_of_another_grid() -> None:
     assert positions.biases((5, 2), None)[0].shape == (1, 2, 11, 11)
 
 
+def test_biases_of_prefix_tokens_are_three_numbers() -> None:
+    """From them to patches, from patches to them, and between them, of every head of every block."""
+    positions, without = relative(prefix=2, relative_prefix=True), relative(prefix=2)
+    bias, plain = (each.biases((3, 4), None)[1][0].detach() for each in (positions, without))
+    assert positions.prefix_table is not None
+    expected = positions.prefix_table[1]  # h 3
+    for number, pairs in enumerate((bias[:, :2, 2:], bias[:, 2:, :2], bias[:, :2, :2])):
+        assert torch.equal(pairs, expected[:, number, None, None].expand_as(pairs))
+    assert float(plain[:, :2].abs().max()) == float(plain[:, :, :2].abs().max()) == 0
+    assert torch.equal(bias[:, 2:, 2:].unique(), positions.table[1].unique())
+
+
+def test_tables_of_blocks_and_of_all_blocks_are_added() -> None:
+    shared, both = (relative(relative_tables=kind) for kind in ("shared", "both"))
+    assert shared.table.shape == (1, 2, 5, 7)
+    assert both.table.shape == (3, 2, 5, 7)
+    of_all = shared.biases((3, 4), None)
+    assert torch.equal(of_all[0], of_all[1])
+    own = relative()
+    with torch.no_grad():
+        shared.table.copy_(both.table[:1])
+        own.table.copy_(both.table[1:])
+    for block in range(2):
+        expected = own.biases((3, 4), None)[block] + shared.biases((3, 4), None)[block]
+        torch.testing.assert_close(both.biases((3, 4), None)[block], expected)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # in timm's interpolator
+@pytest.mark.parametrize("new", [(24, 24), (7, 7), (14, 21), (20, 9), (1, 3), (32, 32)])
+def test_geometric_resize_equals_timm(new: tuple[int, int]) -> None:
+    old = (14, 14)
+    table = torch.randn(2, 3, 27, 27)  # l h dr dc
+    sides = [2 * side - 1 for side in new]
+    resized = resize_offsets(table, new, "geometric")
+    assert resized.shape[2:] == tuple(sides)
+    for ours, theirs in zip(resized, table, strict=True):
+        shape = (sides[0] * sides[1], 3)
+        flat = resize_rel_pos_bias_table(theirs.flatten(1).T, new, shape, old)
+        torch.testing.assert_close(ours.flatten(1).T, flat, atol=1e-5, rtol=0)
+    assert resize_offsets(table, old, "geometric") is table
+
+
+def test_geometric_is_no_way_for_a_grid() -> None:
+    with pytest.raises(ValueError, match="'geometric' is not valid for a grid"):
+        resize_grid(torch.randn(1, 4, 1), (2, 2), (3, 3), "geometric")
+    with pytest.raises(ValueError, match=r"only model\.positions 'relative' are resized so"):
+        ViTConfig(position_resize="geometric")
+
+
 def test_bilinear_resize_by_hand() -> None:
     """Corners stay, and a row halfway between two is their mean."""
     grid = torch.tensor([0.0, 2, 4, 6]).reshape(1, 4, 1)
@@ -74,7 +129,7 @@ def test_resize_equals_timm(new: tuple[int, int]) -> None:
     torch.testing.assert_close(resize_grid(grid, (14, 14), new), expected)
 
 
-@pytest.mark.parametrize("how", get_args(PositionResize))
+@pytest.mark.parametrize("how", GRID_WAYS)
 def test_resize_keeps_equal_grids_constants_and_the_order_of_axes(how: PositionResize) -> None:
     grid = torch.randn(1, 15, 4)
     assert resize_grid(grid, (3, 5), (3, 5), how) is grid
@@ -82,11 +137,16 @@ def test_resize_keeps_equal_grids_constants_and_the_order_of_axes(how: PositionR
     torch.testing.assert_close(resize_grid(constant, (3, 5), (7, 4), how), torch.ones(1, 28, 4))
     by_row = torch.arange(3.0).repeat_interleave(5)[None, :, None]
     wide = resize_grid(by_row, (3, 5), (3, 10), how).reshape(3, 10)
-    expected = wide[:, :1] if how == "bicubic_offset" else torch.arange(3.0)[:, None]  # its rows move a little too
+    expected = torch.arange(3.0)[:, None]
+    if how == "bicubic_offset":  # its rows move a little too
+        expected = wide[:, :1]
+    if how.endswith("_square"):
+        expected = resize_grid(by_row, (3, 5), (10, 10), how).reshape(10, 10)[:3, :1]
+        assert expected.max() < 1.5, "the rows at the end are cut off"
     torch.testing.assert_close(wide, expected.expand(3, 10), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("how", get_args(PositionResize))
+@pytest.mark.parametrize("how", GRID_WAYS)
 @pytest.mark.parametrize("new", [(5, 1), (5, 2), (1, 5), (1, 1), (2, 7)])
 def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int], how: PositionResize) -> None:
     """torch 2.15 gives five equal rows for the first of these."""
@@ -98,7 +158,7 @@ def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int], how: Po
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope"])
-def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: str) -> None:
+def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: Positions) -> None:
     config = ViTConfig(image_size=(12, 20), patch_size=(4, 4), width=32, depth=2, num_heads=2, positions=kind)
     positions = build_positions(config)
     for parameter in positions.parameters():
@@ -116,7 +176,16 @@ def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d"])
 def test_prefix_positions(kind: str) -> None:
-    small = {"image_size": (8, 8), "patch_size": (4, 4), "width": 8, "depth": 1, "num_heads": 1, "positions": kind}
-    assert build_positions(ViTConfig(**small, num_registers=3)).prefix.shape == (1, 1, 8)
-    assert build_positions(ViTConfig(**small, distillation_token=True)).prefix.shape == (1, 2, 8)
+    small: dict[str, Any] = {
+        "image_size": (8, 8),
+        "patch_size": (4, 4),
+        "width": 8,
+        "depth": 1,
+        "num_heads": 1,
+        "positions": kind,
+    }
+    for tokens, shape in (({"num_registers": 3}, (1, 1, 8)), ({"distillation_token": True}, (1, 2, 8))):
+        prefix = build_positions(ViTConfig(**small, **tokens)).prefix
+        assert prefix is not None
+        assert prefix.shape == shape
     assert build_positions(ViTConfig(**small, positions_on_prefix=False)).prefix is None

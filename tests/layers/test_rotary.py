@@ -19,7 +19,9 @@ BASE: dict[str, Any] = {"image_size": (12, 20), "patch_size": (4, 4), "width": 3
 
 
 def rotary(**options: Any) -> Rotary:
-    return VisionTransformer(ViTConfig(**{**BASE, "positions": "rope"} | options)).positions.rotary
+    found = VisionTransformer(ViTConfig(**{**BASE, "positions": "rope"} | options)).positions.rotary
+    assert found is not None
+    return found
 
 
 def rotations(grid: tuple[int, int], kept: Tensor | None = None, **options: Any) -> tuple[Rotation, ...]:
@@ -118,7 +120,8 @@ def test_every_head_and_block_rotates_by_its_own_frequencies() -> None:
     torch.manual_seed(0)
     model = VisionTransformer(ViTConfig(**BASE, positions="rope", rope_mixed=True, num_classes=3))
     model(torch.randn(2, 3, 12, 20)).sum().backward()
-    gradient = model.positions.rotary.frequencies.grad
+    gradient = model.get_parameter("positions.rotary.frequencies").grad
+    assert gradient is not None
     assert gradient.shape == (2, 3, 2, 8)
     assert (gradient.abs().sum(dim=(0, 3)) > 0).all()
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.attention import masks
+from vit.config.text_model import Activation, Norm
 from vit.layers.text_layers import DECODER_STREAMS, ENCODER_STREAMS, DecoderLayer, EncoderLayer
 from vit.randomness import SampleRandom
 from vit.tasks.translation.config import TranslatorConfig
@@ -19,7 +20,7 @@ B, N, M, C, H = 2, 5, 7, 12, 3
 CONFIG = TranslatorConfig(width=C, num_heads=H, hidden_width=19, dropout_rate=0.0).layer(1e-5)
 
 
-def copy_attention(ours: nn.Module, theirs: nn.Module) -> None:
+def copy_attention(ours: Any, theirs: Any) -> None:
     for name, part in (("weight", theirs.in_proj_weight), ("bias", theirs.in_proj_bias)):
         if hasattr(ours, "qkv"):
             getattr(ours.qkv, name).copy_(part)
@@ -30,7 +31,7 @@ def copy_attention(ours: nn.Module, theirs: nn.Module) -> None:
 
 
 @torch.no_grad()
-def copy_layer(ours: DecoderLayer | EncoderLayer, theirs: nn.Module) -> None:
+def copy_layer(ours: Any, theirs: Any) -> None:
     """Copy their parameters, randomized first, to ours."""
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -62,7 +63,7 @@ def assert_equal_with_gradients(
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_layer_equal_to_torch(norm: str, activation: str) -> None:
+def test_encoder_layer_equal_to_torch(norm: Norm, activation: Activation) -> None:
     ours = EncoderLayer(replace(CONFIG, norm=norm, activation=activation), 0).double()
     theirs = nn.TransformerEncoderLayer(
         C, H, 19, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
@@ -81,7 +82,7 @@ def test_encoder_layer_equal_to_torch(norm: str, activation: str) -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_equal_to_torch(norm: str) -> None:
+def test_decoder_layer_equal_to_torch(norm: Norm) -> None:
     ours = DecoderLayer(replace(CONFIG, norm=norm), 0).double()
     theirs = nn.TransformerDecoderLayer(C, H, 19, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
     copy_layer(ours, theirs)
@@ -104,7 +105,8 @@ def test_streams_are_unique_and_within_the_layers_range(kind: type, streams: int
 
 def test_dropout_and_attention_dropout_act_in_training_by_the_samples_own_numbers() -> None:
     tokens, rng = torch.randn(B, N, C), SampleRandom.at(0, 0, torch.arange(B))
-    for rates in ({"dropout_rate": 0.5}, {"attention_dropout_rate": 0.5}):
+    single: list[dict[str, Any]] = [{"dropout_rate": 0.5}, {"attention_dropout_rate": 0.5}]
+    for rates in single:
         layer = EncoderLayer(replace(CONFIG, **rates), 0)
         dropped = layer(tokens, None, rng=rng)
         torch.testing.assert_close(dropped, layer(tokens, None, rng=rng))

@@ -64,7 +64,8 @@ def photographs() -> list[Image.Image]:
     from matplotlib.cbook import get_sample_data
     from sklearn.datasets import load_sample_images
 
-    with get_sample_data("grace_hopper.jpg") as file:
+    opened: Any = get_sample_data("grace_hopper.jpg")
+    with opened as file:
         hopper = np.asarray(Image.open(file).convert("RGB"))
     pictures = [*load_sample_images().images, hopper]
     return [Image.fromarray(pictures[i % 3][:height, :width]) for i, (height, width) in enumerate(SIDES)]

@@ -14,7 +14,14 @@ from torch import Tensor
 from vit.config import ViTConfig
 from vit.models import VisionTransformer
 
-SMALL = {"image_size": (24, 32), "patch_size": (8, 8), "width": 48, "depth": 2, "num_heads": 3, "num_classes": 7}
+SMALL: dict[str, Any] = {
+    "image_size": (24, 32),
+    "patch_size": (8, 8),
+    "width": 48,
+    "depth": 2,
+    "num_heads": 3,
+    "num_classes": 7,
+}
 THEIRS = {"img_size": (24, 32), "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 7}
 POOLING = {
     "attn_pool.latent": "attention_pool.probe",
@@ -43,7 +50,7 @@ PARTS = {
     "fc_norm": "pool_norm",
     "head_dist": "distillation_head",
 }
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "gap": ({"pooling": "gap", "final_norm": "pooled"}, {"global_pool": "avg"}),
     "gap_norm_before": (

@@ -22,7 +22,11 @@ from vit.weights.loader import load_weights
 
 VIT = ViTConfig(image_size=(24, 32), patch_size=(8, 8), width=48, depth=3, num_heads=3, num_classes=7)
 RESNET = ResNetConfig(depth=18, width=8, num_classes=7, image_size=(32, 32))
-CONFIGS = {"vit": VIT, "resnet": RESNET, "distilled": replace(VIT, distillation_token=True)}
+CONFIGS: dict[str, ViTConfig | ResNetConfig] = {
+    "vit": VIT,
+    "resnet": RESNET,
+    "distilled": replace(VIT, distillation_token=True),
+}
 
 
 def build(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
@@ -102,9 +106,10 @@ def test_a_resnets_maps_are_timms(indices: int | list[int] | None) -> None:
     maps = ours.get_intermediate_layers(pictures, [0, 4], reshape=True)
     assert [tuple(each.shape) for each in flat(maps)] == [(2, 64, 32, 16), (2, 512, 2, 1)]
     for tokens, each in zip(ours.get_intermediate_layers(pictures, [0, 4]), maps, strict=True):
-        torch.testing.assert_close(tokens, each.flatten(2).mT)  # type: ignore[union-attr]
+        assert isinstance(each, Tensor)
+        torch.testing.assert_close(tokens, each.flatten(2).mT)
     with pytest.raises(ValueError, match="output_fmt: 'NHWC' is not valid: 'NCHW' or 'NLC'"):
-        ours.forward_intermediates(pictures, output_fmt="NHWC")
+        ours.forward_intermediates(pictures, output_fmt="NHWC")  # type: ignore[arg-type]
 
 
 def test_a_block_after_the_last_one_chosen_is_not_computed() -> None:
@@ -191,10 +196,10 @@ def test_a_size_that_the_patch_does_not_divide() -> None:
     for each in (model, resnet):
         for size in ("a", (32,), 32.0, True):
             with pytest.raises(ValueError, match=r"image_size: .* a whole number or a list of 2 whole numbers"):
-                each.set_image_size(size)
+                each.set_image_size(size)  # type: ignore[arg-type]
         for classes in ("x", 2.5, True):
             with pytest.raises(ValueError, match=r"model\.num_classes: .* it must be a whole number"):
-                each.reset_classifier(classes)
+                each.reset_classifier(classes)  # type: ignore[arg-type]
     resnet.set_image_size(48)
     assert resnet.config.image_size == (48, 48)
 
@@ -266,7 +271,7 @@ def test_hooks_are_called_on_every_part() -> None:
     model(images())
     unused = {"blocks"}  # a list computes nothing
     assert set(seen) >= {name for name, _ in model.named_modules()} - unused - {""}
-    full = {}
+    full: dict[str, Tensor] = {}
     model.blocks[-1].register_forward_hook(lambda _module, _args, output: full.update(tokens=output))  # type: ignore[union-attr,index]
     model(images())
     assert full["tokens"].shape == (2, 13, 48)

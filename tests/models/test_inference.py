@@ -17,7 +17,15 @@ from vit.models import inference
 from vit.models.model import Model
 from vit.models.text_encoder import TextEncoder
 
-TINY = {"name": "vit", "image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+TINY: dict[str, Any] = {
+    "name": "vit",
+    "image_size": 32,
+    "patch_size": 8,
+    "width": 24,
+    "depth": 2,
+    "num_heads": 3,
+    "num_classes": 5,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "class token": TINY,
     "rotary": TINY | {"pooling": "gap", "class_token": False, "positions": "rope"},
@@ -106,6 +114,7 @@ def test_unsupported_types_are_refused(dtype: Any) -> None:
 def test_images_of_another_type_are_refused_in_one_line(packed: bool) -> None:
     inference_copy = for_inference(build(), torch.bfloat16, packed=packed)
     remedy = r"^images: torch.float32 is not valid: .* torch.bfloat16; give it images.to\(torch.bfloat16\)$"
+    entry: Any
     for entry in (inference_copy, inference_copy.forward_features, lambda pixels: inference_copy(images=pixels)):
         with pytest.raises(ValueError, match=remedy):
             entry(images())
@@ -133,6 +142,7 @@ def test_images_of_another_shape_are_refused_in_one_line(
 ) -> None:
     model, pixels = build(family), wrong(images())
     said = re.escape(f"images: the shape {tuple(pixels.shape)} is not valid: it must be b 3 H W{rule}")
+    entry: Any
     for entry in (model, model.forward_features):
         with pytest.raises(ValueError, match=f"^{said}$"):
             entry(pixels)

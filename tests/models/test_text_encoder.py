@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vit.config import BertConfig
-from vit.models.text_encoder import TextEncoder
+from vit.models.text_encoder import Pooling, TextEncoder
 from vit.randomness import SampleRandom
 
 B, N, C = 3, 7, 12
@@ -36,7 +36,7 @@ def test_lengths_and_mask_are_equivalent_and_exclusive() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
-def test_padding_is_irrelevant_to_a_sentence(pooling: str) -> None:
+def test_padding_is_irrelevant_to_a_sentence(pooling: Pooling) -> None:
     model = build()
     together = model.sentence_embedding(TOKENS, LENGTHS, pooling=pooling)
     assert together.shape == (B, C)
@@ -51,6 +51,7 @@ def test_pooling_by_hand() -> None:
     mean = model.sentence_embedding(TOKENS, LENGTHS)
     torch.testing.assert_close(mean[1], (hidden[1, 0] + hidden[1, 1]) / 2)
     torch.testing.assert_close(model.sentence_embedding(TOKENS, LENGTHS, pooling="cls"), hidden[:, 0])
+    assert model.pooler is not None
     pooled = torch.tanh(hidden[:, 0] @ model.pooler.weight.T + model.pooler.bias)
     torch.testing.assert_close(model.sentence_embedding(TOKENS, LENGTHS, pooling="pooler"), pooled)
 
@@ -60,7 +61,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="pooling: 'pooler' is not valid: the weights came without one"):
         model.sentence_embedding(TOKENS, pooling="pooler")
     with pytest.raises(ValueError, match=r"pooling: 'maen' is not valid: did you mean 'mean'\?"):
-        model.sentence_embedding(TOKENS, pooling="maen")
+        model.sentence_embedding(TOKENS, pooling="maen")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"model.max_length: 7 is not valid: a sequence has 8 tokens"):
         model(torch.zeros(1, N + 1, dtype=torch.int64))
 

@@ -83,12 +83,12 @@ def test_only_what_is_read_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
 
 def test_a_hook_on_the_last_block_sees_all_tokens() -> None:
     for part in ("blocks.1", "blocks.1.attention.output", "blocks.1.feedforward.fc1", "norm"):
-        model, seen = _model(), []
+        model, seen = _model(), list[Tensor]()
         model.get_submodule(part).register_forward_hook(lambda _m, _a, output, seen=seen: seen.append(output))
         model(_images())
         assert seen[0].shape[1] == NUM_TOKENS
-    model, seen = _model(), []
-    model.blocks[1].norm2.register_forward_pre_hook(lambda _m, args, seen=seen: seen.append(args[0]))
+    model, seen = _model(), list[Tensor]()
+    model.get_submodule("blocks.1.norm2").register_forward_pre_hook(lambda _m, args, seen=seen: seen.append(args[0]))
     model(_images())
     assert seen[0].shape[1] == NUM_TOKENS
 

@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from vit.attention.multihead import SelfAttention
 from vit.config import ViTConfig
+from vit.config.model import Backend, FeedForwardKind, Pooling, Positions
+from vit.layers.block import Block
 from vit.models import VisionTransformer
 from vit.models.initialization import initialize
 from vit.randomness import SampleRandom
@@ -17,8 +20,10 @@ from vit.weights.layout import apply_rules, invert_rules
 from vit.weights.timm import TIMM
 
 BASE = ViTConfig(image_size=(16, 24), patch_size=(8, 8), num_classes=5, width=24, depth=2, num_heads=2)
-RANDOM = ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate")
-CHANGES = {
+RANDOM: dict[str, Any] = dict.fromkeys(
+    ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"), 0.3
+)
+CHANGES: dict[str, Any] = {
     "image_size": (24, 16),
     "patch_size": (4, 8),
     "num_classes": 6,
@@ -33,6 +38,8 @@ CHANGES = {
     "distillation_head": False,
     "num_registers": 2,
     "positions": "none",
+    "relative_tables": "shared",
+    "relative_prefix": True,
     "rope_temperature": 10.0,
     "rope_coordinates": "centred",
     "rope_grid": (5, 7),
@@ -45,6 +52,12 @@ CHANGES = {
     "attention_norm": True,
     "qk_norm": True,
     "qkv_bias": False,
+    "proj_bias": False,
+    "norm": "rms",
+    "embedding_norm": True,
+    "pool_prefix": True,
+    "pool_heads": 1,
+    "pool_mlp_ratio": 3.0,
     "pre_norm": True,
     "final_norm": "pooled",
     "positions_on_prefix": False,
@@ -59,13 +72,17 @@ CHANGES = {
     "init": "normal",
     "backend": "matmul",
 }
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "class_token": {"pooling": "gap"},
     "final_norm": {"pooling": "gap"},
     "distillation_head": {"distillation_token": True},
     "positions_on_registers": {"num_registers": 2},
     **{each.name: {"positions": "rope"} for each in fields(ViTConfig) if each.name.startswith("rope_")},
+    **{name: {"positions": "relative"} for name in ("relative_tables", "relative_prefix")},
     "swiglu_multiple": {"feedforward": "swiglu"},
+    "pool_prefix": {"pooling": "gap"},
+    "pool_heads": {"pooling": "query"},
+    "pool_mlp_ratio": {"pooling": "map"},
     "feedforward_norm": {"feedforward": "swiglu"},
 }
 
@@ -97,10 +114,14 @@ def test_every_option_has_an_effect(field: str) -> None:
     base = replace(BASE, **NEEDS.get(field, {}))
     changed = replace(base, **{field: CHANGES[field]})
     if field == "init":
-        spreads = [VisionTransformer(c).blocks[0].feedforward.fc1.weight.std().item() for c in (base, changed)]
+        spreads = [
+            VisionTransformer(c).get_parameter("blocks.0.feedforward.fc1.weight").std().item() for c in (base, changed)
+        ]
         assert spreads[0] > 2 * spreads[1]
     elif field == "backend":
-        assert VisionTransformer(changed).blocks[0].attention.backend == "matmul"
+        attention = VisionTransformer(changed).get_submodule("blocks.0.attention")
+        assert isinstance(attention, SelfAttention)
+        assert attention.backend == "matmul"
         torch.testing.assert_close(result(changed), result(base), atol=1e-3, rtol=1e-3)
     elif field == "position_resize":
         assert torch.equal(result(base), result(changed))
@@ -109,7 +130,8 @@ def test_every_option_has_an_effect(field: str) -> None:
         )
         assert not torch.allclose(first, second, atol=1e-3)
     elif field == "layer_scale":
-        gammas = [VisionTransformer(replace(base, layer_scale=v)).blocks[0].scale1.gamma for v in (0.5, 0.1)]
+        models = [VisionTransformer(replace(base, layer_scale=value)) for value in (0.5, 0.1)]
+        gammas = [model.get_parameter("blocks.0.scale1.gamma") for model in models]
         assert gammas[0][0] == 0.5
         assert gammas[1][0] == 0.1
         assert shapes(changed) != shapes(base)
@@ -121,7 +143,7 @@ def test_every_option_has_an_effect(field: str) -> None:
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
 @pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
-def test_positions_and_pooling_give_different_answers(positions: str, pooling: str) -> None:
+def test_positions_and_pooling_give_different_answers(positions: Positions, pooling: Pooling) -> None:
     base = replace(BASE, pooling=pooling)
     assert not torch.allclose(result(replace(base, positions=positions)), result(replace(base, positions="none")))
     shuffled = images()[:, :, :, torch.arange(24).roll(8)]
@@ -131,8 +153,8 @@ def test_positions_and_pooling_give_different_answers(positions: str, pooling: s
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "relative", "rope"])
-def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions: str) -> None:
-    config = replace(BASE, positions=positions, **dict.fromkeys(RANDOM, 0.3))
+def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions: Positions) -> None:
+    config = replace(BASE, positions=positions, **RANDOM)
     model, batch, rng = fill(VisionTransformer(config)), images(count=6), SampleRandom.at(5, 2, torch.arange(6))
     whole = model(batch, rng=rng)
     halves = [model(batch[part], rng=SampleRandom(rng.state[part])) for part in (slice(0, 3), slice(3, 6))]
@@ -150,13 +172,16 @@ def test_every_random_layer_has_its_own_stream() -> None:
 
 def test_stochastic_depth_grows_to_its_rate() -> None:
     model = VisionTransformer(replace(BASE, depth=5, stochastic_depth_rate=0.4))
-    assert [round(block.depth1.rate, 6) for block in model.blocks] == [0.0, 0.1, 0.2, 0.3, 0.4]
-    assert VisionTransformer(replace(BASE, depth=1, stochastic_depth_rate=0.4)).blocks[0].depth2.rate == 0.0
+    blocks: Any = model.blocks
+    assert [round(block.depth1.rate, 6) for block in blocks] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    (only,) = VisionTransformer(replace(BASE, depth=1, stochastic_depth_rate=0.4)).blocks
+    assert isinstance(only, Block)
+    assert only.depth2.rate == 0.0
 
 
 @pytest.mark.parametrize("with_rng", [True, False])
 def test_checkpointing_changes_no_gradient(with_rng: bool) -> None:
-    config = replace(BASE, positions="rope", **dict.fromkeys(RANDOM, 0.3))
+    config = replace(BASE, positions="rope", **RANDOM)
     gradients = []
     for checkpointing in (False, True):
         model = fill(VisionTransformer(config))
@@ -169,7 +194,7 @@ def test_checkpointing_changes_no_gradient(with_rng: bool) -> None:
 
 @pytest.mark.slow
 def test_compiled_equals_eager() -> None:
-    config = replace(BASE, **dict.fromkeys(RANDOM, 0.3), num_registers=1, positions="rope")
+    config = replace(BASE, **RANDOM, num_registers=1, positions="rope")
     model, rng = fill(VisionTransformer(config)), SampleRandom.at(0, 0, torch.arange(2))
     torch.testing.assert_close(torch.compile(model)(images(), rng=rng), model(images(), rng=rng), atol=1e-3, rtol=1e-3)
 
@@ -182,6 +207,7 @@ def test_compiled_equals_eager() -> None:
         {"distillation_token": True, "num_registers": 2},
         {"positions": "learned_2d", "pooling": "map", "qk_norm": True},
         {"positions": "relative", "layer_scale": 0.1, "stem": "resnet"},
+        {"pooling": "query", "norm": "rms", "embedding_norm": True, "proj_bias": False, "feedforward": "swiglu"},
         {"pooling": "cls_gap", "representation_width": 7, "head_bias": False},
         {"pooling": "gap", "final_norm": "pooled", "feedforward": "swiglu", "pre_norm": True},
     ],
@@ -198,10 +224,10 @@ def test_every_parameter_is_initialised(change: dict[str, Any]) -> None:
 def test_fused_projection_starts_as_three() -> None:
     model = VisionTransformer(replace(BASE, width=64, num_heads=4, depth=1))
     bound = (6 / (64 + 64)) ** 0.5
-    for part in model.blocks[0].attention.qkv.weight.chunk(3):
+    for part in model.get_parameter("blocks.0.attention.qkv.weight").chunk(3):
         assert 0.95 * bound < part.abs().max() <= bound
     normal = VisionTransformer(replace(BASE, width=64, num_heads=4, init="normal"))
-    weight = normal.blocks[0].feedforward.fc1.weight
+    weight = normal.get_parameter("blocks.0.feedforward.fc1.weight")
     assert abs(weight.std().item() - 0.02) < 0.001
     assert weight.abs().max() < 0.0456
 
@@ -210,7 +236,7 @@ def test_initialisation_follows_the_seed() -> None:
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        states.append(VisionTransformer(BASE).blocks[0].attention.qkv.weight)
+        states.append(VisionTransformer(BASE).get_parameter("blocks.0.attention.qkv.weight"))
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
 
@@ -233,7 +259,7 @@ def test_shapes() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("backend", ["auto", "matmul", "reference"])
-def test_no_images_have_no_logits(backend: str) -> None:
+def test_no_images_have_no_logits(backend: Backend) -> None:
     assert VisionTransformer(replace(BASE, backend=backend))(torch.empty(0, 3, 16, 24)).shape == (0, 5)
 
 
@@ -249,7 +275,9 @@ def test_class_token_with_the_mean_of_the_patches() -> None:
 @torch.no_grad()
 def test_representation_is_a_layer_with_tanh_before_the_head() -> None:
     model = fill(VisionTransformer(replace(BASE, representation_width=7)))
-    pooled = (model.forward_features(images())[:, 0] @ model.representation.weight.T + model.representation.bias).tanh()
+    layer = model.representation
+    assert layer is not None
+    pooled = (model.forward_features(images())[:, 0] @ layer.weight.T + layer.bias).tanh()
     torch.testing.assert_close(model(images()), model.head(pooled))
 
 
@@ -264,10 +292,12 @@ def test_without_a_distillation_head_the_class_token_is_pooled() -> None:
 
 
 @pytest.mark.parametrize("feedforward", ["gelu_tanh", "quick_gelu"])
-def test_pooling_by_attention_has_the_blocks_activation(feedforward: str) -> None:
+def test_pooling_by_attention_has_the_blocks_activation(feedforward: FeedForwardKind) -> None:
     base = replace(BASE, pooling="map", depth=1, feedforward=feedforward)
     model = fill(VisionTransformer(base))
-    assert model.attention_pool.feedforward.activation is model.blocks[0].feedforward.activation
+    block: Any = model.blocks[0]
+    pool: Any = model.attention_pool
+    assert pool.feedforward.activation is block.feedforward.activation
 
 
 def test_separate_heads_need_two() -> None:
@@ -304,7 +334,7 @@ def test_layers_and_decay() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
-def test_layers_are_those_of_maes_fine_tuning(pooling: str) -> None:
+def test_layers_are_those_of_maes_fine_tuning(pooling: Pooling) -> None:
     """`get_layer_id_for_vit` of facebookresearch/mae, on timm's names."""
     config = replace(BASE, pooling=pooling, final_norm="pooled" if pooling == "gap" else "tokens")
     model = VisionTransformer(config)

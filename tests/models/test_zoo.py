@@ -9,7 +9,7 @@ import timm
 import torch
 from torch import nn
 
-from vit.config import ModelConfig
+from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model
 from vit.models import build_model, list_models, resolve
 from vit.models.zoo import RESNETS
@@ -19,7 +19,7 @@ def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def build_on_meta(name: str, depth: int | None = None) -> nn.Module:
+def build_on_meta(name: str, depth: int | None = None) -> Any:
     with torch.device("meta"):
         return build_model(resolve(ModelConfig(name=name, depth=depth), num_classes=1000))
 
@@ -68,8 +68,14 @@ def test_any_image_size_in_a_name() -> None:
         resolve(ModelConfig(name="vit_tiny_patch16_100"))
 
 
+def vit_config(config: ModelConfig) -> ViTConfig:
+    found = resolve(config)
+    assert isinstance(found, ViTConfig)
+    return found
+
+
 def test_fields_override_the_name() -> None:
-    config = resolve(
+    config = vit_config(
         ModelConfig(name="vit_tiny_patch16_224", image_size=(32, 64), patch_size=4, width=64, num_heads=4, depth=2)
     )
     assert (config.image_size, config.patch_size, config.width, config.num_heads, config.depth) == (
@@ -80,14 +86,14 @@ def test_fields_override_the_name() -> None:
         2,
     )
     assert resolve(ModelConfig(name="resnet18_cifar", width=16, image_size=32)).width == 16
-    assert resolve(ModelConfig(name="deit3_small_patch16_224", positions_on_prefix=True)).positions_on_prefix
+    assert vit_config(ModelConfig(name="deit3_small_patch16_224", positions_on_prefix=True)).positions_on_prefix
 
 
 def test_the_initialisation_depends_on_the_width() -> None:
-    assert resolve(ModelConfig(name="vit")).init == "xavier"
-    assert resolve(ModelConfig(name="vit_base_patch16_224")).init == "normal"
-    assert resolve(ModelConfig(name="vit_base_patch16_224", width=48)).init == "xavier"
-    assert resolve(ModelConfig(name="vit", init="normal")).init == "normal"
+    assert vit_config(ModelConfig(name="vit")).init == "xavier"
+    assert vit_config(ModelConfig(name="vit_base_patch16_224")).init == "normal"
+    assert vit_config(ModelConfig(name="vit_base_patch16_224", width=48)).init == "xavier"
+    assert vit_config(ModelConfig(name="vit", init="normal")).init == "normal"
 
 
 def test_classes() -> None:

@@ -65,6 +65,20 @@ def dinov2(*, registers: int = 0, gated: bool = False) -> Shapes:
     return shapes | ({"register_tokens": (1, registers, WIDTH)} if registers else {})
 
 
+def dinov3(*, gated: bool = False) -> Shapes:
+    """Without a table of positions; the rotation's periods and the mask of the keys' bias are made by `tensors_of`."""
+    kept = (name for name in backbone(16, 5, ("ls1.gamma", "ls2.gamma"), gated=gated).items() if name[0] != "pos_embed")
+    shapes = dict(kept) | {"mask_token": (1, WIDTH), "storage_tokens": (1, 4, WIDTH), "rope_embed.periods": (16,)}
+    shapes |= norm("local_cls_norm")
+    for layer in range(DEPTH):
+        shapes[f"blocks.{layer}.attn.qkv.bias_mask"] = (3 * WIDTH,)
+        if gated:
+            name = f"blocks.{layer}.mlp"
+            (rows, _), _ = (shapes.pop(f"{name}.w12.{kind}") for kind in ("weight", "bias"))
+            shapes |= linear(f"{name}.w1", rows // 2, WIDTH) | linear(f"{name}.w2", rows // 2, WIDTH)
+    return shapes
+
+
 def mae() -> Shapes:
     """The encoder and the decoder that reconstructs pixels."""
     shapes = backbone(16, 5) | {"mask_token": (1, 1, 32), "decoder_pos_embed": (1, 5, 32)}
@@ -78,6 +92,8 @@ FILES: dict[str, tuple[str, Shapes]] = {
     "DINOv2": ("facebook-dinov2", dinov2()),
     "DINOv2 with registers": ("facebook-dinov2", dinov2(registers=4)),
     "DINOv2-g (SwiGLU)": ("facebook-dinov2", dinov2(gated=True)),
+    "DINOv3": ("facebook-dinov3", dinov3()),
+    "DINOv3-H+ (SwiGLU)": ("facebook-dinov3", dinov3(gated=True)),
     "MAE with its decoder": ("facebook-mae", mae()),
 }
 """Name → the layout it is found to be in, and its tensors."""
@@ -104,6 +120,11 @@ def tensors_of(shapes: Shapes) -> dict[str, Tensor]:
         tensors[name] = (torch.rand(shape, generator=generator) * 2 - 1) * spread
         if "norm" in name and name.endswith("weight"):
             tensors[name] += 1
+        if name.endswith("periods"):
+            tensors[name] = (100.0 ** (torch.arange(16) / 16)).bfloat16().float()
+        if name.endswith("qkv.bias_mask"):
+            tensors[name] = torch.cat([torch.full((WIDTH,), value) for value in (1.0, 0.0, 1.0)])
+            tensors[name.removesuffix("_mask")].chunk(3)[1].zero_()
     return tensors
 
 

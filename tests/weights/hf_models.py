@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from tests.weights.proof import Row
@@ -23,9 +24,13 @@ from vit.weights.huggingface import read_folder, to_huggingface
 from vit.weights.layouts import find_layout
 
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
-MLP = SIZES | {"intermediate_size": 100}
+MLP: dict[str, Any] = SIZES | {"intermediate_size": 100}
 DECODER = {"decoder_hidden_size": 48, "decoder_num_attention_heads": 4, "decoder_num_hidden_layers": 1}
 TEXT = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+NAFLEX = {name: value for name, value in MLP.items() if name != "image_size"} | {"num_patches": 16}
+"""A number of patches stands in place of the size."""
+RELATIVE = MLP | {"use_relative_position_bias": True, "layer_scale_init_value": 0.5}
+SHARED = MLP | {"use_shared_relative_position_bias": True, "layer_scale_init_value": 0.5}
 B16 = {"num_hidden_layers": 2}
 """The library's default sizes (B/16, or B/14 for DINOv2) with two blocks."""
 
@@ -155,6 +160,75 @@ CASES: dict[str, Case] = {
         "SiglipVisionModel", "SiglipVisionConfig", MLP, pooled, ours={"pooling": "map", "feedforward": "gelu_tanh"}
     ),
     "SiglipModel": Case("SiglipModel", "SiglipConfig", TOWER, pooled, dropped=-1),
+    "Siglip2VisionModel": Case(
+        "Siglip2VisionModel",
+        "Siglip2VisionConfig",
+        NAFLEX,
+        pooled,
+        ours={"pooling": "map", "position_resize": "bilinear_antialiased", "image_size": (32, 32)},
+    ),
+    "Siglip2Model": Case("Siglip2Model", "Siglip2Config", TOWER | {"vision_config": NAFLEX}, pooled, dropped=-1),
+    "Aimv2VisionModel": Case(
+        "Aimv2VisionModel",
+        "Aimv2VisionConfig",
+        MLP | {"intermediate_size": 104},
+        pooled,
+        ours={"pooling": "query", "norm": "rms", "embedding_norm": True, "proj_bias": False, "norm_eps": 1e-5},
+    ),
+    "Aimv2VisionModel without a head": Case(
+        "Aimv2VisionModel",
+        "Aimv2VisionConfig",
+        MLP | {"intermediate_size": 104, "use_head": False, "rms_norm_eps": 1e-4},
+        mean_of_tokens,
+        ours={"pooling": "gap", "norm_eps": 1e-4},
+    ),
+    "BeitForImageClassification": Case(
+        "BeitForImageClassification",
+        "BeitConfig",
+        RELATIVE | {"num_labels": 7},
+        logits,
+        ours={"pooling": "gap", "final_norm": "pooled", "relative_tables": "blocks", "relative_prefix": True},
+    ),
+    "BeitModel": Case("BeitModel", "BeitConfig", SHARED, pooled, ours={"relative_tables": "shared"}),
+    "BeitModel, class token": Case(
+        "BeitModel",
+        "BeitConfig",
+        RELATIVE | {"use_mean_pooling": False},
+        pooled,
+        ours={"pooling": "cls", "final_norm": "tokens"},
+    ),
+    "BeitModel, learned positions": Case(
+        "BeitModel",
+        "BeitConfig",
+        MLP | {"use_absolute_position_embeddings": True},
+        pooled,
+        ours={"positions": "learned_1d"},
+    ),
+    "BeitForMaskedImageModeling": Case(
+        "BeitForMaskedImageModeling",
+        "BeitConfig",
+        SHARED | {"use_mask_token": True, "vocab_size": 20},
+        first_token,
+        ours={"pooling": "cls", "final_norm": "tokens"},
+        dropped=3,
+    ),
+    "Data2VecVisionModel": Case(
+        "Data2VecVisionModel",
+        "Data2VecVisionConfig",
+        SHARED,
+        first_token,
+        ours={"pooling": "cls", "final_norm": "none"},
+    ),
+    "Data2VecVisionModel with pooler": Case(
+        "Data2VecVisionModel", "Data2VecVisionConfig", SHARED, pooled, {"add_pooling_layer": True}
+    ),
+    "Data2VecVisionForImageClassification": Case(
+        "Data2VecVisionForImageClassification",
+        "Data2VecVisionConfig",
+        RELATIVE | {"use_shared_relative_position_bias": True, "num_labels": 7},
+        logits,
+        ours={"relative_tables": "both"},
+    ),
 }
 LARGE: dict[str, Case] = {
     "ViT-B/16 as its class's defaults": Case(
@@ -171,10 +245,17 @@ LARGE: dict[str, Case] = {
         how="2 blocks",
         dropped=1,
     ),
+    "BEiT-B/16": Case(
+        "BeitForImageClassification",
+        "BeitConfig",
+        B16 | {"use_relative_position_bias": True, "num_labels": 1000},
+        logits,
+        how="2 blocks",
+    ),
 }
 
 
-def library_model(case: Case) -> nn.Module:
+def library_model(case: Case) -> Any:
     """The case's model with random parameters."""
     import transformers
 
@@ -196,9 +277,25 @@ def library_output(case: Case, model: nn.Module, images: Tensor, **options: Any)
         step = encoder.config.patch_size
         noise = torch.arange(float(images.shape[2] // step * (images.shape[3] // step)))
         return case.output(encoder(images, noise=noise.expand(len(images), -1), **options))
-    if case.library_class in ("CLIPModel", "SiglipModel"):
+    inputs = patches_of(images, model.config) if "Siglip2" in case.library_class else {"pixel_values": images}
+    if case.library_class == "BeitForMaskedImageModeling":  # its final norm is outside the encoder
+        pretrained: Any = model
+        return pretrained.layernorm(first_token(pretrained.beit(**inputs, **options)))
+    if case.library_class in ("CLIPModel", "SiglipModel", "Siglip2Model"):
         model = model.get_image_features  # type: ignore[assignment]
-    return case.output(model(pixel_values=images, **options))
+    return case.output(model(**inputs, **options))
+
+
+def patches_of(images: Tensor, config: Any) -> dict[str, Tensor]:
+    """The inputs of a SigLIP 2 model: rows of pixels, which of them are there, and the grid."""
+    step = getattr(config, "vision_config", config).patch_size
+    rows = rearrange(images, "b k (gh ph) (gw pw) -> b (gh gw) (ph pw k)", ph=step, pw=step)
+    grid = torch.tensor([images.shape[2] // step, images.shape[3] // step])
+    return {
+        "pixel_values": rows,
+        "pixel_attention_mask": torch.ones(rows.shape[:2], dtype=torch.int),
+        "spatial_shapes": grid.expand(len(images), 2),
+    }
 
 
 def saved(case: Case, folder: Path) -> nn.Module:

@@ -1,4 +1,7 @@
-"""`python -m tests.weights.layouts docs/weights.md`: the measured table of layouts, and the messages of refusals.
+"""`python -m tests.weights.layouts docs/weights.md [PATTERN]`: the measured table of layouts, and refusals' messages.
+
+With PATTERN, a regular expression, only models of timm whose names it finds and the sections whose names it finds are
+measured again (`SECTIONS`), and all other rows are kept.
 
 For each layout the models tried, tensors loaded of those present, the largest relative difference of logits in float32,
 and a bitwise round trip. The numbers are written next to it as JSON.
@@ -7,13 +10,15 @@ and a bitwise round trip. The numbers are written next to it as JSON.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import json
 import pickle
+import re
 import sys
 import tempfile
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,40 +123,74 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path) -> None:
-    """Measure everything, write the table and the numbers."""
-    refused: Counter[str] = Counter()
-    rows: list[Row] = []
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    "torchvision": torchvision_rows,
+    "google": npz_rows,
+    "transformers": hf_models.rows,
+    "facebook": facebook_files.rows,
+    "open_clip": clip_towers.rows,
+    "resnets": test_resnets.rows,
+}
+
+
+def measured(pattern: str) -> Iterator[Row]:
+    """The rows of timm's models and of the sections that `pattern` finds."""
     for name in timm_family.names():
-        found = timm_family.examine(name)
-        print(name, found, flush=True)
-        if isinstance(found, str):
-            refused[found.split("it has ")[1]] += 1
-        else:
-            rows += found
-    for rows_of in (
-        torchvision_rows,
-        npz_rows,
-        hf_models.rows,
-        facebook_files.rows,
-        clip_towers.rows,
-        test_resnets.rows,
+        found = timm_family.examine(name) if re.search(pattern, name) else ""
+        yield from found if isinstance(found, list) else ()
+    for section, rows_of in SECTIONS.items():
+        yield from rows_of() if re.search(pattern, section) else ()
+
+
+def states_table(states: Mapping[str, Sequence[str]]) -> str:
+    """How many names each pattern of timm's has in each state, and why names are not loaded."""
+    kinds = (timm_family.LOADED, timm_family.THEIRS, timm_family.REFUSED)
+    lines = [f"| names | {' | '.join(kinds)} | of |", "|---|---|---|---|---|"]
+    for title, own in (
+        *((f"`{pattern}`", fnmatch.filter(states, pattern)) for pattern in timm_family.PATTERNS),
+        ("all of these", list(states)),
     ):
-        for row in rows_of():
-            print(row, flush=True)
-            rows.append(row)
+        counts = Counter(states[name][0] for name in own)
+        lines.append(f"| {title} | {' | '.join(str(counts[kind]) for kind in kinds)} | {len(own)} |")
+    lines += ["", "| why it is not loaded | state | names |", "|---|---|---|"]
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, (state, reason) in states.items():
+        if state != timm_family.LOADED:
+            reasons[reason, state].append(f"`{name}`")
+    for (reason, state), own in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        lines.append(f"| {reason} | {state} | {len(own)}: {', '.join(own)} |")
+    return "\n".join(lines)
+
+
+def write(path: Path, pattern: str = "") -> None:
+    """Measure what `pattern` finds, write the table and the numbers."""
+    new = []
+    for row in measured(pattern):
+        print(row, flush=True)
+        new.append(row)
+    rows = new
+    if pattern:
+        old = [Row(**row) for row in json.loads(path.with_suffix(".json").read_text())["rows"]]
+        again = {(row.layout, row.model, row.how) for row in new}  # several rows may have the same, as of two settings
+        rows = [row for row in old if (row.layout, row.model, row.how) not in again] + new
+    states = {name: timm_family.state_of(name) for name in timm_family.documented_names()}
     lines = dict(refusals())
-    path.with_suffix(".json").write_text(
-        json.dumps({"rows": [dataclasses.asdict(row) for row in rows], "refused": refused, "lines": lines}, indent=1)
-    )
-    what = "\n".join(f"| {reason} | {count} |" for reason, count in refused.most_common())
+    content = {"rows": [dataclasses.asdict(row) for row in rows], "states": states, "lines": lines}
+    path.with_suffix(".json").write_text(json.dumps(content, indent=1))
     said = "\n".join(f"| {case} | `{line}` |" for case, line in lines.items())
-    families = ", ".join(f"`{family}*`" for family in timm_family.FAMILIES)
     path.write_text(
-        f"{_HEAD}\n{table(rows)}\n\n## Refused models of timm: {families}\n\n"
-        f"| reason | models |\n|---|---|\n{what}\n\n"
+        f"{_HEAD}\n{table(rows)}\n\n{_STATES}\n{states_table(states)}\n\n"
         f"## Error messages\n\n| case | message |\n|---|---|\n{said}\n"
     )
+
+
+_STATES = """\
+## timm's Vision Transformers by name
+
+Loaded: computed by this package. Computed by timm: `timm:NAME` opens timm's own model, which analysis, comparison,
+transfer and export take as well (`implementation=theirs` asks for it); `implementation=ours` is refused, by the reason.
+Refused: by both.
+"""
 
 
 _HEAD = """\
@@ -177,4 +216,4 @@ with timm.
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), *sys.argv[2:3])

@@ -30,9 +30,11 @@ from vit.config import ModelConfig, ViTConfig
 from vit.hub.pretrained import load_source
 from vit.libraries import Provenance
 from vit.libraries.timm import build_timm
+from vit.libraries.timm_beit import build_beit
 from vit.libraries.torchvision import build_torchvision
 from vit.models import VisionTransformer
 from vit.weights import facebook
+from vit.weights.beit import BEIT
 from vit.weights.layout import Layout, invert_rules, strip_prefixes, without_dropped
 from vit.weights.npz import BIG_VISION, NPZ
 from vit.weights.open_clip import OPEN_CLIP
@@ -100,8 +102,8 @@ class Case:
     """Whose code resizes the positions."""
     ours: VisionTransformer
     theirs: Forward
-    square: bool = False
-    """The library takes square images alone."""
+    sizes: tuple[Size, ...] = SIZES
+    """Those besides the model's own that the library takes."""
 
     @torch.no_grad()
     def difference(self, size: Size) -> float:
@@ -128,27 +130,39 @@ def rebuilt(layout: Layout, config: ViTConfig, at_size: Callable[[Size], Tensors
     return forward
 
 
+BEIT_OPTIONS = {
+    "positions": "relative",
+    "relative_prefix": True,
+    "layer_scale": 0.1,
+    "pooling": "gap",
+    "final_norm": "pooled",
+}
 TIMMS: dict[str, dict[str, Any]] = {
     "ViT": {},
     "DeiT, distilled": {"distillation_token": True},
     "DeiT-III": {"positions_on_prefix": False, "layer_scale": 1e-6},
     "registers": {"num_registers": 4, "positions_on_registers": True},
     "no class token": {"class_token": False, "pooling": "gap"},
+    "BEiT": BEIT_OPTIONS,
+    "BEiT, one table for all blocks": BEIT_OPTIONS | {"relative_tables": "shared"},
 }
 
 
 def timm_case(name: str) -> Case:
     config = replace(PLAIN, **TIMMS[name])
+    layout = BEIT if config.positions == "relative" else TIMM
+    build = build_beit if layout is BEIT else build_timm
     with torch.device("meta"):
-        theirs = build_timm(config)
-    model = filled(theirs)
+        empty = build(config)
+    model = build(config).eval()  # BEiT's indices are in no state dict: they would be lost with the meta device
+    model.load_state_dict(filled(empty).state_dict())
 
     def forward(images: Tensor) -> Tensor:
         resized = deepcopy(model)
         resized.set_input_size(img_size=tuple(images.shape[2:]))  # type: ignore[operator]
-        return resized(images)  # type: ignore[no-any-return]
+        return resized(images)
 
-    return Case("timm", name, "timm", opened(model.state_dict(), TIMM, config), forward)
+    return Case(layout.name, name, "timm", opened(model.state_dict(), layout, config), forward)
 
 
 def torchvision_case() -> Case:
@@ -159,11 +173,12 @@ def torchvision_case() -> Case:
     tensors = dict(filled(theirs).state_dict())
 
     def at_size(new: Size) -> Tensors:
-        return dict(interpolate_embeddings(new[0] * PATCH, PATCH, dict(tensors)))  # type: ignore[arg-type]
+        return dict(interpolate_embeddings(new[0] * PATCH, PATCH, dict(tensors)))
 
     ours = opened(tensors, TORCHVISION, PLAIN)
     forward = rebuilt(TORCHVISION, PLAIN, at_size)
-    return Case("torchvision", "ViT", "torchvision", ours, forward, square=True)
+    square = tuple(size for size in SIZES if size[0] == size[1])
+    return Case("torchvision", "ViT", "torchvision", ours, forward, square)
 
 
 def open_clip_case() -> Case:
@@ -178,7 +193,7 @@ def open_clip_case() -> Case:
         state = dict(tensors)
         resize_pos_embed(state, model)
         model.load_state_dict(state)
-        return model.encode_image(images)  # type: ignore[operator, no-any-return]
+        return model.encode_image(images)  # type: ignore[operator]
 
     return Case("open_clip", "CLIP", "open_clip", opened(tensors, OPEN_CLIP, config), forward)
 
@@ -202,8 +217,9 @@ def facebook_case(name: str) -> Case:
     shapes |= {key: (1, rows, width), projection: (width, 3, PATCH, PATCH)}
     tensors = facebook_files.tensors_of(shapes)
     layout = facebook_files.layout_of(tensors)
-    sizes = {"image_size": NATIVE, "patch_size": (PATCH, PATCH)}
+    sizes: dict[str, Any] = {"image_size": NATIVE, "patch_size": (PATCH, PATCH)}
     config = layout.config(strip_prefixes(layout, tensors)) or replace(facebook_files.DEIT3_CONFIG, **sizes)
+    assert isinstance(config, ViTConfig)
     forward = rebuilt(layout, config, lambda new: table_resized(tensors, key, new, how))
     return Case(layout.name, name, "published formula", opened(tensors, layout, config), forward)
 
@@ -213,14 +229,18 @@ def google_case(layout: Layout) -> Case:
     changes: dict[str, Any] = {} if layout is NPZ else {"class_token": False, "pooling": "gap"}
     config = replace(PLAIN, feedforward="gelu_tanh", **changes)
     tensors = {name: torch.from_numpy(array) for name, array in google_arrays(config, style).items()}
-    forward = rebuilt(layout, config, lambda new: table_resized(tensors, style["positions"], new, big_vision))
+    forward = rebuilt(layout, config, lambda new: table_resized(tensors, str(style["positions"]), new, big_vision))
     return Case(layout.name, "ViT", "published formula", opened(tensors, layout, config), forward)
 
 
 def huggingface_case(name: str, folder: Path) -> Case:
-    """transformers' model with `interpolate_pos_encoding`, which DINOv2 does unasked and DINOv3 has no need of."""
+    """transformers' model with `interpolate_pos_encoding`.
+
+    DINOv2 and SigLIP 2 do it unasked, DINOv3 has no need of it, and AIMv2 takes images of its own size alone.
+    """
     case = hf_models.CASES[name]
-    sizes: dict[str, Any] = {"image_size": NATIVE[0], "patch_size": PATCH}
+    grid = {"num_patches": (NATIVE[0] // PATCH) ** 2} if "Siglip2" in name else {"image_size": NATIVE[0]}
+    sizes: dict[str, Any] = {"patch_size": PATCH, **grid}
     if "vision_config" in case.settings:
         sizes = {"vision_config": case.settings["vision_config"] | sizes}
     case = replace(case, settings=case.settings | sizes)
@@ -229,9 +249,10 @@ def huggingface_case(name: str, folder: Path) -> Case:
     model = load_source(ModelConfig(), source, None).model.eval()
     assert isinstance(model, VisionTransformer)
     assert source.layout is not None
-    options = {} if "dinov" in name.lower() else {"interpolate_pos_encoding": True}
+    families = ("Dinov2", "DINOv3", "Siglip2", "Aimv2")
+    options = {} if name.startswith(families) else {"interpolate_pos_encoding": True}
     forward: Forward = lambda images: hf_models.library_output(case, theirs, images, **options)  # noqa: E731
-    return Case(source.layout.name, name, "transformers", model, forward)
+    return Case(source.layout.name, name, "transformers", model, forward, () if name.startswith("Aimv2") else SIZES)
 
 
 HUGGING_FACE = tuple(name for name in hf_models.CASES if "48×32" not in name)
@@ -266,16 +287,16 @@ def dinov2_cases(folder: Path) -> Iterator[Case]:
     tensors = invert_rules(facebook.DINOV2, model.state_dict(), model.config).tensors
     tensors["mask_token"] = source.tensors["embeddings.mask_token"]
     config = facebook.DINOV2.config(tensors)
-    assert config is not None
+    assert isinstance(config, ViTConfig)
     forward = rebuilt(facebook.DINOV2, config, lambda new: table_resized(tensors, "pos_embed", new, dino))
     yield Case("facebook-dinov2", name, "published formula", opened(tensors, facebook.DINOV2, config), forward)
 
 
 def line(case: Case) -> str:
     """A row of the table: the difference at the model's own size and at `SIZES`."""
-    sizes = (case.ours.config.image_size, *SIZES)
-    cells = ("–" if case.square and len(set(size)) > 1 else f"{case.difference(size):.1e}" for size in sizes)
     config = case.ours.config
+    cells = [f"{case.difference(config.image_size):.1e}"]
+    cells += [f"{case.difference(size):.1e}" if size in case.sizes else "–" for size in SIZES]
     way = config.position_resize if config.resizes_positions else config.positions
     return f"| {case.layout} | {case.name} | `{way}` | {case.source} | {' | '.join(cells)} |"
 
@@ -301,10 +322,15 @@ the largest when positions are resized with antialiasing, as timm does, instead 
 | `model.position_resize` | the way of |
 |---|---|
 | `bicubic_antialiased` | timm and open_clip; DINOv2 with registers; models trained here |
-| `bicubic` | transformers, except DINOv2 with registers; Facebook's DeiT-III and MAE |
+| `bicubic` | transformers, except DINOv2 with registers and SigLIP 2; Facebook's DeiT-III and MAE |
 | `bicubic_offset` | Facebook's DINO and DINOv2: the scale factor is that of a grid larger by 0.1 patches |
 | `bicubic_corners` | torchvision (`interpolate_embeddings`): corners are mapped to corners |
 | `bilinear_corners` | Google's vision_transformer and big_vision: the same, bilinear |
+| `bilinear_antialiased` | SigLIP 2, in transformers and in timm's NaFlexVit |
+| `bilinear` | relative biases in transformers' BEiT and Data2Vec |
+| `bicubic_square`, `bilinear_square`, `bilinear_corners_square` | timm's NaFlexVit where it keeps the \
+aspect: to a square of the grid's longer side, which is cut to the grid |
+| `geometric` | relative biases in timm's BEiT: linear, near offsets moved least |
 
 A file names its library only by its tensors: backbones of DINO and MAE with timm's names are resized as timm does.
 
@@ -312,7 +338,8 @@ Measured by `python -m tests.weights.position_resize docs/position_resize.md FOL
 ViT-S/14 as on Hugging Face's hub: the largest difference of outputs, relative to their largest magnitude, between our
 model and the library's for images of a size, in float32. Small models of 336 pixels with patches of 14 and random
 weights, unless pretrained (518 pixels). Where the library is not installed, its published formula resizes the table.
-torchvision takes square images alone.
+torchvision takes square images alone. transformers' AIMv2 takes its own size alone; ours resizes its positions to other
+sizes as timm does.
 
 | layout | model | way | by | own size | 224 | 98 | 112×168 |
 |---|---|---|---|---|---|---|---|"""

@@ -82,7 +82,7 @@ def test_hidden_states_of_all_layers_equal_transformers(tmp_path: Path, sizes: d
 
 
 def test_gradients_equal_transformers(tmp_path: Path) -> None:
-    theirs = saved(tmp_path).double()
+    theirs: Any = saved(tmp_path).double()
     ours = load_text_encoder(str(tmp_path)).model.double()
     tokens, mask, types = batch(31)
     ours(tokens, LENGTHS, token_types=types)[mask].square().sum().backward()
@@ -90,12 +90,12 @@ def test_gradients_equal_transformers(tmp_path: Path) -> None:
     expected[mask].square().sum().backward()
     attention = theirs.encoder.layer[0].attention.self
     fused = torch.cat([part.weight.grad for part in (attention.query, attention.key, attention.value)])
-    torch.testing.assert_close(ours.layers[0].self_attention.qkv.weight.grad, fused)
+    torch.testing.assert_close(ours.get_parameter("layers.0.self_attention.qkv.weight").grad, fused)
     torch.testing.assert_close(ours.token_table.weight.grad, theirs.embeddings.word_embeddings.weight.grad)
 
 
 def test_a_pretraining_models_heads_are_ignored_and_named(tmp_path: Path) -> None:
-    theirs = saved(tmp_path, "BertForMaskedLM")
+    theirs: Any = saved(tmp_path, "BertForMaskedLM")
     loaded = load_text_encoder(str(tmp_path))
     tokens, mask, _ = batch(31)
     with torch.no_grad():

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from tests.weights.test_npz import SMALL, google_arrays
 from vit.cli import main
@@ -148,7 +149,7 @@ def test_the_source_is_compared_where_the_architecture_was_named(tmp_path: Path)
     assert said[0].startswith("source (timm): largest relative difference")
     assert float(said[0].split()[-1]) < 1e-5
 
-    def absent(*_: object) -> None:
+    def absent(*_: object) -> Any:
         raise ImportError("no module", name="timm")
 
     source = replace(open_source(str(path)), layout=replace(get_layout("timm"), reference=absent))
@@ -218,11 +219,11 @@ def test_an_unsupported_source_is_skipped_and_a_defect_fails(monkeypatch: pytest
     def fail(*_: object) -> None:
         raise ValueError("a defect")
 
-    source = SimpleNamespace(layout=SimpleNamespace(name="timm"), tensors={})
+    source: Any = SimpleNamespace(layout=SimpleNamespace(name="timm"), tensors={})
     monkeypatch.setattr(convert_module, "_config", lambda model: model)
     monkeypatch.setattr(convert_module, "without_dropped", lambda *_: {})
     monkeypatch.setattr(convert_module, "_reference", refuse)
-    assert convert_module._compare_source(None, source, None) == "source not compared: no such model"
+    assert convert_module._compare_source(nn.Identity(), source, None) == "source not compared: no such model"
     monkeypatch.setattr(convert_module, "_reference", fail)
     with pytest.raises(ValueError, match="a defect"):
-        convert_module._compare_source(None, source, None)
+        convert_module._compare_source(nn.Identity(), source, None)

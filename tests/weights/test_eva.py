@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.weights.proof import compare_names
 from vit.config import ViTConfig
 from vit.hub import create_model
-from vit.libraries.timm import config_of
+from vit.libraries.timm import config_by_name, config_of
 from vit.models import VisionTransformer, build_model
 from vit.weights.convert import is_round_trip_exact
 from vit.weights.eva import LAYOUTS
@@ -24,7 +26,6 @@ REFUSED = {
     "eva02_enormous_patch14_clip_224": "norms after the branches",
     "vit_huge_patch16_sapiens2": "grouped queries",
     "vit_base_patch16_sapiens2": "LayerScale on one branch alone",
-    "vit_pe_core_base_patch16_224": "an attention pooling of its own heads and width",
 }
 A_FEW = {
     "eva02_tiny_patch14_224": "timm-eva",
@@ -34,6 +35,7 @@ A_FEW = {
     "vit_small_patch16_rope_ape_224": "timm-rope",
     "vit_small_patch16_rope_mixed_224": "timm-rope",
     "vit_pe_spatial_tiny_patch16_512": "timm-rope",
+    "vit_pe_core_tiny_patch16_384": "timm-rope",
     "vit_mediumd_patch16_rope_reg1_gap_256": "timm-eva",
 }
 """Name → layout; one of every way of naming and of every kind of rotation."""
@@ -42,7 +44,7 @@ MOST_PARAMETERS = 150_000_000
 
 
 def names() -> list[str]:
-    refused = (*REFUSED, "sapiens2", "vit_pe_core_")
+    refused = (*REFUSED, "sapiens2")
     return [name for name in timm.list_models(module="eva") if not any(part in name for part in refused)]
 
 
@@ -95,7 +97,11 @@ def test_logits_of_every_model_are_timms(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["eva02_tiny_patch14_224", "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch16_rope_mixed_224"]
+    "name",
+    [
+        *("eva02_tiny_patch14_224", "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch16_rope_mixed_224"),
+        "vit_pe_core_small_patch16_384",
+    ],
 )
 def test_another_size_is_timms(name: str) -> None:
     patch = 14 if "patch14" in name else 16
@@ -147,3 +153,40 @@ def test_keys_with_a_bias_cannot_be_written_for_a_model_without() -> None:
 
     with pytest.raises(ValueError, match="the keys have a bias, which is not 0"):
         invert_rules(layout, tensors, config)
+
+
+@pytest.mark.parametrize("name", timm.list_models("vit_pe_*"))
+def test_every_perception_encoder_has_a_place_for_its_tensors(name: str) -> None:
+    with torch.device("meta"):
+        theirs = timm.create_model(name)
+    config = config_of(theirs, name)
+    layout = find_layout(theirs.state_dict(), config)
+    assert layout in LAYOUTS
+    compare_names(layout, name, config, theirs.state_dict())
+
+
+def test_pooling_of_a_perception_encoder_has_its_own_heads_and_reads_the_class_token() -> None:
+    core, gigantic = (config_by_name(f"vit_pe_core_{name}") for name in ("base_patch16_224", "gigantic_patch14_448"))
+    assert isinstance(core, ViTConfig)
+    assert isinstance(gigantic, ViTConfig)
+    assert (core.pooling, core.num_heads, core.pool_heads, core.pool_mlp_ratio) == ("map", 12, 8, None)
+    assert core.pool_prefix
+    assert (gigantic.num_heads, gigantic.pool_heads, gigantic.pool_mlp_ratio) == (16, 8, 4.0)
+    assert not gigantic.pool_prefix  # it has no class token
+
+
+@pytest.mark.parametrize(
+    "change", [{"pool_heads": 4}, {"pool_prefix": False}, {"pool_mlp_ratio": 2.0}], ids=["heads", "prefix", "ratio"]
+)
+def test_each_setting_of_the_pooling_changes_what_it_computes(change: dict[str, Any]) -> None:
+    theirs = two_blocks("vit_pe_core_tiny_patch16_384", img_size=64)
+    config = config_of(theirs, "timm's")
+    if "pool_mlp_ratio" in change:
+        with pytest.raises(ValueError, match=r"attention_pool\.feedforward\.fc1"):
+            load_weights(build_model(replace(config, **change)), theirs.state_dict(), "timm's")
+        return
+    ours, images = build_model(replace(config, **change)).eval(), torch.randn(1, 3, 64, 64)
+    load_weights(ours, theirs.state_dict(), "timm's")
+    with torch.inference_mode():
+        expected = theirs(images)
+        assert (ours(images) - expected).abs().max() / expected.abs().max() > 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +17,12 @@ from tests.weights.facebook_files import (
     checkpoint,
     deit3,
     dinov2,
+    dinov3,
     linear,
     prove_file,
     tensors_of,
 )
-from vit.config import ModelConfig
+from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model, open_model
 
 
@@ -52,7 +54,7 @@ def test_registers_and_mask_token_of_dinov2(tmp_path: Path) -> None:
     assert loaded.report.dropped == {"mask_token": "stands for masked patches in pre-training"}
     config = loaded.model.config
     assert (config.num_registers, config.positions_on_prefix, config.num_classes) == (4, True, 0)  # type: ignore[union-attr]
-    assert loaded.model.forward_features(torch.zeros(1, 3, 28, 28)).shape == (1, 1 + 4 + 4, WIDTH)  # type: ignore[operator]
+    assert loaded.model.forward_features(torch.zeros(1, 3, 28, 28)).shape == (1, 1 + 4 + 4, WIDTH)
 
 
 @torch.no_grad()
@@ -62,7 +64,7 @@ def test_wrapped_deit_has_timms_names(tmp_path: Path) -> None:
         backbone(16, 6) | {"dist_token": (1, 1, WIDTH)} | linear("head", 7, WIDTH) | linear("head_dist", 7, WIDTH)
     )
     torch.save({"model": tensors}, tmp_path / "deit.pth")
-    options = {"image_size": 32, "depth": 2, "pretrained": str(tmp_path / "deit.pth"), "num_classes": 7}
+    options: dict[str, Any] = {"image_size": 32, "depth": 2, "pretrained": str(tmp_path / "deit.pth"), "num_classes": 7}
     model = create_model("deit_tiny_distilled_patch16_224", **options).eval()
     assert torch.equal(model.state_dict()["distillation_head.weight"], tensors["head_dist.weight"])
     assert torch.equal(model.state_dict()["positions.prefix"], tensors["pos_embed"][:, :2])
@@ -76,7 +78,14 @@ def test_deit3_must_be_named(tmp_path: Path) -> None:
         create_model(pretrained=str(tmp_path / "deit3.pth"))
     with pytest.raises(ValueError, match=r"architecture: it is missing: .* whether positions are also rotary"):
         open_model(tmp_path / "deit3.pth")
-    options = {"image_size": 32, "width": WIDTH, "depth": 2, "num_heads": 3, "num_classes": 7, "init": "normal"}
+    options: dict[str, Any] = {
+        "image_size": 32,
+        "width": WIDTH,
+        "depth": 2,
+        "num_heads": 3,
+        "num_classes": 7,
+        "init": "normal",
+    }
     model = create_model("deit3_small_patch16_224", pretrained=str(tmp_path / "deit3.pth"), **options)
     assert model.config == replace(DEIT3_CONFIG, position_resize="bicubic")
 
@@ -88,11 +97,46 @@ def test_another_width_must_be_named(tmp_path: Path) -> None:
         create_model(pretrained=str(tmp_path / "narrow.pth"))
 
 
-def test_dinov3_is_refused_by_what_it_has(tmp_path: Path) -> None:
-    torch.save(tensors_of(dinov2()) | {"rope_embed.periods": torch.ones(16)}, tmp_path / "dinov3.pth")
-    with pytest.raises(
-        ValueError, match=r"is not supported: it has the rotary positions of DINOv3.*\(rope_embed\.periods\)"
-    ):
+def test_dinov3_tells_its_architecture(tmp_path: Path) -> None:
+    tensors = tensors_of(dinov3(gated=True))
+    torch.save(tensors, tmp_path / "dinov3.pth")
+    loaded = load_model(ModelConfig(pretrained=str(tmp_path / "dinov3.pth")))
+    config, report = loaded.model.config, loaded.report
+    assert isinstance(config, ViTConfig)
+    assert (config.positions, config.rope_coordinates, config.num_heads, config.num_registers) == (
+        "rope",
+        "centred",
+        3,
+        4,
+    )
+    assert (config.feedforward, config.qkv_bias, config.norm_eps) == ("swiglu", True, 1e-5)
+    assert report is not None
+    assert set(report.dropped) == {"mask_token", "rope_embed.periods", "local_cls_norm.weight", "local_cls_norm.bias"}
+    assert report.layout == "facebook-dinov3"
+
+
+def test_masked_biases_of_the_keys_are_not_added(tmp_path: Path) -> None:
+    """Files may have any number where the mask is 0."""
+    tensors = tensors_of(dinov3())
+    torch.save(tensors, tmp_path / "zero.pth")
+    for layer in range(2):
+        tensors[f"blocks.{layer}.attn.qkv.bias"].chunk(3)[1].fill_(3.0)
+    torch.save(tensors, tmp_path / "any.pth")
+    states = [create_model(pretrained=str(tmp_path / name)).state_dict() for name in ("zero.pth", "any.pth")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_dinov3_of_another_temperature_is_refused(tmp_path: Path) -> None:
+    tensors = tensors_of(dinov3()) | {"rope_embed.periods": 50.0 ** (torch.arange(16) / 16)}
+    torch.save(tensors, tmp_path / "dinov3.pth")
+    with pytest.raises(ValueError, match=r"not supported: rope_embed\.periods are not those of the temperature 100"):
+        create_model(pretrained=str(tmp_path / "dinov3.pth"))
+
+
+def test_dinov3_with_a_bias_that_no_mask_goes_with_is_refused(tmp_path: Path) -> None:
+    tensors = {name: tensor for name, tensor in tensors_of(dinov3()).items() if not name.endswith("bias_mask")}
+    torch.save(tensors, tmp_path / "dinov3.pth")
+    with pytest.raises(ValueError, match=r"does not have blocks\.0\.attention\.qkv\.bias"):
         create_model(pretrained=str(tmp_path / "dinov3.pth"))
 
 

@@ -76,7 +76,7 @@ def rewritten(folder: Path, place: Path, **changes: Any) -> str:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another model": ({"model_type": "swin"}, r"model_type 'swin' is not supported; supported are clip, .*vit_msn$"),
+    "another model": ({"model_type": "swin"}, r"model_type 'swin' is not supported; supported are aimv2, .*vit_msn$"),
     "text": ({"model_type": "bert"}, r"model_type 'bert' is not supported"),
     "no model": ({"model_type": None}, r"model_type None is not supported"),
     "activation": ({"hidden_act": "relu"}, r"hidden_act: 'relu' .*gelu_pytorch_tanh, quick_gelu"),
@@ -125,8 +125,10 @@ def test_shards_and_torch_files_are_read(folder: Path, tmp_path: Path) -> None:
 
 
 def test_missing_nested_keys_have_the_librarys_defaults() -> None:
-    clip, siglip = (family for family in FAMILIES if family.nested_types)
-    for family, theirs in ((clip, transformers.CLIPVisionConfig()), (siglip, transformers.SiglipVisionConfig())):
+    defaults = [getattr(transformers, f"{name}VisionConfig")() for name in ("CLIP", "Siglip", "Siglip2", "Aimv2")]
+    nested = (family for family in FAMILIES if family.nested_types)
+    for family, theirs in zip(nested, defaults, strict=True):
+        assert theirs.model_type == family.model_type
         absent = family.read({"model_type": family.nested_types[0], "vision_config": {}}, {}, "config.json")
         assert absent == family.read(theirs.to_dict(), {}, "config.json")
 

@@ -82,7 +82,7 @@ def test_by_hand() -> None:
 
 def test_positions_without_a_prefix_are_one_table() -> None:
     for changes in ({"positions_on_prefix": False}, {"class_token": False, "pooling": "gap"}):
-        config = replace(CONFIG, **changes)  # type: ignore[arg-type]
+        config = replace(CONFIG, **changes)
         found = apply_rules(LAYOUT, theirs(), config).tensors
         assert found["positions.grid"].flatten().tolist() == [1, 2, 3]
         assert "positions.prefix" not in found

@@ -18,7 +18,7 @@ from vit.models import Classifier
 from vit.weights.loader import load_weights
 
 TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
-OURS = {"image_size": 64, "depth": 2, "width": 48, "num_heads": 4}
+OURS: dict[str, Any] = {"image_size": 64, "depth": 2, "width": 48, "num_heads": 4}
 LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "vit_tiny_patch16_224": (TIMM, OURS),
     "vit_tiny_patch16_384": (TIMM, OURS),
@@ -40,7 +40,7 @@ def randomized(model: nn.Module) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def timm_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[nn.Module, Path]]:
+def timm_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any, Path]]:
     """timm's model of a name with random weights and 37 classes, and its file."""
     made: dict[str, tuple[nn.Module, Path]] = {}
 
@@ -56,7 +56,7 @@ def timm_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_timms_file_gives_timms_logits(name: str, timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_timms_file_gives_timms_logits(name: str, timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     theirs, path = timm_file(name)
     ours = create_model(name, pretrained=str(path), num_classes=37, **LAYOUTS[name][1]).eval()
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
@@ -65,7 +65,7 @@ def test_timms_file_gives_timms_logits(name: str, timm_file: Callable[[str], tup
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_new_head_keeps_the_features(name: str, timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_a_new_head_keeps_the_features(name: str, timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     _, path = timm_file(name)
     whole = create_model(name, pretrained=str(path), num_classes=37, **LAYOUTS[name][1]).eval()
     loaded = load_model(ModelConfig(name=name, pretrained=str(path), new_head=True, **LAYOUTS[name][1]), num_classes=5)
@@ -80,13 +80,13 @@ def test_a_new_head_keeps_the_features(name: str, timm_file: Callable[[str], tup
             assert torch.equal(tensor, whole.state_dict()[key]), key
 
 
-def test_other_classes_without_a_new_head_are_refused(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_other_classes_without_a_new_head_are_refused(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     name = "vit_tiny_patch16_224"
     with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 37 classes and the data 5"):
         load_model(ModelConfig(name=name, pretrained=str(timm_file(name)[1]), **LAYOUTS[name][1]), num_classes=5)
 
 
-def test_a_head_is_ignored_if_the_model_has_none(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_a_head_is_ignored_if_the_model_has_none(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     for name in ("vit_tiny_patch16_224", "resnet18"):
         theirs, path = timm_file(name)
         ours = create_model(name, pretrained=str(path), num_classes=0, **LAYOUTS[name][1]).eval()
@@ -96,7 +96,7 @@ def test_a_head_is_ignored_if_the_model_has_none(timm_file: Callable[[str], tupl
             torch.testing.assert_close(ours(images), features, rtol=1e-5, atol=1e-5)
 
 
-def test_positions_are_resized_to_the_models_grid(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_positions_are_resized_to_the_models_grid(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     name = "vit_tiny_patch16_224"
     theirs, path = timm_file(name)
     loaded = load_model(
@@ -112,7 +112,14 @@ def test_positions_are_resized_to_the_models_grid(timm_file: Callable[[str], tup
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "relative", "sincos_2d", "rope"])
 def test_our_own_positions_are_resized(positions: str) -> None:
-    options = {"width": 16, "num_heads": 2, "depth": 2, "positions": positions, "patch_size": 4, "num_classes": 3}
+    options: dict[str, Any] = {
+        "width": 16,
+        "num_heads": 2,
+        "depth": 2,
+        "positions": positions,
+        "patch_size": 4,
+        "num_classes": 3,
+    }
     source = randomized(create_model("vit", image_size=16, **options))
     for size in ((16, 16), (24, 8)):
         model = create_model("vit", image_size=size, **options).eval()
@@ -138,7 +145,7 @@ PARTIAL: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "expected"), PARTIAL.values(), ids=list(PARTIAL))
 def test_a_partial_match_is_refused_by_name(
-    changes: dict[str, Any], expected: str, timm_file: Callable[[str], tuple[nn.Module, Path]]
+    changes: dict[str, Any], expected: str, timm_file: Callable[[str], tuple[Any, Path]]
 ) -> None:
     name = "vit_tiny_patch16_224"
     path = timm_file(name)[1]
@@ -147,7 +154,7 @@ def test_a_partial_match_is_refused_by_name(
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_is_loaded_on_an_error(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_nothing_is_loaded_on_an_error(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     name = "vit_tiny_patch16_224"
     model: Classifier = create_model(name, num_classes=37, **LAYOUTS[name][1])
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
@@ -167,7 +174,7 @@ def changed(path: Path, changes: dict[str, Callable[[torch.Tensor], torch.Tensor
     ("name", "key"), [("vit_tiny_patch16_224", "blocks.0.attn.qkv.weight"), ("resnet18", "layer1.0.conv1.weight")]
 )
 def test_weights_of_integers_are_named(
-    name: str, key: str, dtype: torch.dtype, timm_file: Callable[[str], tuple[nn.Module, Path]]
+    name: str, key: str, dtype: torch.dtype, timm_file: Callable[[str], tuple[Any, Path]]
 ) -> None:
     model = create_model(name, num_classes=37, **LAYOUTS[name][1])
     corrupt = changed(timm_file(name)[1], {key: lambda tensor: tensor.to(dtype)})
@@ -180,7 +187,7 @@ def test_weights_of_integers_are_named(
     ("name", "key"), [("vit_tiny_patch16_224", "blocks.1.mlp.fc1.bias"), ("resnet18", "layer1.0.bn1.running_var")]
 )
 def test_weights_that_are_not_finite_are_named(
-    name: str, key: str, value: float, timm_file: Callable[[str], tuple[nn.Module, Path]]
+    name: str, key: str, value: float, timm_file: Callable[[str], tuple[Any, Path]]
 ) -> None:
     model = create_model(name, num_classes=37, **LAYOUTS[name][1])
     corrupt = changed(timm_file(name)[1], {key: lambda tensor: tensor.index_fill(0, torch.tensor([3]), value)})
@@ -188,7 +195,7 @@ def test_weights_that_are_not_finite_are_named(
         load_weights(model, corrupt, "file")
 
 
-def test_casts_are_counted(timm_file: Callable[[str], tuple[nn.Module, Path]]) -> None:
+def test_casts_are_counted(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     name = "vit_tiny_patch16_224"
     path = timm_file(name)[1]
     model = create_model(name, num_classes=37, **LAYOUTS[name][1])
@@ -202,9 +209,7 @@ def test_casts_are_counted(timm_file: Callable[[str], tuple[nn.Module, Path]]) -
     assert load_weights(model, tiny, "file").cast == {"float8_e4m3fn → float32": 1}
 
 
-def test_the_report_names_the_set_of_weights(
-    timm_file: Callable[[str], tuple[nn.Module, Path]], tmp_path: Path
-) -> None:
+def test_the_report_names_the_set_of_weights(timm_file: Callable[[str], tuple[Any, Path]], tmp_path: Path) -> None:
     name = "vit_tiny_patch16_224"
     average = dict(load_file(timm_file(name)[1]))
     raw = {key: torch.zeros_like(tensor) for key, tensor in average.items()}

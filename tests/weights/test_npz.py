@@ -93,7 +93,7 @@ def test_logits_equal_timms_reading_of_the_file(case: str) -> None:
 
 @pytest.mark.parametrize("case", [*CASES, "AugReg", "no positions on the class token", "representation"])
 def test_the_arrays_determine_the_architecture(case: str, tmp_path: Path) -> None:
-    others = {
+    others: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
         "AugReg": (NPZ, ORIGINAL, {"num_classes": 11}),
         "no positions on the class token": (BIG_VISION, NEWER, {"positions_on_prefix": False}),
         "representation": (NPZ, ORIGINAL, {"representation_width": 13}),

@@ -11,8 +11,9 @@ import torch
 from tests.weights.clip_towers import NAMES, PROJECTION, clip, config
 from vit.config import ModelConfig
 from vit.hub import load_model
+from vit.libraries.open_clip import open_clip_forward
 from vit.weights.convert import is_round_trip_exact
-from vit.weights.open_clip import OPEN_CLIP, open_clip_forward
+from vit.weights.open_clip import OPEN_CLIP
 
 pytest.importorskip("open_clip", reason="needs the extra 'test'")
 OURS: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 128, "depth": 2, "num_heads": 2}

@@ -31,26 +31,27 @@ from vit.models import VisionTransformer, build_model, config_from_dict, config_
 from vit.weights.convert import convert_model
 from vit.weights.npz import BIG_VISION, NPZ
 
-WAYS: tuple[PositionResize, ...] = get_args(PositionResize)
+WAYS: tuple[PositionResize, ...] = tuple(way for way in get_args(PositionResize) if way != "geometric")
+"""Those for learned positions."""
 
 
 def check(case: Case, way: PositionResize) -> None:
     """The library's outputs at every size, which another way of resizing does not give."""
     config = case.ours.config
     assert config.position_resize == way
-    for size in (NATIVE, *SIZES):
-        if not (case.square and size[0] != size[1]):
-            assert case.difference(size) <= 1e-5, size
-    if not config.resizes_positions:
+    for size in (NATIVE, *case.sizes):
+        assert case.difference(size) <= 1e-5, size
+    if not config.resizes_positions or not case.sizes:
         return
     other = VisionTransformer(replace(config, position_resize="bicubic" if way != "bicubic" else "bicubic_offset"))
     other.load_state_dict(case.ours.state_dict())
     assert replace(case, ours=other.eval()).difference(SIZES[1]) > 1e-4
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # in timm's interpolator
 @pytest.mark.parametrize("name", TIMMS)
 def test_as_timm(name: str) -> None:
-    check(timm_case(name), "bicubic_antialiased")
+    check(timm_case(name), "geometric" if "BEiT" in name else "bicubic_antialiased")
 
 
 def test_as_torchvision() -> None:
@@ -74,10 +75,21 @@ def test_as_facebook(name: str) -> None:
 
 @pytest.mark.parametrize("name", HUGGING_FACE)
 def test_as_transformers(name: str, tmp_path: Path) -> None:
-    check(
-        huggingface_case(name, tmp_path),
-        "bicubic_antialiased" if "Registers" in name or "DINOv3" in name else "bicubic",
-    )
+    case = huggingface_case(name, tmp_path)
+    way: PositionResize = "bilinear" if case.ours.config.positions == "relative" else "bicubic"
+    if "Registers" in name or name.startswith(("DINOv3", "Aimv2")):
+        way = "bicubic_antialiased"
+    if name.startswith("Siglip2"):
+        way = "bilinear_antialiased"
+    check(case, way)
+
+
+@pytest.mark.parametrize("name", [name for name in HUGGING_FACE if name.startswith("Aimv2")])
+def test_transformers_aimv2_takes_its_own_size_alone(name: str, tmp_path: Path) -> None:
+    case = huggingface_case(name, tmp_path)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        case.theirs(torch.randn(1, 3, *SIZES[0]))
+    assert case.ours(torch.randn(1, 3, *SIZES[0])).isfinite().all()
 
 
 # ------------------------------------------------------------------ the choice stays with the model

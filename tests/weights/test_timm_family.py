@@ -10,7 +10,7 @@ import timm
 import torch
 
 from tests.weights.proof import Row, shapes
-from tests.weights.timm_family import examine, names
+from tests.weights.timm_family import examine, names, state_of
 from vit.libraries.timm import architecture_of
 from vit.libraries.timm import config_by_name as timm_config
 from vit.models import build_model
@@ -22,10 +22,10 @@ A_FEW = (
     "deit_tiny_distilled_patch16_224",
     "vit_wee_patch16_reg1_gap_256",
     "vit_xsmall_patch16_clip_224",
+    "beit_base_patch16_224",
 )
 REFUSED = {
-    "vit_relpos_base_patch16_224": "relative position biases",
-    "aimv2_large_patch14_224": "RmsNorm in place of LayerNorm",
+    "vit_relpos_base_patch16_224": "relative position biases that a small network computes",
     "vit_small_resnet50d_s16_224": "a hybrid's convolutional stem",
     "vit_base_patch16_xp_224": "attention and feed-forward in parallel",
     "vit_small_patch16_18x2_224": "several branches in parallel",
@@ -33,12 +33,11 @@ REFUSED = {
     "vit_base_patch16_rpn_224": "norms after the branches",
     "samvit_base_patch16": "windows with relative positions",
     "swin_tiny_patch4_window7_224": "windows with relative position biases",
-    "beit_base_patch16_224": "relative position biases",
     "mobilenetv3_small_100": "the class MobileNetV3",
 }
 
 ROWS = json.loads((Path(__file__).parents[2] / "docs/weights.json").read_text())["rows"]
-DOCUMENTED = {row["model"] for row in ROWS if row["layout"] == "timm"}
+DOCUMENTED = {row["model"] for row in ROWS if row["layout"].startswith("timm")}
 
 
 SAME_NAMES = (
@@ -47,6 +46,9 @@ SAME_NAMES = (
     "beit_base_patch16_224",
     "convit_tiny",
     "hiera_tiny_224",
+    "naflexvit_base_patch16_parfac_gap",
+    "aimv2_large_patch14_224",
+    "vit_pe_core_tiny_patch16_384",
 )
 """Models of other architectures whose names are, or begin as, a layout's."""
 
@@ -105,7 +107,7 @@ def test_other_architectures_with_the_same_names(name: str) -> None:
 @pytest.mark.parametrize("module", timm.list_modules())
 def test_every_architecture_of_timm_is_taken_only_as_what_it_is(module: str) -> None:
     of_module = timm.list_models(module=module)
-    for name in of_module if module in ("beit", "deit", "eva", "vision_transformer") else of_module[:1]:
+    for name in of_module if module in ("beit", "deit", "eva", "naflexvit", "vision_transformer") else of_module[:1]:
         check_taken_only_as_what_it_is(name)
 
 
@@ -119,6 +121,20 @@ def test_every_plain_timm_model(name: str) -> None:
         assert found.startswith(f"model.pretrained: {name!r} is not supported: it has ")
     else:
         check(found)
+
+
+STATES = {
+    "aimv2_large_patch14_224": "loaded",
+    "naflexvit_base_patch16_siglip": "loaded",
+    "vit_pe_core_tiny_patch16_384": "loaded",
+    "naflexvit_base_patch16_parfac_gap": "computed by timm",
+    "vit_base_patch16_sapiens2": "computed by timm",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_name_is_loaded_or_computed_by_timm(name: str) -> None:
+    assert state_of(name)[0] == STATES[name]
 
 
 def test_most_are_documented() -> None:

@@ -6,13 +6,40 @@ import timm
 import torch
 
 from tests.weights.proof import Row, compare_names, filled, prove
-from vit.libraries.timm import FAMILIES, config_of
+from vit.libraries.timm import FAMILIES, architecture_of, config_of
 from vit.weights.layouts import find_layout
 
 BUILT_BELOW = {100: 128_000_000, 200: 90_000_000, 330: 64_000_000}
 """Tokens → parameters under which a model with fewer tokens is built whole."""
 CUT_BELOW = 1100
 """Tokens under which any other is built with two of its blocks."""
+
+
+PATTERNS = (
+    *("vit*", "deit*", "eva*", "beit*", "*dinov3*", "*siglip*", "*clip*", "vit_pe*", "aimv2*", "naflexvit*", "samvit*"),
+    "flexivit*",
+)
+"""Names that the documentation accounts for: each is loaded into ours, computed by timm, or refused."""
+LOADED, THEIRS, REFUSED = "loaded", "computed by timm", "refused"
+
+
+def state_of(name: str) -> tuple[str, str]:
+    """One of the three states of a name of timm's, and why it is not loaded: from the model on the meta device."""
+    with torch.device("meta"):
+        model = timm.create_model(name).eval()
+        try:
+            architecture_of(model, name)
+            return LOADED, ""
+        except ValueError as refusal:
+            reason = str(refusal).split("it has ")[-1].partition(";")[0]
+        images = torch.empty(1, *model.pretrained_cfg["input_size"])
+        output = model(images)
+    is_answer = isinstance(output, torch.Tensor) and output.shape == (1, model.num_classes or model.num_features)
+    return (THEIRS if is_answer else REFUSED), reason
+
+
+def documented_names() -> list[str]:
+    return sorted({name for pattern in PATTERNS for name in timm.list_models(pattern)})
 
 
 def names() -> list[str]:

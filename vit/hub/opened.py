@@ -60,6 +60,12 @@ class OpenedModel(Generic[Model]):
         return self.stated_preprocessing
 
     @property
+    def thresholds(self) -> list[float]:
+        """By class, the probability from which a multi-label model's image has it: as its run chose them, else 0.5."""
+        task = {} if self.state is None else self.state["task"]
+        return list(task.get("thresholds", [0.5] * self.num_classes))
+
+    @property
     def is_ours(self) -> bool:
         return self.implementation == "vit"
 

@@ -38,7 +38,7 @@ def with_preprocessing(
         check(stated is not None or mean is not None, "image_size", size, rule)
         changes["image_size"] = size
     if stated is None and changes:
-        own = changes.get("image_size") or _image_size(opened.model)
+        own = changes.get("image_size") or _built_image_size(opened.model)
         check(own is not None, "image_size", None, f"{opened.source} does not tell its own; give it")
         changes["image_size"] = own
     if changes:
@@ -57,6 +57,6 @@ def _check_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
         replace(opened.model.config, image_size=size)  # which checks it
 
 
-def _image_size(model: nn.Module) -> tuple[int, int] | None:
+def _built_image_size(model: nn.Module) -> tuple[int, int] | None:
     size = getattr(getattr(model, "config", None), "image_size", None)
     return (size, size) if isinstance(size, int) else None if size is None else (int(size[0]), int(size[1]))

@@ -89,8 +89,10 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
         architecture = _changed(source.config, config, num_classes)
     else:
         raise ValueError(f"model.name: it is missing: {source.name} does not tell the architecture; {source.hint}")
-    if isinstance(architecture, ViTConfig) and config.position_resize is None:
-        architecture = _resizing_as(source, architecture)
+    if isinstance(architecture, ViTConfig) and architecture.resizes_positions and config.position_resize is None:
+        own = getattr(source.config, "position_resize", architecture.position_resize)
+        resize = own if source.layout is None else source.layout.resize_of(architecture)
+        architecture = replace(architecture, position_resize=resize)
     model = build_model(architecture)
     report = load_weights(
         model,
@@ -119,15 +121,6 @@ def named_architecture(config: ModelConfig, num_classes: int | None) -> ViTConfi
     if config.name is None or is_known(config.name) or not timm.is_vit(config.name):
         return resolve(config, num_classes)
     return _changed(timm.config_by_name(config.name), config, num_classes)
-
-
-def _resizing_as(source: Source, architecture: ViTConfig) -> ViTConfig:
-    """The architecture that resizes its positions as the source does."""
-    if source.layout is not None:
-        way = source.layout.resize_of(architecture)
-    else:
-        way = getattr(source.config, "position_resize", architecture.position_resize)
-    return replace(architecture, position_resize=way) if architecture.resizes_positions else architecture
 
 
 def _changed(

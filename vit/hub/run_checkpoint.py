@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from vit.config import Preprocessing
+from vit.config import DataConfig, Preprocessing
+from vit.config.run_state import check_state
+from vit.config.validation import make_settings
 from vit.hub.opened import OpenedModel
 from vit.hub.sources import short_names
 from vit.libraries import Provenance, timm
 from vit.models import Classifier, build_model, config_from_dict
 from vit.runs import find_checkpoint, read_checkpoint
 from vit.weights.report import LoadReport
+from vit.wording import counted
 
 
 def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
@@ -23,16 +27,22 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
     tensors, state = read_run(checkpoint, select, weights)
     task = state["task"]
     check_kind(Path(source), task["model"]["kind"], ("vit", "resnet"))
-    model = build_model(config_from_dict(task["model"]))
-    model.load_state_dict(tensors)
-    stored = task["preprocessing"].items()
-    stated: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
+    try:
+        model = build_model(config_from_dict(task["model"]))
+        model.load_state_dict(tensors)
+        stored = task["preprocessing"].items()
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
+        stated = Preprocessing(**values)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{checkpoint}: state.json does not describe the tensors beside it ({reason})") from None
+    _check_unaltered(checkpoint, state, stated, model)
     return OpenedModel(
         name=short_names([source])[0],
         source=source,
         model=model,
         provenance=provenance_of_run(state, averaged=weights != "raw"),
-        stated_preprocessing=Preprocessing(**stated),
+        stated_preprocessing=stated,
         class_names=list(task["class_names"]),
         num_classes=len(task["class_names"]),
         multilabel="thresholds" in task,
@@ -47,8 +57,31 @@ def read_run(path: Path, select: str, weights: str) -> tuple[dict[str, Tensor], 
     checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
     if weights == "ema" and "ema" not in checkpoint.tensors:
         raise ValueError(f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)")
+    check_state(checkpoint.state, checkpoint.path, ["task"])
     averaged = "ema" in checkpoint.tensors and weights != "raw"
     return checkpoint.tensors["ema" if averaged else "model"], checkpoint.state
+
+
+def _check_unaltered(
+    checkpoint: Path, state: Mapping[str, Any], preprocessing: Preprocessing, model: Classifier
+) -> None:
+    """ValueError where the state was altered by hand: its parts were written together and must agree."""
+    names, outputs = state["task"].get("class_names", ()), model.config.num_classes
+    rule = f"state.json names {len(names)} classes, and the model has {outputs} outputs"
+    if len(names) != outputs:
+        raise ValueError(f"{checkpoint}: {rule}")
+    settings = state.get("config", {}).get("data")
+    if settings is None:
+        return
+    known = {item.name: settings[item.name] for item in fields(DataConfig) if item.name in settings}
+    expected = make_settings(DataConfig, known, "data").preprocessing(model.config.image_size)
+    for item in fields(Preprocessing):
+        stored, trained = getattr(preprocessing, item.name), getattr(expected, item.name)
+        if stored != trained:
+            raise ValueError(
+                f"{checkpoint}: the preprocessing in state.json was altered: {item.name} is {stored}, and the run was "
+                f"trained with {trained}"
+            )
 
 
 def check_kind(path: Path, kind: str, expected: tuple[str, ...]) -> None:
@@ -59,25 +92,30 @@ def check_kind(path: Path, kind: str, expected: tuple[str, ...]) -> None:
         raise ValueError(f"model: {str(path)!r} is not valid here: {rule}")
 
 
+_OWN_IMAGES = ("imagefolder", "table")
+"""Data sets of which the name says nothing: the user's folders and tables."""
+
+
 def provenance_of_run(state: Mapping[str, Any], *, averaged: bool = True) -> Provenance:
     """Data and recipe of a run, from its checkpoint's state; pretrained weights count with the data behind them."""
     settings = state.get("config")
     if settings is None:
         return Provenance("run")
     data, optim, train = settings["data"], settings["optim"], settings["train"]
-    trained_on: tuple[str, ...] = (data["name"],)
+    place = data.get("root") if data["name"] in _OWN_IMAGES else None
+    trained_on: tuple[str, ...] = (data["name"] if place is None else f"{data['name']} {place}",)
     pretrained = settings["model"]["pretrained"]
     if pretrained and pretrained.startswith("timm:"):
         architecture, _, tag = pretrained.removeprefix("timm:").partition(".")
         trained_on = (*(timm.provenance_of_tag(architecture, tag).data or (pretrained,)), *trained_on)
     elif pretrained:
-        trained_on = (pretrained, *trained_on)
+        trained_on = (f"unknown data of {Path(pretrained).name}", *trained_on)
     part = "" if data["fraction"] == 1 else f" of {data['fraction']:.3g} of the images"
     average = ", average" if averaged and train["ema_decay"] is not None else ""
     step = state.get("progress", {}).get("step")
     return Provenance(
         weights=f"run, step {step}{average}",
         data=trained_on,
-        recipe=f"{optim['name']}, lr {optim['lr']:g}, {train['epochs']} epochs{part}",
+        recipe=f"{optim['name']}, lr {optim['lr']:g}, {counted(train['epochs'], 'epoch')}{part}",
         distillation=settings.get("distill", {}).get("teacher") or "none",
     )

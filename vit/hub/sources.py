@@ -54,7 +54,12 @@ def source_kind(source: str | nn.Module) -> SourceKind:
 
 
 def is_function(source: str) -> bool:
-    """Whether the source has the form `package.file:function`."""
+    """Whether the source has the form `package.file:function`. ValueError for a path in the place of the module."""
+    file, _, function = source.rpartition(":")
+    if file.endswith(".py") and function.isidentifier():
+        module = ".".join(Path(file).with_suffix("").parts).lstrip("/.")
+        rule = f"a module's name stands before the colon; write {module}:{function}"
+        raise ValueError(f"model: {source!r} is not valid: {rule}")
     return source.partition(":")[0] not in LIBRARIES and _FUNCTION.fullmatch(source) is not None
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vit.attention.multihead import SelfAttention
 from vit.config import ViTConfig
 from vit.layers.feedforward import build_feedforward
+from vit.layers.norm import NORMS, build_norm
 from vit.layers.regularization import Dropout, LayerScale, StochasticDepth
 from vit.randomness import SampleRandom
 
@@ -22,14 +23,16 @@ class Block(nn.Module):
     def __init__(self, config: ViTConfig, depth_rate: float, stream: int) -> None:
         super().__init__()
         width = config.width
-        self.norm1 = nn.LayerNorm(width, config.norm_eps)
+        self.norm1 = build_norm(config)
         self.attention = SelfAttention(
             width,
             config.num_heads,
             qkv_bias=config.qkv_bias,
+            output_bias=config.proj_bias,
             qk_norm=config.qk_norm,
             output_norm=config.attention_norm,
             norm_eps=config.norm_eps,
+            norm=NORMS[config.norm],
             dropout_rate=config.attention_dropout_rate,
             backend=config.backend,
             stream=stream,
@@ -37,7 +40,7 @@ class Block(nn.Module):
         self.attention_dropout = Dropout(config.dropout_rate, stream + 1)
         self.scale1 = _layer_scale(config)
         self.depth1 = StochasticDepth(depth_rate, stream + 2)
-        self.norm2 = nn.LayerNorm(width, config.norm_eps)
+        self.norm2 = build_norm(config)
         self.feedforward = build_feedforward(config, stream + 3)
         self.scale2 = _layer_scale(config)
         self.depth2 = StochasticDepth(depth_rate, stream + 5)

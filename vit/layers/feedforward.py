@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
 from vit.config import ViTConfig
+from vit.layers.norm import NORMS
 from vit.layers.regularization import Dropout
 from vit.linear import is_plain, project
 from vit.randomness import SampleRandom
@@ -40,12 +41,14 @@ class FeedForward(nn.Module):
         dropout_rate: float,
         stream: int,
         activation: Callable[[Tensor], Tensor] = gelu,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.fc1 = nn.Linear(width, hidden_width)
+        self.fc1 = nn.Linear(width, hidden_width, bias=bias)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.fc2 = nn.Linear(hidden_width, width)
+        self.fc2 = nn.Linear(hidden_width, width, bias=bias)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
@@ -67,8 +70,8 @@ def swiglu_width(hidden_width: int, multiple: int = 8) -> int:
 class SwiGLU(nn.Module):
     """`fc2(silu(gate(x)) * fc1(x))`, with 2/3 of `hidden_width`, which gives the parameter count of `FeedForward`.
 
-    The width is rounded up to a multiple of `multiple`. `norm_eps`: that of a LayerNorm before `fc2` (EVA-02: Fang et
-    al. 2023); None: there is none.
+    The width is rounded up to a multiple of `multiple`. `norm` makes the norm before `fc2` (EVA-02: Fang et al. 2023);
+    None: there is none.
     """
 
     def __init__(
@@ -78,15 +81,17 @@ class SwiGLU(nn.Module):
         dropout_rate: float,
         stream: int,
         multiple: int = 8,
-        norm_eps: float | None = None,
+        norm: Callable[[int], nn.Module] | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         hidden_width = swiglu_width(hidden_width, multiple)
-        self.gate = nn.Linear(width, hidden_width)
-        self.fc1 = nn.Linear(width, hidden_width)
+        self.gate = nn.Linear(width, hidden_width, bias=bias)
+        self.fc1 = nn.Linear(width, hidden_width, bias=bias)
         self.hidden_dropout = Dropout(dropout_rate, stream)
-        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(hidden_width, norm_eps)
-        self.fc2 = nn.Linear(hidden_width, width)
+        self.norm = nn.Identity() if norm is None else norm(hidden_width)
+        self.fc2 = nn.Linear(hidden_width, width, bias=bias)
         self.dropout = Dropout(dropout_rate, stream + 1)
 
     def forward(self, x: Tensor, rng: SampleRandom | None = None) -> Tensor:
@@ -98,6 +103,7 @@ def build_feedforward(config: ViTConfig, stream: int) -> FeedForward | SwiGLU:
     """The layer of a configuration's `feedforward`."""
     width, hidden_width, rate = config.width, round(config.width * config.mlp_ratio), config.dropout_rate
     if config.feedforward == "swiglu":
-        norm_eps = config.norm_eps if config.feedforward_norm else None
-        return SwiGLU(width, hidden_width, rate, stream, config.swiglu_multiple, norm_eps)
-    return FeedForward(width, hidden_width, rate, stream, ACTIVATIONS[config.feedforward])
+        norm = partial(NORMS[config.norm], eps=config.norm_eps) if config.feedforward_norm else None
+        return SwiGLU(width, hidden_width, rate, stream, config.swiglu_multiple, norm, bias=config.proj_bias)
+    activation = ACTIVATIONS[config.feedforward]
+    return FeedForward(width, hidden_width, rate, stream, activation, bias=config.proj_bias)

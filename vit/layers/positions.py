@@ -7,6 +7,8 @@ None: all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from einops import rearrange, repeat
 from torch import Tensor, nn
@@ -27,25 +29,34 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid, how: PositionResize = "bicub
 
     `how`, and its source: `bicubic_antialiased`, `timm.layers.resample_abs_pos_embed`; `bicubic`,
     `interpolate_pos_encoding` of transformers; `bicubic_offset`, that of facebookresearch/dino and dinov2;
-    `bicubic_corners`, torchvision's `interpolate_embeddings`; `bilinear_corners`, big_vision's `resample_posemb`.
+    `bicubic_corners`, torchvision's `interpolate_embeddings`; `bilinear_corners`, big_vision's `resample_posemb`;
+    `bilinear_antialiased`, `Siglip2VisionEmbeddings` of transformers; `…_square`, `NaFlexEmbeds` of timm; `bilinear`,
+    transformers' `BeitRelativePositionBias`. `geometric` is for `resize_offsets` alone.
     """
     if old == new:
         return grid
     table = rearrange(grid.float(), "1 (gh gw) c -> 1 c gh gw", gh=old[0], gw=old[1])
     match how:
-        case "bicubic_antialiased" if new[1] == 1:  # torch's repeats the first row when the result has one column
-            table = interpolate(table.mT, size=(1, new[0]), mode="bicubic", antialias=True).mT
-        case "bicubic_antialiased":
-            table = interpolate(table, size=new, mode="bicubic", antialias=True)
-        case "bicubic":
-            table = interpolate(table, size=new, mode="bicubic")
+        case "bicubic_antialiased" | "bilinear_antialiased":
+            mode = how.removesuffix("_antialiased")
+            if new[1] == 1:  # torch's repeats the first row when the result has one column
+                table = interpolate(table.mT, size=(1, new[0]), mode=mode, antialias=True).mT
+            else:
+                table = interpolate(table, size=new, mode=mode, antialias=True)
+        case "bicubic" | "bilinear":
+            table = interpolate(table, size=new, mode=how)
         case "bicubic_offset":
             scale = [(side + RESIZE_OFFSET) / before for side, before in zip(new, old, strict=True)]
             table = interpolate(table, scale_factor=scale, mode="bicubic")
-        case "bicubic_corners":
-            table = interpolate(table, size=new, mode="bicubic", align_corners=True)
-        case "bilinear_corners":
-            table = interpolate(table, size=new, mode="bilinear", align_corners=True)
+        case "bicubic_corners" | "bilinear_corners":
+            table = interpolate(table, size=new, mode=how.removesuffix("_corners"), align_corners=True)
+        case "bicubic_square" | "bilinear_square" | "bilinear_corners_square":
+            side = max(new)
+            mode = how.split("_")[0]
+            options = {"antialias": True} if mode == "bicubic" else {"align_corners": "corners" in how}
+            table = interpolate(table, size=(side, side), mode=mode, **options)[:, :, : new[0], : new[1]]
+        case "geometric":
+            raise ValueError("position_resize: 'geometric' is not valid for a grid: it is a way for tables of offsets")
     return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
 
 
@@ -55,13 +66,44 @@ def resize_axis(vectors: Tensor, size: int, how: PositionResize = "bicubic_antia
 
 
 def resize_offsets(table: Tensor, grid: Grid, how: PositionResize = "bicubic_antialiased") -> Tensor:
-    """Resize a table of relative biases `l h rows columns` to the offsets within `grid`."""
+    """Resize a table of relative biases `l h rows columns` to the offsets within `grid`.
+
+    `geometric` is timm's `resize_rel_pos_bias_table`; the others are as in `resize_grid`.
+    """
     new = (2 * grid[0] - 1, 2 * grid[1] - 1)
     if table.shape[2:] == new:
         return table
+    if how == "geometric":
+        rows, columns = (geometric_weights(*sizes).to(table.device) for sizes in zip(table.shape[2:], new, strict=True))
+        return (rows @ table.float() @ columns.T).to(table.dtype)
     flat = rearrange(table, "l h dr dc -> 1 (dr dc) (l h)")
     flat = resize_grid(flat, (table.shape[2], table.shape[3]), new, how)
     return rearrange(flat, "1 (dr dc) (l h) -> l h dr dc", dr=new[0], h=table.shape[1])
+
+
+def geometric_weights(old: int, new: int) -> Tensor:
+    """Weights `new old` of linear interpolation along an axis of a table of offsets, from `old` to `new` of them.
+
+    The old offsets are set apart by steps that grow geometrically, by 1.01 at least, so that the farthest reaches the
+    new one's place: near offsets, which matter most, are moved least (BEiT's `run_class_finetuning.py`).
+    """
+    half, low, high = old // 2, 1.01, 1.5
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        if (1 - ratio**half) / (1 - ratio) > new // 2:
+            high = ratio
+        else:
+            low = ratio
+    steps = torch.tensor([ratio**step for step in range(half)], dtype=torch.float64).cumsum(0)
+    places = torch.cat((-steps.flip(0), steps.new_zeros(1), steps))
+    wanted = torch.arange(-(new // 2), new // 2 + 1, dtype=torch.float64)
+    after = torch.bucketize(wanted, places).clamp(max=old - 1)
+    before = (after - 1).clamp(min=0)
+    gap = places[after] - places[before]
+    share = ((wanted - places[before]) / gap.where(gap > 0, 1)).clamp(0, 1)  # beyond the ends: the last bias
+    weights = places.new_zeros(new, old)
+    weights.scatter_add_(1, before[:, None], 1 - share[:, None])
+    return weights.scatter_add_(1, after[:, None], share[:, None]).float()
 
 
 def sincos_2d(grid: Grid, width: int, *, device: torch.device | None = None) -> Tensor:
@@ -91,7 +133,7 @@ class Positions(nn.Module):
         """For every block, the rotation of its queries and keys."""
         return None if self.rotary is None else self.rotary.rotations(grid, kept, device)
 
-    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | None:  # noqa: ARG002
+    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | BlockBiases | None:  # noqa: ARG002
         """For every block, the bias on its scores, `1 h N N` or `b h N N` with N all tokens."""
         return None
 
@@ -156,38 +198,68 @@ class SinCos(Positions):
         return patches + sincos_2d(grid, self.width, device=patches.device).to(patches.dtype)
 
 
+@dataclass(frozen=True, eq=False)
+class BlockBiases:
+    """Every block's bias, `1 h N N` or `b h N N`, made when it is asked for: all at once can be gigabytes."""
+
+    numbers: Tensor
+    """l h e: what each block may add."""
+    places: Tensor
+    """b N N: which of them is for a pair of tokens."""
+
+    def __getitem__(self, block: int) -> Tensor:
+        return rearrange(self.numbers[block][:, self.places], "h b n m -> b h n m")
+
+
 class RelativeBias(Positions):
-    """A learned number for every block, head and offset between two patches; 0 for pairs with a prefix token."""
+    """A learned number for every block, head and offset between two patches.
 
-    def __init__(
-        self,
-        grid: Grid,
-        depth: int,
-        num_heads: int,
-        num_prefix: int,
-        resize: PositionResize = "bicubic_antialiased",
-    ) -> None:
+    For pairs with a prefix token it is 0, or one of three learned numbers: from a prefix token to a patch, from a patch
+    to a prefix token, between prefix tokens (BEiT: Bao et al. 2021).
+    """
+
+    prefix_table: Tensor | None
+
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.size = grid
-        self.resize: PositionResize = resize
-        self.num_prefix = num_prefix
-        self.table = nn.Parameter(torch.empty(depth, num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
+        self.config = config
+        self.size = config.grid_size
+        count = {"blocks": config.depth, "shared": 1, "both": 1 + config.depth}[config.relative_tables]
+        sides = [2 * side - 1 for side in self.size]
+        self.table = nn.Parameter(torch.empty(count, config.num_heads, *sides))
+        """l h dr dc; with `both`, the shared one is the first."""
+        self.prefix_table = None
+        if config.relative_prefix:
+            self.prefix_table = nn.Parameter(torch.empty(count, config.num_heads, 3))
 
-    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...]:
-        flat: Tensor = rearrange(resize_offsets(self.table, grid, self.resize), "l h dr dc -> l h (dr dc)")
-        offsets = self._offsets(grid)  # 1 n n
-        if kept is not None:
-            offsets = offsets[0][kept[:, :, None], kept[:, None, :]]  # b k k
-        full = pad(rearrange(flat[:, :, offsets], "l h b n m -> l b h n m"), (self.num_prefix, 0) * 2)
-        return full.unbind(0)
+    def biases(self, grid: Grid, kept: Tensor | None) -> tuple[Tensor, ...] | BlockBiases:
+        flat: Tensor = rearrange(resize_offsets(self.table, grid, self.config.position_resize), "l h r c -> l h (r c)")
+        of_prefix = flat.new_zeros(*flat.shape[:2], 3) if self.prefix_table is None else self.prefix_table
+        numbers, places = torch.cat((flat, of_prefix), dim=2), self._places(grid, kept)  # l h e, b N N
+        if self.config.relative_tables == "shared":
+            return (BlockBiases(numbers, places)[0],) * self.config.depth
+        if self.config.relative_tables == "both":
+            numbers = numbers[1:] + numbers[:1]
+        return BlockBiases(numbers, places)
 
     @torch.no_grad()
     def set_grid(self, grid: Grid) -> None:
-        self.table = nn.Parameter(resize_offsets(self.table, grid, self.resize).clone(), self.table.requires_grad)
+        resized = resize_offsets(self.table, grid, self.config.position_resize)
+        self.table = nn.Parameter(resized.clone(), self.table.requires_grad)
         self.size = grid
 
+    def _places(self, grid: Grid, kept: Tensor | None) -> Tensor:
+        """The place of every pair of tokens among the offsets and the three numbers after them, `b N N`."""
+        offsets, prefix = self._offsets(grid), self.config.num_prefix_tokens
+        if kept is not None:
+            offsets = offsets[0][kept[:, :, None], kept[:, None, :]]  # b k k
+        first = (2 * grid[0] - 1) * (2 * grid[1] - 1)
+        between = offsets.new_full((offsets.shape[0], prefix, prefix), first + 2)
+        from_prefix = pad(between, (0, offsets.shape[2]), value=first)  # b p N
+        return torch.cat((from_prefix, pad(offsets, (prefix, 0), value=first + 1)), dim=1)
+
     def _offsets(self, grid: Grid) -> Tensor:
-        """Index into the table of the offset from every patch to every patch, `1 n n`."""
+        """The place in the table of the offset from every patch to every patch, `1 n n`."""
         rows, columns = (torch.arange(size, device=self.table.device) for size in grid)
         row, column = repeat(rows, "gh -> (gh gw)", gw=grid[1]), repeat(columns, "gw -> (gh gw)", gh=grid[0])
         down, right = row[:, None] - row + grid[0] - 1, column[:, None] - column + grid[1] - 1
@@ -196,8 +268,7 @@ class RelativeBias(Positions):
 
 def build_positions(config: ViTConfig) -> Positions:
     """The kind that the configuration names."""
-    grid, num_prefix = config.grid_size, config.num_prefix_tokens
-    placed, resize = config.num_placed_tokens, config.position_resize
+    grid, placed, resize = config.grid_size, config.num_placed_tokens, config.position_resize
     match config.positions:
         case "learned_1d":
             return LearnedGrid(grid, config.width, placed, resize)
@@ -210,6 +281,6 @@ def build_positions(config: ViTConfig) -> Positions:
         case "rope":
             return Positions(rotary=Rotary(config))
         case "relative":
-            return RelativeBias(grid, config.depth, config.num_heads, num_prefix, resize)
+            return RelativeBias(config)
         case "none":
             return Positions()

@@ -40,7 +40,7 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(sublayer(x), rng))
 
     def input(self, x: Tensor) -> Tensor:
-        """The input of the sublayer."""
+        """`x` as the sublayer reads it: normalised in a pre-norm layer."""
         return self.norm(x) if self.pre else x
 
 

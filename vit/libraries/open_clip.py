@@ -14,6 +14,7 @@ from vit.libraries import NoCounterpart
 _SAME = (
     *("pooling", "class_token", "distillation_token", "num_registers", "positions", "qk_norm", "qkv_bias", "pre_norm"),
     *("final_norm", "positions_on_prefix", "representation_width", "layer_scale", "stem"),
+    *("proj_bias", "norm", "embedding_norm"),
 )
 """Fields that have the same value in all of open_clip's plain towers."""
 

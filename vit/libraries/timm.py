@@ -23,18 +23,19 @@ from vit.libraries import (
     UnsupportedArchitecture,
     download_error,
     resnets,
+    timm_beit,
     timm_eva,
+    timm_naflex,
 )
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 UNSUPPORTED = {
-    "VisionTransformerRelPos": "relative position biases",
+    "VisionTransformerRelPos": "relative position biases that a small network computes",
     "VisionTransformerSAM": "windows with relative positions",
     "SwinTransformer": "windows with relative position biases",
     "SwinTransformerV2": "windows with relative position biases",
-    "Beit": "relative position biases",
     "HybridEmbed": "a hybrid's convolutional stem",
     "ParallelScalingBlock": "attention and feed-forward in parallel",
     "DiffParallelScalingBlock": "differential attention",
@@ -43,9 +44,20 @@ UNSUPPORTED = {
     "ResPostBlock": "norms after the branches",
 }
 """Class of a model or of a part of one → its unsupported feature."""
-FAMILIES = ("vit_", "deit_", "deit3_", "flexivit_", "eva_", "eva02_")
+FAMILIES = (
+    *("vit_", "deit_", "deit3_", "flexivit_", "eva_", "eva02_"),
+    *("aimv2_", "naflexvit_", "beit_", "beitv2_"),
+)
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
+OF_THEIR_OWN = {"Eva": timm_eva, "Beit": timm_beit}
+"""Class of a model whose blocks are not those of timm's other Vision Transformers → the module that knows it."""
 POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
+PLAIN = ("VisionTransformer", "VisionTransformerDistilled")
+FINDERS = {"NaFlexVit": timm_naflex.unsupported_part} | {
+    kind: module.unsupported_part for kind, module in OF_THEIR_OWN.items()
+}
+"""Class of a model → what names the first part of it that is not supported."""
+NORMS = {"LayerNorm": "layer", "RmsNorm": "rms"}
 
 
 def check_name(name: str) -> None:
@@ -85,24 +97,31 @@ def config_of(model: Any, name: str) -> ViTConfig:
     """The architecture of a timm Vision Transformer. UnsupportedArchitecture naming an unsupported part."""
     _refuse(type(model).__name__, name)
     kind = type(model).__name__
-    if kind not in ("VisionTransformer", "VisionTransformerDistilled", "Eva"):
+    if kind not in (*PLAIN, *FINDERS):
         raise _unsupported(name, f"the class {kind}; a plain VisionTransformer is")
     if not len(model.blocks):
         raise _unsupported(name, "no blocks")
+    if kind in FINDERS and (part := FINDERS[kind](model)):
+        raise _unsupported(name, part)
+    own: dict[str, Any] = {}
+    if kind == "NaFlexVit":
+        own["position_resize"] = timm_naflex.position_resize(model)
+        model = timm_naflex.plain_view(model)
     block = model.blocks[0]
     for part in (model.patch_embed, block, block.attn if hasattr(block, "attn") else None):
         _refuse(type(part).__name__, name)
-    if kind == "Eva" and (part := timm_eva.unsupported_part(model)):
-        raise _unsupported(name, part)
     _check_parts(model, block, name)
     learned = model.pos_embed is not None
-    if kind == "Eva":
-        own = timm_eva.eva_options(model)
+    if kind in OF_THEIR_OWN:
+        own = OF_THEIR_OWN[kind].own_options(model)
     else:
-        own = {
+        own |= {
             "qkv_bias": block.attn.qkv.bias is not None,
             "layer_scale": getattr(block.ls1, "init_values", None),
+            "proj_bias": block.attn.proj.bias is not None,
         }
+    absent, registers = nn.Identity(), getattr(model, "reg_token", None)  # a `Beit` lacks what it never has
+    on_prefix = not getattr(model, "no_embed_class", False)
     final_norm: Any = "none" if isinstance(model.norm, nn.Identity) else "tokens"
     common: dict[str, Any] = {
         "image_size": tuple(model.patch_embed.img_size),
@@ -114,16 +133,19 @@ def config_of(model: Any, name: str) -> ViTConfig:
         "pooling": POOLINGS[model.global_pool],
         "class_token": model.cls_token is not None,
         "distillation_token": kind == "VisionTransformerDistilled",
-        "num_registers": 0 if model.reg_token is None else model.reg_token.shape[1],
+        "num_registers": 0 if registers is None else registers.shape[1],
         "positions": "learned_1d" if learned else "none",
-        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
-        "pre_norm": not isinstance(model.norm_pre, nn.Identity),
+        "qk_norm": not isinstance(getattr(block.attn, "q_norm", absent), nn.Identity),
+        "pre_norm": not isinstance(getattr(model, "norm_pre", absent), nn.Identity),
         "final_norm": final_norm if isinstance(model.fc_norm, nn.Identity) else "pooled",
-        "positions_on_prefix": not model.no_embed_class,
-        "positions_on_registers": not model.no_embed_class and None not in (model.reg_token, model.pos_embed),
+        "positions_on_prefix": on_prefix,
+        "positions_on_registers": on_prefix and learned and registers is not None,
+        "norm": NORMS[type(block.norm1).__name__],
         "norm_eps": block.norm1.eps,
+        "embedding_norm": not isinstance(model.patch_embed.norm, nn.Identity),
         "init": "normal",
     }
+    common |= _pooling(model, block, reads_prefix=kind == "Eva")
     return ViTConfig(**(common | _feedforward(block, model.embed_dim, name) | own))
 
 
@@ -134,6 +156,22 @@ def _unsupported(name: str, what: str) -> UnsupportedArchitecture:
 def _refuse(kind: str, name: str) -> None:
     if kind in UNSUPPORTED:
         raise _unsupported(name, UNSUPPORTED[kind])
+
+
+def _pooling(model: Any, block: Any, *, reads_prefix: bool) -> dict[str, Any]:
+    """The settings of the pooling; `reads_prefix`: attention reads the prefix tokens whatever the model says."""
+    pool = getattr(model, "attn_pool", None)
+    has_prefix = model.cls_token is not None or getattr(model, "reg_token", None) is not None
+    if pool is None:
+        return {
+            "pool_prefix": has_prefix and model.global_pool == "avg" and getattr(model, "pool_include_prefix", False)
+        }
+    ratio, own = (mlp.fc1.out_features / model.embed_dim for mlp in (pool.mlp, block.mlp))
+    return {
+        "pool_prefix": has_prefix and (reads_prefix or getattr(model, "pool_include_prefix", False)),
+        "pool_heads": None if pool.num_heads == block.attn.num_heads else pool.num_heads,
+        "pool_mlp_ratio": None if ratio == own else ratio,
+    }
 
 
 def _feedforward(block: Any, width: int, name: str) -> dict[str, Any]:
@@ -155,18 +193,21 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
     """UnsupportedArchitecture unless the model meets the assumptions of ours."""
     identity = nn.Identity
     norms = [module for module in model.modules() if type(module).__name__.endswith("Norm")]
-    others = sorted({type(norm).__name__ for norm in norms if not isinstance(norm, nn.LayerNorm)})
+    kinds = {type(norm).__name__ for norm in norms}
+    known = {"LayerNorm"} if isinstance(block.norm1, nn.LayerNorm) else {"RmsNorm"}
     image, patch = tuple(model.patch_embed.img_size), tuple(model.patch_embed.patch_size)
     unsupported = {
-        f"{', '.join(others)} in place of LayerNorm": bool(others),
+        f"norms of the kinds {', '.join(sorted(kinds))}": not all(
+            isinstance(norm, nn.LayerNorm) or type(norm).__name__ in known for norm in norms
+        ),
         "norms of several epsilons": len({norm.eps for norm in norms if hasattr(norm, "eps")}) != 1,
-        "norms inside attention or feed-forward": type(model).__name__ != "Eva"
+        "norms inside attention or feed-forward": type(model).__name__ not in OF_THEIR_OWN
         and not (isinstance(block.attn.norm, identity) and isinstance(block.mlp.norm, identity)),
-        "no bias in the attention's output": block.attn.proj.bias is None,
+        "biases in the attention's output and not in its feed-forward layer, or the reverse": (
+            block.attn.proj.bias is None
+        )
+        != (block.mlp.fc2.bias is None),
         "a gate in its attention": getattr(block.attn, "gate", None) is not None,
-        "a pooling that reads its prefix tokens": getattr(model, "pool_include_prefix", False)
-        and model.global_pool != "token",
-        "a norm in its patch embedding": not isinstance(model.patch_embed.norm, identity),
         f"images of {image} pixels that its patches of {patch} do not divide (timm leaves the rest out)": any(
             side % step for side, step in zip(image, patch, strict=True)
         ),
@@ -270,9 +311,12 @@ def timm_forward(config: ViTConfig, tensors: Mapping[str, Tensor]) -> Callable[[
     return model.eval()
 
 
-def build_timm(config: ViTConfig) -> TimmViT:
-    """Build timm's own Vision Transformer. ValueError where timm has no such architecture."""
-    from timm.layers import GluMlp
+def build_timm(config: ViTConfig, *, gate_apart: bool = False) -> TimmViT:
+    """Build timm's own Vision Transformer; `gate_apart`: SwiGLU's gate in a layer of its own.
+
+    ValueError where timm has no such architecture.
+    """
+    from timm.layers import GluMlp, LayerNorm, RmsNorm, SwiGLU
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
 
@@ -280,11 +324,13 @@ def build_timm(config: ViTConfig) -> TimmViT:
     options: dict[str, Any] = {"class_token": config.class_token, "reg_tokens": config.num_registers}
     if config.feedforward == "swiglu":
         hidden = swiglu_width(round(config.width * config.mlp_ratio))
-        options |= {"mlp_layer": partial(GluMlp, gate_last=False), "act_layer": nn.SiLU}
-        ratio = 2 * hidden / config.width
+        packed = partial(GluMlp, gate_last=False)
+        options |= {"mlp_layer": SwiGLU if gate_apart else packed, "act_layer": nn.SiLU}
+        ratio = (1 if gate_apart else 2) * hidden / config.width
     else:
         options["act_layer"] = config.feedforward
         ratio = config.mlp_ratio
+    norm = partial({"layer": LayerNorm, "rms": RmsNorm}[config.norm], eps=config.norm_eps)
     kind = VisionTransformerDistilled if config.distillation_token else VisionTransformer
     if kind is VisionTransformerDistilled:
         del options["class_token"], options["reg_tokens"]  # it always has its own two tokens
@@ -299,6 +345,7 @@ def build_timm(config: ViTConfig) -> TimmViT:
         mlp_ratio=(round(config.width * ratio) + 0.5) / config.width,  # timm rounds down
         qkv_bias=config.qkv_bias,
         qk_norm=config.qk_norm,
+        proj_bias=config.proj_bias,
         init_values=config.layer_scale,
         drop_path_rate=config.stochastic_depth_rate,
         pos_embed="none" if config.positions == "none" else "learn",
@@ -306,7 +353,9 @@ def build_timm(config: ViTConfig) -> TimmViT:
         pre_norm=config.pre_norm,
         final_norm=config.final_norm != "none",
         fc_norm=config.final_norm == "pooled",
-        norm_layer=partial(nn.LayerNorm, eps=config.norm_eps),
+        pool_include_prefix=config.pool_prefix,
+        norm_layer=norm,
+        embed_norm_layer=norm if config.embedding_norm else None,
         **options,
     )
 
@@ -328,6 +377,8 @@ def check_expressible(config: ViTConfig) -> None:
             f"{', '.join(ACTIVATIONS.values())} with model.pooling 'map'",
         ),
         "final_norm": (config.final_norm != "pooled" or not distilled, f"tokens, none {with_token}"),
+        "pool_heads": (config.pool_heads is None, "none"),
+        "pool_mlp_ratio": (config.pool_mlp_ratio is None, "none"),
         "representation_width": (config.representation_width is None, "none"),
         "head_bias": (config.head_bias, "true"),
         "distillation_head": (config.distillation_head, "true"),

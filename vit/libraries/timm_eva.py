@@ -29,14 +29,13 @@ def unsupported_part(model: Any) -> str | None:
         f"rotary positions of the kind {type(model.rope).__name__}": model.rope is not None
         and type(model.rope).__name__ not in ROPES,
         "LayerScale on one branch alone": (block.gamma_1 is None) != (block.gamma_2 is None),
-        "an attention pooling of its own heads and width": model.attn_pool is not None,
         "a norm in a feed-forward layer without a gate": type(block.mlp).__name__ == "Mlp"
         and not isinstance(block.mlp.norm, nn.Identity),
     }
     return next((what for what, present in parts.items() if present), None)
 
 
-def eva_options(model: Any) -> dict[str, Any]:
+def own_options(model: Any) -> dict[str, Any]:
     """Fields of `ViTConfig` that an `Eva` sets beside those of any of timm's Vision Transformers."""
     block, rope = model.blocks[0], model.rope
     options: dict[str, Any] = {
@@ -74,13 +73,16 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
     hidden = round(config.width * config.mlp_ratio)
     if config.feedforward == "swiglu":
         hidden = swiglu_width(hidden, config.swiglu_multiple)
+    pool_hidden = round(config.width * (config.pool_mlp_ratio or 1))
     rotary = config.positions in ROTARY_POSITIONS
     kind = "mixed" if config.rope_mixed else "dinov3" if config.rope_coordinates == "centred" else "cat"
     return Eva(
         img_size=config.image_size,
         patch_size=config.patch_size,
         num_classes=config.num_classes,
-        global_pool={"cls": "token", "gap": "avg"}[config.pooling],
+        global_pool={"cls": "token", "gap": "avg", "map": "map"}[config.pooling],
+        attn_pool_num_heads=config.pool_heads,
+        attn_pool_mlp_ratio=None if config.pool_mlp_ratio is None else (pool_hidden + 0.5) / config.width,
         embed_dim=config.width,
         depth=config.depth,
         num_heads=config.num_heads,
@@ -113,12 +115,17 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
 
 def check_expressible(config: ViTConfig) -> None:
     """NoCounterpart, naming the setting, for an architecture that timm does not build of EVA's blocks."""
+    reads_prefix = config.pooling == "map" and config.num_prefix_tokens > 0
     all_or_none = config.positions == "rope" or config.num_placed_tokens in (0, config.num_prefix_tokens)
     supported = {
         "positions": (config.positions in ("learned_1d", *ROTARY_POSITIONS), "learned_1d, rope, learned_1d_rope"),
         "stem": (config.stem == "patch", "patch"),
-        "pooling": (config.pooling in ("cls", "gap"), "cls, gap"),
+        "pooling": (config.pooling in ("cls", "gap", "map"), "cls, gap, map"),
+        "pool_prefix": (config.pool_prefix == reads_prefix, f"{str(reads_prefix).lower()} with that pooling"),
         "feedforward": (config.feedforward in ("gelu", "swiglu"), "gelu, swiglu"),
+        "norm": (config.norm == "layer", "layer"),
+        "proj_bias": (config.proj_bias, "true"),
+        "embedding_norm": (not config.embedding_norm, "false"),
         "qk_norm": (not config.qk_norm, "false"),
         "distillation_token": (not config.distillation_token, "false"),
         "representation_width": (config.representation_width is None, "none"),

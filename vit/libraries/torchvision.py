@@ -22,6 +22,7 @@ NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")
 PLAIN = (
     *("pooling", "class_token", "distillation_token", "num_registers", "positions", "positions_on_prefix"),
     *("feedforward", "qk_norm", "qkv_bias", "pre_norm", "final_norm", "head_bias", "layer_scale", "stem"),
+    *("proj_bias", "norm", "embedding_norm"),
 )
 """Fields of `ViTConfig` that have their defaults in every Vision Transformer of torchvision."""
 

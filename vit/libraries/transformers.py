@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from vit.config import check
@@ -21,8 +22,10 @@ from vit.libraries.image_processors import stated_preprocessing
 INDEX = "model.safetensors.index.json"
 MASKED = "vit_mae"
 """The kind of model that hides patches at random, and shuffles the others, unless told otherwise."""
-WITHOUT_CLASS_TOKEN = "ijepa"
-"""The kind of model whose first token is a patch."""
+WITHOUT_CLASS_TOKEN = ("ijepa", "aimv2_vision_model")
+"""The kinds of models whose first token is a patch."""
+OF_PATCHES = "siglip2_vision_model"
+"""The kind of model that is given the pixels of each patch as a row."""
 
 # ------------------------------------------------------------------ the hub
 
@@ -92,8 +95,17 @@ class TransformersModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         masked = {"noise": _kept_in_order(self.model, images)} if self.config.model_type == MASKED else {}
-        average = self.config.model_type == WITHOUT_CLASS_TOKEN
-        return output_tensor(self.model(pixel_values=images, **masked), average=average)
+        inputs = self._rows(images) if self.config.model_type == OF_PATCHES else {"pixel_values": images}
+        average = self.config.model_type in WITHOUT_CLASS_TOKEN
+        return output_tensor(self.model(**inputs, **masked), average=average)
+
+    def _rows(self, images: Tensor) -> dict[str, Tensor]:
+        """The inputs of a model that is given patches: all of them are there, on the images' grid."""
+        step = self.config.patch_size
+        rows = rearrange(images, "b k (gh ph) (gw pw) -> b (gh gw) (ph pw k)", ph=step, pw=step)
+        grid = torch.tensor([[side // step for side in images.shape[2:]]] * len(images))
+        there = torch.ones(rows.shape[:2], dtype=torch.int, device=images.device)
+        return {"pixel_values": rows, "pixel_attention_mask": there, "spatial_shapes": grid}
 
 
 def saved_tensors(model: TransformersModel) -> dict[str, Tensor]:

@@ -34,7 +34,6 @@ from torch import Tensor, nn
 from vit.attention.scores import Additive
 from vit.config import ViTConfig
 from vit.layers.patches import PatchProjection
-from vit.layers.positions import RelativeBias
 from vit.layers.regularization import LayerScale
 from vit.layers.rotary import Rotary
 from vit.layers.text_positions import LearnedPositions
@@ -42,6 +41,7 @@ from vit.layers.text_positions import LearnedPositions
 STD = 0.02
 POSITIONS = ("grid", "rows", "columns", "prefix", "probe")
 TOKENS = ("class_token", "distillation_token", "register_tokens")
+BIASES = ("table", "prefix_table")
 _TRUNCATED_STD = 0.8796256610342398
 """Standard deviation of a standard normal cut at ±2."""
 
@@ -71,10 +71,10 @@ def initialize(model: nn.Module, config: ViTConfig) -> None:
             case nn.LayerNorm() | nn.GroupNorm():
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)
+            case nn.RMSNorm():
+                nn.init.ones_(module.weight)
             case LayerScale():
                 nn.init.constant_(module.gamma, module.initial_value)
-            case RelativeBias():
-                nn.init.zeros_(module.table)
             case Rotary(frequencies=nn.Parameter() as frequencies):
                 _initialize_frequencies(frequencies, config)
             case _:
@@ -100,8 +100,10 @@ def _initialize_matrix(name: str, module: nn.Linear | nn.Conv2d, config: ViTConf
 
 
 def _initialize_vector(name: str, parameter: Tensor, config: ViTConfig) -> None:
-    assert name in (*POSITIONS, *TOKENS), f"no first value is defined for the parameter {name}"
-    if config.init == "xavier" and name in POSITIONS:
+    assert name in (*POSITIONS, *TOKENS, *BIASES), f"no first value is defined for the parameter {name}"
+    if name in BIASES:
+        nn.init.zeros_(parameter)
+    elif config.init == "xavier" and name in POSITIONS:
         nn.init.normal_(parameter, std=config.width**-0.5)
     else:
         truncated_normal(parameter)

@@ -14,11 +14,11 @@ from einops import rearrange, reduce
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vit.attention.multihead import MultiHeadAttention
 from vit.config import ViTConfig, check_arguments
 from vit.layers.block import STREAMS, Block
-from vit.layers.feedforward import ACTIVATIONS, FeedForward
+from vit.layers.norm import build_norm
 from vit.layers.patches import PatchEmbedding
+from vit.layers.pooling import AttentionPool, QueryPool
 from vit.layers.positions import build_positions
 from vit.layers.regularization import Dropout, PatchDropout
 from vit.models.backbone import Backbone, Intermediates, OutputFormat, check_output_format, select_blocks
@@ -26,22 +26,6 @@ from vit.models.initialization import initialize, initialize_head
 from vit.randomness import SampleRandom
 
 PATCH_STREAM, POSITION_STREAM, FIRST_BLOCK_STREAM = 0, 1, 2
-
-
-class AttentionPool(nn.Module):
-    """A learned query attends to the tokens, then a feed-forward layer: `b n c -> b c` (MAP: Zhai et al. 2022)."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.probe = nn.Parameter(torch.empty(1, 1, config.width))
-        self.attention = MultiHeadAttention(config.width, config.num_heads, backend=config.backend)
-        self.norm = nn.LayerNorm(config.width, config.norm_eps)
-        activation = ACTIVATIONS["gelu" if config.feedforward == "swiglu" else config.feedforward]
-        self.feedforward = FeedForward(config.width, round(config.width * config.mlp_ratio), 0.0, 0, activation)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.attention(self.probe.expand(tokens.shape[0], -1, -1), tokens, tokens)  # b 1 c
-        return (x + self.feedforward(self.norm(x)))[:, 0]
 
 
 class VisionTransformer(Backbone):
@@ -67,7 +51,8 @@ class VisionTransformer(Backbone):
         self.positions = build_positions(config)
         self.position_dropout = Dropout(config.dropout_rate, POSITION_STREAM)
         self.patch_dropout = PatchDropout(config.patch_dropout_rate, PATCH_STREAM)
-        self.pre_norm = nn.LayerNorm(width, config.norm_eps) if config.pre_norm else nn.Identity()
+        self.embedding_norm = build_norm(config, present=config.embedding_norm)
+        self.pre_norm = build_norm(config, present=config.pre_norm)
         self.blocks = nn.ModuleList(
             Block(
                 config,
@@ -76,9 +61,11 @@ class VisionTransformer(Backbone):
             )
             for index in range(config.depth)
         )
-        self.norm = nn.LayerNorm(width, config.norm_eps) if config.final_norm == "tokens" else nn.Identity()
-        self.attention_pool = AttentionPool(config) if config.pooling == "map" else None
-        self.pool_norm = nn.LayerNorm(width, config.norm_eps) if config.final_norm == "pooled" else nn.Identity()
+        self.norm = build_norm(config, present=config.final_norm == "tokens")
+        self.attention_pool: AttentionPool | QueryPool | None = None
+        if config.pooling in ("map", "query"):
+            self.attention_pool = AttentionPool(config) if config.pooling == "map" else QueryPool(config)
+        self.pool_norm = build_norm(config, present=config.final_norm == "pooled")
         self.representation = None
         if config.representation_width is not None:
             self.representation = nn.Linear(config.pooled_width, config.representation_width)
@@ -165,7 +152,7 @@ class VisionTransformer(Backbone):
         `streams` receives the residual stream after each of the `chosen` blocks; blocks after `last` are skipped.
         """
         grid = self.embedding.grid_size(images)
-        patches = self.positions(self.embedding(images), grid)
+        patches = self.positions(self.embedding_norm(self.embedding(images)), grid)
         patches, kept = self.patch_dropout(patches, rng)
         x = self.pre_norm(self.position_dropout(self._with_prefix(patches), rng))
         rotations = self.positions.rotations(grid, kept, images.device)
@@ -237,10 +224,11 @@ class VisionTransformer(Backbone):
     def pool(self, tokens: Tensor) -> Tensor:
         """The head's input from `forward_features`' tokens: one vector per image, `b c`."""
         patches = tokens[:, self.num_prefix_tokens :]
+        read = tokens if self.config.pool_prefix else patches
         if self.attention_pool is not None:
-            pooled = self.pool_norm(self.attention_pool(patches))
+            pooled = self.pool_norm(self.attention_pool(read))
         elif self.config.pooling == "gap":
-            pooled = self.pool_norm(reduce(patches, "b n c -> b c", "mean"))
+            pooled = self.pool_norm(reduce(read, "b n c -> b c", "mean"))
         elif self.config.pooling == "cls_gap":
             pooled = torch.cat((tokens[:, 0], reduce(patches, "b n c -> b c", "mean")), dim=1)
         elif self.config.distillation_token and self.config.distillation_head:
@@ -273,7 +261,15 @@ class VisionTransformer(Backbone):
         first, *rest = parameter_name.split(".")
         if first == "blocks":
             return int(rest[0]) + 1
-        before = ("embedding", "positions", "pre_norm", "class_token", "distillation_token", "register_tokens")
+        before = (
+            "embedding",
+            "embedding_norm",
+            "positions",
+            "pre_norm",
+            "class_token",
+            "distillation_token",
+            "register_tokens",
+        )
         return 0 if first in before else self.num_layers
 
     def no_weight_decay(self) -> set[str]:

@@ -15,6 +15,8 @@ from vit.libraries import NoCounterpart
 from vit.libraries.timm_eva import is_eva
 from vit.models import Classifier
 from vit.weights import eva
+from vit.weights.aimv2 import TIMM_AIMV2, is_aimv2
+from vit.weights.beit import BEIT
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import to_huggingface, write_folder
 from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
@@ -93,6 +95,10 @@ def _layout_to_write(target: str, config: Architecture, tensors: Tensors) -> Lay
         kind, targets = ("ResNet", ("timm", "torchvision")) if config.version == 1 else ("ResNetV2", ("timm", "npz"))
         check(target in targets, "--to", target, f"a {kind} is written for {' or '.join(targets)}")
         return get_layout(f"{target} {kind}")
+    if target == "timm" and is_aimv2(config):
+        return TIMM_AIMV2
+    if target == "timm" and config.positions == "relative":
+        return BEIT
     return eva.layout_to_write(config, tensors) if target == "timm" and is_eva(config) else get_layout(target)
 
 

@@ -64,7 +64,7 @@ def _qkv(ours: str, *theirs: str) -> Rule:
     return Rule((ours,), names, to_ours=to_fused, to_theirs=partial(from_fused, count=len(names)))
 
 
-_FUSED = (_qkv(_QKV_WEIGHT, "qkv.weight"), _qkv(_QKV_BIAS, "q_bias", "v_bias"))
+FUSED = (_qkv(_QKV_WEIGHT, "qkv.weight"), _qkv(_QKV_BIAS, "q_bias", "v_bias"))
 _APART = (
     _qkv(_QKV_WEIGHT, "q_proj.weight", "k_proj.weight", "v_proj.weight"),
     _qkv(_QKV_BIAS, "q_proj.bias", "v_proj.bias"),
@@ -82,7 +82,7 @@ _OWN = (
 )
 
 
-def _shared() -> tuple[Rule, ...]:
+def shared_rules() -> tuple[Rule, ...]:
     """timm's rules for what EVA's blocks have in common with its other Vision Transformers."""
     scales = {f"blocks.{{layer}}.ls{number}.gamma": f"blocks.{{layer}}.gamma_{number}" for number in (1, 2)}
     others = (rule for rule in RULES if not rule.ours[0].startswith((_ATTENTION, *_GATED[:1])))
@@ -112,7 +112,7 @@ def _layout(
         name=name,
         recognizes=lambda tensors: "patch_embed.proj.weight" in tensors and recognizes(tensors),
         fits=is_named_as_eva,
-        rules=(*_shared(), *rules, *_OWN),
+        rules=(*shared_rules(), *rules, *_OWN),
         undetermined="heads and rotation",
         reference=forward,
         check_config=check_expressible,
@@ -130,9 +130,9 @@ ROPE_VIT = _layout(
     "timm-rope", (*_WITH_KEY_BIAS, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.bias"), attention="rope"
 )
 DINOV3 = _layout(
-    "timm-dinov3", (*_FUSED, *_GATE_APART), lambda tensors: _has(tensors, "mlp.fc1_g.weight"), gate_apart=True
+    "timm-dinov3", (*FUSED, *_GATE_APART), lambda tensors: _has(tensors, "mlp.fc1_g.weight"), gate_apart=True
 )
-EVA = _layout("timm-eva", (*_FUSED, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.weight"))
+EVA = _layout("timm-eva", (*FUSED, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.weight"))
 LAYOUTS = (EVA_02, ROPE_VIT, DINOV3, EVA)
 """In the order of recognition: the last has the fewest names of its own."""
 

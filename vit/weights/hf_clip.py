@@ -6,18 +6,33 @@ the text tower of a full model is dropped. SigLIP pools by attention.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vit.config import ViTConfig
 from vit.weights.hf_family import Family
-from vit.weights.layout import TEXT_TOWER, Layout, Rule, Tensors, block_rules, copied, positions, reshaped, split
+from vit.weights.layout import (
+    TEXT_TOWER,
+    Layout,
+    Rule,
+    Tensors,
+    block_rules,
+    copied,
+    patch_rows,
+    positions,
+    reshaped,
+    split,
+)
 
 _PREFIXES = ("", "vision_model.")
 
 
-def _tower_rules(prefix: str) -> tuple[Rule, ...]:
+def _tower_rules(prefix: str, *, linear: bool = False) -> tuple[Rule, ...]:
+    """`linear`: patches are embedded by a linear layer, not by a convolution."""
+    patches = f"{prefix}embeddings.patch_embedding"
+    convolution = copied("embedding.projection.{kind}", f"{patches}.{{kind}}")
     return (
-        copied("embedding.projection.{kind}", f"{prefix}embeddings.patch_embedding.{{kind}}"),
+        *(patch_rows(patches) if linear else (convolution,)),
         *positions(f"{prefix}embeddings.position_embedding.weight", "n c -> 1 n c"),
         *block_rules(
             f"{prefix}encoder.layers.{{layer}}.",
@@ -63,12 +78,18 @@ def _clip_layout(prefix: str) -> Layout:
     )
 
 
-def _siglip_layout(prefix: str) -> Layout:
+def _siglip_layout(prefix: str, *, linear: bool) -> Layout:
+    name = "hf-siglip2" if linear else "hf-siglip"
+
+    def recognizes(tensors: Tensors) -> bool:
+        patches = f"{prefix}embeddings.patch_embedding."
+        return f"{patches}bias" in tensors and (tensors[f"{patches}weight"].dim() == 2) == linear
+
     return Layout(
-        name=f"hf-siglip ({prefix}…)" if prefix else "hf-siglip",
-        recognizes=lambda tensors: f"{prefix}embeddings.patch_embedding.bias" in tensors,
-        rules=(*_tower_rules(prefix), *_pooling_rules(f"{prefix}head.")),
-        position_resize="bicubic",
+        name=f"{name} ({prefix}…)" if prefix else name,
+        recognizes=recognizes,
+        rules=(*_tower_rules(prefix, linear=linear), *_pooling_rules(f"{prefix}head.")),
+        position_resize="bilinear_antialiased" if linear else "bicubic",
         dropped=_dropped(prefix),
     )
 
@@ -123,4 +144,16 @@ SIGLIP = Family(
     square=True,
     nested_types=("siglip",),
 )
-LAYOUTS = (*(_clip_layout(prefix) for prefix in _PREFIXES), *(_siglip_layout(prefix) for prefix in _PREFIXES))
+SIGLIP2 = replace(
+    SIGLIP,
+    model_type="siglip2_vision_model",
+    architecture=lambda config: _siglip_class(config).replace("Siglip", "Siglip2"),
+    defaults=dict(SIGLIP.defaults) | {"num_patches": 256},
+    num_patches="num_patches",
+    nested_types=("siglip2",),
+)
+"""At one image size; its positions are those of a square, and resized to other grids."""
+LAYOUTS = (
+    *(_clip_layout(prefix) for prefix in _PREFIXES),
+    *(_siglip_layout(prefix, linear=linear) for prefix in _PREFIXES for linear in (False, True)),
+)

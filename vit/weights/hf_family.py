@@ -5,6 +5,7 @@ A family is a table of keys, transformers' defaults for missing keys, and the fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -25,7 +26,6 @@ COMMON_KEYS = {
     "hidden_size": "width",
     "num_hidden_layers": "depth",
     "num_attention_heads": "num_heads",
-    "layer_norm_eps": "norm_eps",
 }
 COMMON_DEFAULTS: dict[str, Any] = {
     "hidden_size": 768,
@@ -41,6 +41,10 @@ _FREE = (
 )
 """Fields that no family fixes: settings of training and computation, those that `Family` converts itself, and what has
 no effect on images of the configuration's size."""
+
+
+def no_more_keys(config: ViTConfig) -> Mapping[str, Any]:  # noqa: ARG001
+    return {}
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,14 @@ class Family:
     """The key that says that the feed-forward layer is SwiGLU; empty: it never is."""
     gated_act: str = ""
     """The `hidden_act` of such a layer; empty: none is read."""
+    epsilon: str = "layer_norm_eps"
+    """The key of the norms' epsilon."""
+    num_patches: str = ""
+    """The key of the number of patches of a square image, which stands in place of `image_size`."""
     square: bool = False
     """Image and patch sizes are single numbers."""
+    written: Callable[[ViTConfig], Mapping[str, Any]] = no_more_keys
+    """Further keys of `config.json`."""
     nested_types: tuple[str, ...] = ()
     """Other `model_type`s, of models of images and text, whose `vision_config` is of this family."""
 
@@ -81,24 +91,26 @@ class Family:
         for key, wanted in ({"num_channels": 3} | dict(self.required)).items():
             found = section.get(key, wanted)
             check(found == wanted, f"model.pretrained: {source}: {key}", found, f"only {wanted!r} is supported")
-        needed = {*COMMON_KEYS, *self.keys, "image_size", "patch_size", "mlp_ratio", "intermediate_size"}
+        needed = {*self._all_keys, "image_size", "patch_size", "mlp_ratio", "intermediate_size"}
+        if self.num_patches:
+            section["image_size"] = math.isqrt(section[self.num_patches]) * section["patch_size"]
         missing = [key for key, value in section.items() if value is None and key in needed]
         if missing:
             raise ValueError(f"model.pretrained: {source} lacks {', '.join(missing)}")
-        values = {ours: section[theirs] for theirs, ours in (COMMON_KEYS | dict(self.keys)).items()}
-        return ViTConfig(
-            **dict(self.fixed),
-            **values,
-            image_size=_pair(section["image_size"]),
-            patch_size=_pair(section["patch_size"]),
-            **self._feedforward(section, source),
-            **self.head_config(tensors),
-            init="normal",
-        )
+        sizes = {name: _pair(section[name]) for name in ("image_size", "patch_size")}
+        for name, (height, width) in sizes.items():
+            rule, is_supported = "only squares are supported", not self.square or height == width
+            check(is_supported, f"model.pretrained: {source}: {name}", section[name], rule)
+        values = {ours: section[theirs] for theirs, ours in self._all_keys.items()}
+        own = values | sizes | self._feedforward(section, source) | self.head_config(tensors)
+        return ViTConfig(**dict(self.fixed) | own, init="normal")
+
+    @property
+    def _all_keys(self) -> dict[str, str]:
+        return COMMON_KEYS | {self.epsilon: "norm_eps"} | dict(self.keys)
 
     def write(self, config: ViTConfig) -> dict[str, Any]:
         """Convert a configuration to `config.json`; `unsupported_reason` must be None for it."""
-        keys = COMMON_KEYS | dict(self.keys)
         gated = config.feedforward == "swiglu"
         hidden = round(config.width * config.mlp_ratio)
         mlp: dict[str, Any] = {"intermediate_size": swiglu_width(hidden) if gated else hidden}
@@ -107,27 +119,30 @@ class Family:
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         if self.gated:
             mlp[self.gated] = gated
+        gh, gw = config.grid_size
+        size = {self.num_patches: gh * gw} if self.num_patches else {"image_size": _single(config.image_size)}
         head = {"num_labels" if config.head_bias else "projection_dim": config.num_classes}
         return {
             "model_type": self.model_type,
             "architectures": [self.architecture(config)],
-            **{theirs: getattr(config, ours) for theirs, ours in keys.items()},
+            **{theirs: getattr(config, ours) for theirs, ours in self._all_keys.items()},
             **({"num_channels": 3} | dict(self.required)),
-            "image_size": _single(config.image_size),
+            **size,
             "patch_size": _single(config.patch_size),
             "hidden_act": self.gated_act or "gelu" if gated else activations[config.feedforward],
             **mlp,
+            **self.written(config),
             **(head if config.num_classes else {}),
         }
 
     def unsupported_reason(self, config: ViTConfig) -> str | None:
         """The reason why this family does not support the configuration, naming the field; None if it does."""
-        known = {*COMMON_KEYS.values(), *self.keys.values(), *self.head_fields, *_FREE}
+        known = {*self._all_keys.values(), *self.head_fields, *_FREE} - {*self.fixed}
         for item in fields(ViTConfig):
             wanted = self.fixed.get(item.name, item.default)
             if item.name not in known and getattr(config, item.name) != wanted:
                 return f"model.{item.name} must be {wanted!r}, not {getattr(config, item.name)!r}"
-        if config.feedforward == "swiglu" and not self.gated:
+        if config.feedforward == "swiglu" and not self.gated and "feedforward" not in self.fixed:
             return "model.feedforward 'swiglu' is not supported"
         for name in ("image_size", "patch_size"):
             if self.square and len(set(getattr(config, name))) > 1:
@@ -141,8 +156,8 @@ class Family:
     def _feedforward(self, section: Mapping[str, Any], source: str) -> dict[str, Any]:
         ratio = section["mlp_ratio"] if self.mlp_by_ratio else section["intermediate_size"] / section["hidden_size"]
         name = section["hidden_act"]
-        if section.get(self.gated, False):
-            rule = f"with {self.gated} only {self.gated_act!r} is supported"
+        if section.get(self.gated, False) or self.fixed.get("feedforward") == "swiglu":
+            rule = f"with {self.gated or 'its gate'} only {self.gated_act!r} is supported"
             check(self.gated_act in ("", name), f"model.pretrained: {source}: hidden_act", name, rule)
             # ours keeps two thirds of the ratio; intermediate_size is what is left
             return {"feedforward": "swiglu", "mlp_ratio": float(ratio if self.mlp_by_ratio else ratio * 1.5)}

@@ -31,15 +31,15 @@ def _rules(prefix: str, of_layers: str) -> tuple[Rule, ...]:
             *("intermediate.dense.{kind}", "output.dense.{kind}"),
         ),
         copied("norm.{kind}", f"{prefix}layernorm.{{kind}}"),
-        copied("representation.{kind}", f"{prefix}pooler.dense.{{kind}}", when=_has_representation),
+        copied(
+            "representation.{kind}",
+            f"{prefix}pooler.dense.{{kind}}",
+            when=lambda config: config.representation_width is not None,
+        ),
         copied("head.{kind}", "cls_classifier.{kind}", when=_has_two_heads),
         copied("distillation_head.{kind}", "distillation_classifier.{kind}", when=_has_two_heads),
         copied("head.{kind}", "classifier.{kind}", when=lambda config: not _has_two_heads(config)),
     )
-
-
-def _has_representation(config: ViTConfig) -> bool:
-    return config.representation_width is not None
 
 
 def _has_two_heads(config: ViTConfig) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
 from vit.libraries.image_processors import stated_preprocessing
-from vit.libraries.transformers import class_names_of, output_tensor
-from vit.weights import hf_clip, hf_dinov2, hf_dinov3, hf_vit
+from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor
+from vit.weights import aimv2, hf_beit, hf_clip, hf_dinov2, hf_dinov3, hf_vit
 from vit.weights.files import read_tensors
 from vit.weights.hf_family import Family
 from vit.weights.layout import Forward, Layout, Tensors, invert_rules
@@ -29,6 +30,8 @@ from vit.weights.layout import Forward, Layout, Tensors, invert_rules
 FAMILIES = (
     hf_clip.CLIP,
     hf_clip.SIGLIP,
+    hf_clip.SIGLIP2,
+    aimv2.AIMV2,
     hf_vit.DEIT,
     hf_dinov2.DINOV2,
     hf_dinov2.DINOV2_REGISTERS,
@@ -37,6 +40,8 @@ FAMILIES = (
     hf_vit.MAE,
     hf_vit.MSN,
     hf_vit.IJEPA,
+    hf_beit.BEIT,
+    hf_beit.DATA2VEC,
 )
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """File names of weights, in the order of the search."""
@@ -47,14 +52,19 @@ _BASE = {
     "dinov2": "dinov2.",
     "dinov2_with_registers": "dinov2_with_registers.",
     "dinov3_vit": "",
+    "aimv2_vision_model": "",
+    "beit": "beit.",
 }
-"""Prefix of the encoder inside a classifier."""
+"""Prefix of the encoder inside a classifier; of models that are never inside one, none."""
 _WRITTEN = {
     "clip_vision_model": "hf-clip",
     "siglip_vision_model": "hf-siglip",
+    "siglip2_vision_model": "hf-siglip2",
+    "aimv2_vision_model": "hf-aimv2",
     "dinov2": "hf-dinov2",
     "dinov2_with_registers": "hf-dinov2",
     "dinov3_vit": "hf-dinov3",
+    "beit": "hf-beit",
 }
 """The layout of a family, without its prefix; of all others hf-vit."""
 _MASK_TOKENS = {"dinov2": (1,), "dinov2_with_registers": (1,), "dinov3_vit": (1, 1)}
@@ -153,10 +163,12 @@ def family_for(config: ViTConfig) -> Family:
     for model_type, is_similar in (
         ("clip_vision_model", config.pre_norm),
         ("siglip_vision_model", config.pooling == "map"),
+        ("aimv2_vision_model", config.embedding_norm),
         ("deit", config.distillation_token),
         ("ijepa", not config.class_token and config.pooling == "gap"),
         ("dinov3_vit", config.rope_coordinates == "centred"),
         ("dinov2_with_registers", config.num_registers > 0),
+        ("beit", config.positions == "relative"),
     ):
         if is_similar:
             nearest = model_type
@@ -209,6 +221,8 @@ def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
 def huggingface_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     """Build transformers' own model: images to logits, projection or pooled features; errors as `build_huggingface`."""
     model = build_huggingface(config, tensors)
+    if "spatial_shapes" in signature(model.forward).parameters:
+        return TransformersModel(model)
     return lambda images: output_tensor(model(pixel_values=images), average=not config.class_token)
 
 
@@ -222,7 +236,8 @@ def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
     family = family_for(config)
     content = family.write(config)
     library_class = getattr(transformers, content["architectures"][0])
-    bare = family.model_type in ("vit", "deit") and config.num_classes == 0 and config.representation_width is None
+    unpooled = {"vit": config.representation_width is None, "deit": config.representation_width is None}
+    bare = config.num_classes == 0 and (unpooled.get(family.model_type) or config.final_norm == "none")
     options = {"add_pooling_layer": False} if bare else {}
     with TemporaryDirectory() as folder:
         _write(Path(folder), content, _unused(family, config) | dict(tensors))
@@ -236,5 +251,12 @@ def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
 
 LAYOUTS = tuple(
     replace(layout, reference=huggingface_forward)
-    for layout in (*hf_dinov2.LAYOUTS, *hf_dinov3.LAYOUTS, *hf_vit.LAYOUTS, *hf_clip.LAYOUTS)
+    for layout in (
+        *hf_beit.LAYOUTS,
+        *hf_dinov2.LAYOUTS,
+        *hf_dinov3.LAYOUTS,
+        *hf_vit.LAYOUTS,
+        *hf_clip.LAYOUTS,
+        *aimv2.LAYOUTS,
+    )
 )

@@ -7,8 +7,8 @@ their tensors into ours and `invert` ours into theirs, by the same rules; the ro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,8 @@ TEXT_TOWER = "the text tower of the model"
 """Reasons for which several layouts drop tensors."""
 PLACEHOLDERS = {"layer": r"\d+", "block": r"\d+", "kind": "weight|bias", "rest": r"[\w.]+"}
 """Regular expressions for placeholders, such as `{layer}`, in a template of names."""
+LAYERS = "{layers}"
+"""In a name of theirs: all layers in turn."""
 Architecture = ViTConfig | ResNetConfig
 
 
@@ -45,6 +47,7 @@ def is_plain(config: ViTConfig) -> bool:
 class Rule:
     """Maps their tensors to ours. Names are templates with `{layer}` and `{kind}` (weight or bias).
 
+    One of their names with `{layers}` stands for those of all layers, in order: tensors that are one for us.
     Their tensors are rearranged by `pattern`, concatenated along `axis` and split into ours: several for one of ours
     are fused, one for several is split.
     """
@@ -69,6 +72,12 @@ class Rule:
             return "fused" if len(self.theirs) > 1 else "split"
         return "reordered" if self.to_ours else "reshaped" if self.pattern else "copied"
 
+    def for_depth(self, depth: int) -> Rule:
+        """The rule with the names of all of that many layers in place of one with `{layers}`."""
+        counts = {name: depth if LAYERS in name else 1 for name in self.theirs}
+        names = (name.replace(LAYERS, str(layer)) for name, count in counts.items() for layer in range(count))
+        return replace(self, theirs=tuple(names))
+
 
 def copied(ours: str, theirs: str, *, when: Callable[[Any], bool] = always) -> Rule:
     """Copy a tensor to another name."""
@@ -88,6 +97,21 @@ def fused(ours: str, theirs: tuple[str, ...], pattern: str = "") -> Rule:
 def split(ours: tuple[str, ...], theirs: str, *, when: Callable[[Any], bool] = always) -> Rule:
     """Split one of their tensors into several of ours, of equal lengths."""
     return Rule(ours, (theirs,), when=when)
+
+
+def patch_rows(theirs: str) -> tuple[Rule, Rule]:
+    """A linear layer on the pixels of a patch, `c (ph pw k)`, as the convolution of the same weights."""
+    ours = "embedding.projection."
+
+    def to_ours(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:
+        ph, pw = config.patch_size
+        return [rearrange(pieces[0], "c (ph pw k) -> c k ph pw", ph=ph, pw=pw).contiguous()]
+
+    def to_theirs(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:  # noqa: ARG001
+        return [rearrange(pieces[0], "c k ph pw -> c (ph pw k)").contiguous()]
+
+    weight = Rule((f"{ours}weight",), (f"{theirs}.weight",), to_ours=to_ours, to_theirs=to_theirs)
+    return weight, copied(f"{ours}bias", f"{theirs}.bias")
 
 
 def positions(theirs: str, pattern: str = "") -> tuple[Rule, Rule]:
@@ -144,11 +168,24 @@ class Layout:
     """The library's method of resizing positions to the grid of other images (`ViTConfig.position_resize`)."""
     register_resize: PositionResize = "bicubic_antialiased"
     """The same for a model with registers."""
+    own_resizes: Collection[PositionResize] = ()
+    """Methods of which each model of the library has its own, which its architecture says."""
+    relative_resize: PositionResize = "bicubic_antialiased"
+    """The same for relative biases."""
     fits: Callable[[ViTConfig, Tensors], bool] = any_config
     """Architectures whose tensors have these names, where other layouts have the same ones."""
 
     def resize_of(self, config: ViTConfig) -> PositionResize:
+        if config.position_resize in self.own_resizes:
+            return config.position_resize
+        if config.positions == "relative":
+            return self.relative_resize
         return self.register_resize if config.num_registers else self.position_resize
+
+    def has_place_for(self, name: str) -> bool:
+        """Whether a rule translates a tensor of that name, or it is dropped on purpose."""
+        templates = [template.replace(LAYERS, "{layer}") for rule in self.rules for template in rule.theirs]
+        return _drop_reason(self, name) is not None or any(_expression(each).fullmatch(name) for each in templates)
 
 
 @dataclass
@@ -173,7 +210,7 @@ def apply_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Trans
     result = Translation(dropped={name: why for name in remaining if (why := _drop_reason(layout, name))})
     for name in result.dropped:
         del remaining[name]
-    for rule in (rule for rule in layout.rules if rule.when(config)):
+    for rule in _rules_for(layout, config):
         _move(rule.theirs, rule.ours, partial(_to_ours, rule, config=config), rule.action, remaining, result)
     result.unexpected = sorted(remaining)
     return result
@@ -183,7 +220,7 @@ def invert_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Tran
     """Translate our tensors to theirs."""
     remaining = dict(tensors)
     result = Translation()
-    for rule in (rule for rule in layout.rules if rule.when(config)):
+    for rule in _rules_for(layout, config):
         _move(rule.ours, rule.theirs, partial(_to_theirs, rule, config=config), rule.action, remaining, result)
     result.unexpected = sorted(remaining)
     return result
@@ -200,6 +237,11 @@ def strip_prefixes(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
     for prefix in layout.prefixes:
         stripped = {name.removeprefix(prefix): tensor for name, tensor in stripped.items()}
     return stripped
+
+
+def _rules_for(layout: Layout, config: Architecture) -> Iterator[Rule]:
+    depth = config.depth if isinstance(config, ViTConfig) else 0
+    return (rule.for_depth(depth) for rule in layout.rules if rule.when(config))
 
 
 def _drop_reason(layout: Layout, name: str) -> str | None:
@@ -222,7 +264,8 @@ def _move(
         try:
             pieces = convert([remaining[name] for name in names])
         except (RuntimeError, ValueError) as error:
-            shapes = ", ".join(f"{name} {tuple(remaining[name].shape)}" for name in names)
+            shapes = ", ".join(f"{name} {tuple(remaining[name].shape)}" for name in names[:3])
+            shapes += ", …" if len(names) > 3 else ""
             raise ValueError(f"{shapes} cannot be {action}: {' '.join(str(error).split())}") from error
         for name in names:
             del remaining[name]
@@ -233,11 +276,16 @@ def _move(
 
 def _bindings(template: str, names: Mapping[str, Tensor]) -> Iterator[dict[str, str]]:
     """Yield the values of the placeholders for every name that matches the template."""
+    expression = _expression(template)
+    matches = (expression.fullmatch(name) for name in list(names))
+    return (match.groupdict() for match in matches if match)
+
+
+def _expression(template: str) -> re.Pattern[str]:
     expression = re.escape(template)
     for placeholder, meaning in PLACEHOLDERS.items():
         expression = expression.replace(rf"\{{{placeholder}\}}", f"(?P<{placeholder}>{meaning})")
-    matches = (re.fullmatch(expression, name) for name in list(names))
-    return (match.groupdict() for match in matches if match)
+    return re.compile(expression)
 
 
 def _to_ours(rule: Rule, pieces: list[Tensor], config: Architecture) -> list[Tensor]:

@@ -8,14 +8,19 @@ from torch import Tensor
 
 from vit.config import ViTConfig, nearest
 from vit.weights import eva, facebook, huggingface, resnet
+from vit.weights.aimv2 import APPLE, TIMM_AIMV2
+from vit.weights.beit import BEIT
 from vit.weights.layout import Architecture, Layout, Tensors, strip_prefixes
+from vit.weights.naflex import NAFLEX
 from vit.weights.npz import BIG_VISION, NPZ
 from vit.weights.open_clip import OPEN_CLIP
 from vit.weights.timm import TIMM
 from vit.weights.torchvision import TORCHVISION
 
 LAYOUTS: tuple[Layout, ...] = (
+    BEIT,  # before all that share its names: DeiT-III's, timm's
     *facebook.LAYOUTS,  # before timm's, whose names they share but for a few
+    *(TIMM_AIMV2, APPLE, NAFLEX),
     *(TIMM, *eva.LAYOUTS, TORCHVISION, NPZ, BIG_VISION, OPEN_CLIP),
     *huggingface.LAYOUTS,
     *resnet.LAYOUTS,
@@ -28,8 +33,6 @@ UNSUPPORTED = {
     r"blocks\.\d+\.attn\.lambda_.*": "differential attention",
     r"blocks\.\d+\.attn\.proj_[lw]\..*": "talking heads",
     r"blocks\.\d+\.attn\.gating_param": "gated positional attention",
-    r"rope_embed\..*": "the rotary positions of DINOv3's original files (timm's and transformers' are taken)",
-    r"patch_embed\.norm\..*": "a norm inside the patch embedding",
     r"Transformer/encoderblock/.*": "all layers stacked in one array",
 }
 """Regular expression for names of tensors → the unsupported part of a model that they belong to."""
@@ -52,9 +55,12 @@ def get_layout(name: str) -> Layout:
     return by_name[name]
 
 
-def refuse_unsupported(tensors: dict[str, Tensor], name: str) -> None:
-    """Raise ValueError naming a part that our Vision Transformer does not support."""
+def refuse_unsupported(tensors: dict[str, Tensor], name: str, config: Architecture | None = None) -> None:
+    """Raise ValueError naming a part that our Vision Transformer does not support: one that has no place in the layout
+    of the tensors' names, and of the architecture if it is known."""
+    layout = find_layout(tensors, config)
     for pattern, what in UNSUPPORTED.items():
-        found = next((key for key in tensors if re.fullmatch(pattern, key)), None)
+        keys = (key for key in tensors if re.fullmatch(pattern, key))
+        found = next((key for key in keys if layout is None or not layout.has_place_for(key)), None)
         if found:
             raise ValueError(f"model.pretrained: {name} is not supported: it has {what} ({found})")

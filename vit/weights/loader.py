@@ -41,7 +41,7 @@ def load_weights(
     """
     report = LoadReport(source=name, num_source=len(source))
     config = model.config
-    refuse_unsupported(source, name)
+    refuse_unsupported(source, name, config)
     if layout is None or (isinstance(config, ViTConfig) and not layout.fits(config, strip_prefixes(layout, source))):
         layout = find_layout(source, config)
     check_numbers(source if layout is None else without_dropped(layout, source), model, name)

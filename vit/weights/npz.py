@@ -99,9 +99,12 @@ def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig
     )
 
 
-def _check_positions(config: ViTConfig) -> None:
-    if config.positions != "learned_1d":
-        raise NoCounterpart(f"--to: Google has no model with model.positions {config.positions!r}; it has learned_1d")
+def _check_expressible(config: ViTConfig) -> None:
+    plain = ViTConfig()
+    for field in ("positions", "norm", "embedding_norm", "proj_bias", "pool_prefix", "pool_heads", "pool_mlp_ratio"):
+        found, only = getattr(config, field), getattr(plain, field)
+        if found != only:
+            raise NoCounterpart(f"--to: Google has no model with model.{field} {found!r}; it has {only}")
 
 
 def npz_forward(config: ViTConfig, tensors: Tensors) -> Forward:
@@ -124,7 +127,7 @@ def _layout(name: str, attention: str, norm: str, mlp: str, table: str) -> Layou
         rules=_rules(attention, norm, mlp, table),
         config=lambda tensors: _config(tensors, attention, mlp, table),
         reference=npz_forward,
-        check_config=_check_positions,
+        check_config=_check_expressible,
         position_resize="bilinear_corners",
         prefixes=("opt/target/", "params/", "img/"),
         dropped={

@@ -39,10 +39,6 @@ def _is_resnet(tensors: Tensors) -> bool:
     return has_stem and all(f"layer1.0.{name}.weight" in tensors for name in ("conv1", "bn1", "conv2"))
 
 
-def _cifar_config(tensors: Tensors) -> ResNetConfig:
-    return infer_config(apply_rules(CIFAR, tensors, ResNetConfig()).tensors)
-
-
 def _is_deep(tensors: Tensors) -> bool:
     """ResNet-D's stem or shortcuts, which torchvision does not have."""
     shortcut = tensors.get("layer2.0.downsample.1.weight")
@@ -79,11 +75,11 @@ TORCHVISION = Layout(
     config=infer_config,
     reference=torchvision_forward,
 )
-CIFAR = Layout(
+CIFAR: Layout = Layout(
     name="cifar ResNet",
     recognizes=lambda tensors: _is_resnet(tensors) and "linear.weight" in tensors,
     rules=CIFAR_RULES,
-    config=_cifar_config,
+    config=lambda tensors: infer_config(apply_rules(CIFAR, tensors, ResNetConfig()).tensors),
 )
 """github.com/kuangliu/pytorch-cifar, whose names akamaster/pytorch_resnet_cifar10 kept."""
 
@@ -142,26 +138,18 @@ def npz_forward(config: ResNetConfig, tensors: Tensors) -> Forward:
     return forward
 
 
-def _timm_v2_config(tensors: Tensors) -> ResNetConfig:
-    return infer_config(apply_rules(TIMM_V2, tensors, ResNetConfig()).tensors)
-
-
-def _npz_config(tensors: Tensors) -> ResNetConfig:
-    return infer_config(apply_rules(NPZ, tensors, ResNetConfig()).tensors)
-
-
-TIMM_V2 = Layout(
+TIMM_V2: Layout = Layout(
     name="timm ResNetV2",
     recognizes=lambda tensors: "stem.conv.weight" in tensors and "stages.0.blocks.0.norm3.weight" in tensors,
     rules=tuple(_timm_v2_rules()),
-    config=_timm_v2_config,
+    config=lambda tensors: infer_config(apply_rules(TIMM_V2, tensors, ResNetConfig()).tensors),
     reference=timm_v2_forward,
 )
-NPZ = Layout(
+NPZ: Layout = Layout(
     name="npz ResNetV2",
     recognizes=lambda tensors: "resnet/root_block/standardized_conv2d/kernel" in tensors,
     rules=tuple(_npz_rules()),
-    config=_npz_config,
+    config=lambda tensors: infer_config(apply_rules(NPZ, tensors, ResNetConfig()).tensors),
     reference=npz_forward,
 )
 """github.com/google-research/big_transfer's files."""

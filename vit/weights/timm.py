@@ -14,6 +14,7 @@ from vit.weights.layout import Layout, Tensors, copied, is_gated, is_plain, posi
 
 RULES = (
     copied("embedding.projection.{kind}", "patch_embed.proj.{kind}"),
+    copied("embedding_norm.{kind}", "patch_embed.norm.{kind}"),
     copied("class_token", "cls_token"),
     copied("distillation_token", "dist_token"),
     copied("register_tokens", "reg_token"),
@@ -32,8 +33,6 @@ RULES = (
         "blocks.{layer}.mlp.fc1.{kind}",
         when=is_gated,
     ),
-    copied("blocks.{layer}.feedforward.gate.{kind}", "blocks.{layer}.mlp.fc1_g.{kind}", when=is_gated),
-    copied("blocks.{layer}.feedforward.fc1.{kind}", "blocks.{layer}.mlp.fc1_x.{kind}", when=is_gated),
     copied("blocks.{layer}.feedforward.fc2.{kind}", "blocks.{layer}.mlp.fc2.{kind}"),
     copied("blocks.{layer}.scale2.gamma", "blocks.{layer}.ls2.gamma"),
     copied("norm.{kind}", "norm.{kind}"),
