@@ -20,6 +20,7 @@ from vit.cli.compare import baseline_request
 from vit.cli.sources import resolve_data
 from vit.comparison import costs, predictions, robustness
 from vit.comparison.compare import CompareRequest, Comparison, compare_models
+from vit.comparison.predictions import compute_predictions
 from vit.comparison.real_labels import add_real_labels
 from vit.comparison.report import write_report
 from vit.config import DataConfig
@@ -28,7 +29,7 @@ from vit.tasks.task import EvalRequest
 from vit.trained_runs import evaluate_checkpoint
 from vit.training.loop import train
 
-SETTINGS = {"train": {"epochs": 1, "precision": "fp32"}, "data": {"fake_images": 60}}
+SETTINGS: dict[str, Any] = {"train": {"epochs": 1, "precision": "fp32"}, "data": {"fake_images": 60}}
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +268,7 @@ def test_every_corruption_is_evaluated_once(make_request: MakeRequest, monkeypat
     """Two kinds at two strengths, stopped after three of the first model's five passes."""
     monkeypatch.setattr(robustness, "KINDS", ("brightness", "contrast"))
     monkeypatch.setattr(robustness, "STRENGTHS", (1, 5))
-    compute, passes = robustness.compute_predictions, []
+    compute, passes = compute_predictions, []
 
     def recording(model: Any, eval_set: Any, **options: Any) -> Any:
         source = eval_set.split.source
@@ -298,8 +299,8 @@ def test_real_labels_of_a_thousand_classes() -> None:
     """Three images: predicted 7 (of 7 or 8), predicted 1 (of 2), and one without labels."""
     result: dict[str, Any] = {"conventions": {}, "models": [{"name": "a"}, {"name": "b"}]}
     seen = SimpleNamespace(indices=np.array([3, 5, 9]))
-    of_1000 = SimpleNamespace(predictions=seen, imagenet_classes=np.array([7, 1, 4]))
-    of_few = SimpleNamespace(predictions=seen, imagenet_classes=None)
+    of_1000: Any = SimpleNamespace(predictions=seen, imagenet_classes=np.array([7, 1, 4]))
+    of_few: Any = SimpleNamespace(predictions=seen, imagenet_classes=None)
     add_real_labels(result, [of_1000, of_few], {3: [7, 8], 5: [2], 9: []})
     assert (result["models"][0]["real_top1"], result["models"][0]["real_judged"]) == (0.5, 2)
     assert "real_top1" not in result["models"][1]

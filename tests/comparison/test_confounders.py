@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from torch import nn
 
 from tests.training.tiny import tiny
 from vit.comparison.confounders import provenance_warnings
-from vit.config import Preprocessing, RunConfig
+from vit.config import DataConfig, Preprocessing, RunConfig
 from vit.hub import OpenedModel, provenance_of_run
 from vit.libraries import NEVER_TRAINED, Provenance
 from vit.libraries.timm import provenance_of_tag
@@ -41,7 +42,7 @@ def model(name: str, provenance: Provenance = PLAIN, preprocessing: Preprocessin
         ("convnext", "", ((), "not stated", "none stated")),
     ],
 )
-def test_a_tag(architecture: str, tag: str, expected: tuple) -> None:
+def test_a_tag(architecture: str, tag: str, expected: tuple[Any, ...]) -> None:
     found = provenance_of_tag(architecture, tag)
     assert (found.data, found.recipe, found.distillation)[: len(expected)] == expected
 
@@ -49,7 +50,9 @@ def test_a_tag(architecture: str, tag: str, expected: tuple) -> None:
 def test_a_run_says_what_it_started_from() -> None:
     config = tiny(model={"pretrained": "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", "new_head": True})
     assert of_run(config).data == ("ImageNet-21k", "ImageNet-1k", "fake")
-    assert of_run(tiny(model={"pretrained": "runs/before"})).data == ("runs/before", "fake")
+    assert of_run(tiny(model={"pretrained": "runs/before"})).data == ("unknown data of before", "fake")
+    own = (of_run(replace(tiny(), data=DataConfig(name="imagefolder", root=root))).data for root in ("cats", "dogs"))
+    assert list(own) == [("imagefolder cats",), ("imagefolder dogs",)]
     found = of_run(tiny(data={"fraction": 0.25}))
     assert found.data == ("fake",)
     assert found.recipe == "adamw, lr 0.003, 2 epochs of 0.25 of the images"
@@ -80,7 +83,7 @@ def test_like_for_like_has_no_warning() -> None:
         ),
     ],
 )
-def test_each_confounder_is_said(changed: dict, said: str) -> None:
+def test_each_confounder_is_said(changed: dict[str, Any], said: str) -> None:
     preprocessing = changed.pop("preprocessing", SIZE)
     (line,) = provenance_warnings([model("a"), model("b", replace(PLAIN, **changed), preprocessing)])
     assert line.startswith(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from scipy import stats
 
 from vit.comparison.statistics import (
     Discordance,
+    bootstrap_p,
     discordance,
     holm,
     mcnemar,
     paired_share_interval,
     percentile_interval,
+    resample_counts,
     resampled_means,
     wilson_interval,
 )
@@ -108,3 +111,25 @@ def test_paired_shares_of_like_models_are_no_point() -> None:
     low, high = paired_share_interval(np.array([0.0]), np.array([0.0]), np.array([4.0]))
     assert low[0] < -0.2
     assert high[0] == -low[0]
+
+
+def test_a_bootstrap_p_counts_the_resamples_beyond_zero() -> None:
+    differences = np.array([0.1] * 95 + [0.0, -0.1, -0.2, -0.3])
+    assert bootstrap_p(differences) == bootstrap_p(-differences) == pytest.approx(2 * 5 / 100)
+    assert bootstrap_p(np.full(99, 0.2)) == pytest.approx(2 / 100)
+    assert bootstrap_p(np.zeros(99)) == 1
+
+
+def test_resamples_are_counts_of_the_rows() -> None:
+    (counts,) = resample_counts(7, num_resamples=500, seed=1)
+    assert counts.shape == (500, 7)
+    assert (counts.sum(axis=1) == 7).all()
+    values = np.arange(14.0).reshape(7, 2)
+    expected = counts @ values / 7
+    assert np.array_equal(resampled_means(values, num_resamples=500, seed=1), expected)
+
+
+@pytest.mark.parametrize("wrong", [0.5, "a", ["a"], [[0.5]]])
+def test_holm_asks_for_a_list_of_numbers(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"p_values: .* is not valid: give a list of numbers, one for each test"):
+        holm(wrong)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from vit.comparison.metrics import ModelPredictions, Resampling, comparison_metrics
 from vit.comparison.page import comparison_page, page_markdown
-from vit.comparison.tables import pairs_table, short_labels, verdicts
+from vit.comparison.tables import p_value, pairs_table, short_labels, verdict, verdicts
 from vit.evaluation.html_page import html_cell
 from vit.evaluation.predictions import Predictions
 
 
-def result(names: list[str], num_right: list[int], total: int = 100) -> dict:
+def result(names: list[str], num_right: list[int], total: int = 100) -> dict[str, Any]:
     """Models that are right on the first so many of `total` images."""
     models = []
     for name, right in zip(names, num_right, strict=True):
@@ -76,3 +78,11 @@ def test_a_bar_in_a_name_does_not_break_the_table() -> None:
             "provenance": {"x": "y"},
         }
     assert "|  | a\\|x | b |" in page_markdown(comparison_page(found), {})
+
+
+def test_a_p_that_is_too_small_for_a_float_is_a_bound() -> None:
+    assert [p_value(value) for value in (0.25, 3e-7, 0.0)] == ["0.25", "3e-07", "<1e-300"]
+    pair = {"first": "a", "second": "b", "p": 0.0, "p_holm": 0.0}
+    assert verdict(pair, 0.2, (0.1, 0.3), 1) == (
+        "a is 20.0 points ahead of b (95 % interval +10.0 to +30.0; McNemar p < 1e-300)."
+    )

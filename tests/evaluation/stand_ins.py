@@ -16,7 +16,7 @@ class Loader:
     """Images whose first pixel is their index; process `rank` has every `world_size`-th of them."""
 
     def __init__(
-        self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple = ()
+        self, num: int, *, batch_size: int = 4, rank: int = 0, world_size: int = 1, broken: tuple[int, ...] = ()
     ) -> None:
         self.preprocessing = Preprocessing(image_size=(2, 3))
         source = SimpleNamespace(labels=torch.zeros(0, dtype=torch.int64))  # only their type and shape are asked for

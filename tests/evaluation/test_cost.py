@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig
+from vit.config.model import Backend, Positions
 from vit.evaluation.cost import (
     activation_memory,
     count_parameters,
     multiply_adds,
     training_memory,
 )
-from vit.models import build_model, resolve
+from vit.models import Classifier, build_model, resolve
 
 SMALL = ViTConfig(
     image_size=(24, 40), patch_size=(8, 8), num_classes=7, width=24, depth=2, num_heads=3, backend="matmul"
@@ -41,7 +42,7 @@ def memory(config: ViTConfig | ResNetConfig, batch_size: int, **options: Any) ->
     return training_memory(on_meta(config), config.image_size, batch_size=batch_size, **options)
 
 
-def on_meta(config: ViTConfig | ResNetConfig) -> nn.Module:
+def on_meta(config: ViTConfig | ResNetConfig) -> Classifier:
     with torch.device("meta"):
         return build_model(config)
 
@@ -103,6 +104,7 @@ def test_published_counts_on_cifar(name: str, millions: float, parameters: float
 def test_the_formula_whatever_the_backend(backend: str, changes: dict[str, Any]) -> None:
     config = replace(SMALL, **changes)
     model = build_model(config)
+    module: Any
     for module in model.modules():
         if hasattr(module, "backend"):
             module.backend = backend  # two of them are no settings, and are chosen by calls of attend only
@@ -110,7 +112,7 @@ def test_the_formula_whatever_the_backend(backend: str, changes: dict[str, Any])
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"])
-def test_counting_leaves_the_model_as_it_was(positions: str) -> None:
+def test_counting_leaves_the_model_as_it_was(positions: Positions) -> None:
     model = build_model(replace(SMALL, positions=positions, width=48)).train()
     images = torch.rand(2, 3, 24, 40)
     expected = model(images)
@@ -131,6 +133,7 @@ def test_any_module_of_torch_is_counted() -> None:
     timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8)
     config = resolve(ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=8))
+    assert isinstance(config, ViTConfig)
     assert multiply_adds(model, (32, 32)) == formula(config)
 
 
@@ -139,12 +142,19 @@ def test_other_libraries_vits_have_the_same_count() -> None:
     from transformers import Dinov2Config, Dinov2ForImageClassification, ViTForImageClassification
     from transformers import ViTConfig as HFConfig
 
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 32, "patch_size": 8}
+    sizes: dict[str, Any] = {
+        "num_labels": 7,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "image_size": 32,
+        "patch_size": 8,
+    }
     config = replace(SMALL, image_size=(32, 32), num_classes=7)
     expected = formula(config)
     torchvision = VisionTransformer(32, 8, 2, 3, 24, 96, num_classes=7)
-    hf = ViTForImageClassification(HFConfig(**sizes, intermediate_size=96, num_labels=7))
-    dino = Dinov2ForImageClassification(Dinov2Config(**sizes, num_labels=7))
+    hf = ViTForImageClassification(HFConfig(**sizes, intermediate_size=96))
+    dino = Dinov2ForImageClassification(Dinov2Config(**sizes))
     assert multiply_adds(torchvision, (32, 32)) == multiply_adds(hf, (32, 32)) == expected
     # its head reads the class token beside the mean of the patches
     assert multiply_adds(dino, (32, 32)) == expected + 24 * 7
@@ -171,7 +181,7 @@ def test_saved_numbers_of_two_layers_by_hand() -> None:
 
     # each layer keeps its input, which for the second is also what the rectifier keeps; cross-entropy keeps the
     # log-probabilities and the targets; the second layer's weights are kept too, but are no activations
-    found = activation_memory(Layer(), (2, 2), 7)
+    found = activation_memory(Layer(), (2, 2), 7)  # type: ignore[arg-type]
     assert found == 4 * 7 * (3 * 2 * 2 + 5 + 4 + 4)
 
 
@@ -185,7 +195,9 @@ def test_saved_numbers_of_two_layers_by_hand() -> None:
         ResNetConfig(depth=18, width=8, stem="cifar", image_size=(16, 24), num_classes=5),
     ],
 )
-def test_the_estimate_is_what_a_real_pass_keeps(config: ResNetConfig | ViTConfig, backend: str, precision: str) -> None:
+def test_the_estimate_is_what_a_real_pass_keeps(
+    config: ResNetConfig | ViTConfig, backend: Backend, precision: str
+) -> None:
     if isinstance(config, ViTConfig):
         config = replace(config, backend=backend)
     elif backend == "sdpa":

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.special import expit
+from sklearn.metrics import average_precision_score
 from torch import nn
 
 from vit.config import DataConfig, Preprocessing
@@ -20,6 +22,7 @@ from vit.evaluation.doctor import (
     IMAGENET_STD,
     Diagnosis,
     DoctorImages,
+    Symptom,
     diagnose_preprocessing,
     measure_mistakes,
     mistakes_for,
@@ -61,7 +64,7 @@ class Plain:
         return str(index)
 
 
-def plain_symptoms() -> tuple[float | None, dict[str, object]]:
+def plain_symptoms() -> tuple[float | None, dict[str, Symptom]]:
     split = Split(Plain(), torch.arange(4))  # type: ignore[arg-type]
     images = DoctorImages(split, DataConfig(workers=0, eval_batch_size=3), is_labelled=True)
     top1, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=[0, 1, 2])
@@ -92,6 +95,41 @@ def test_costs_of_plain_images_by_hand() -> None:
     change = np.abs(backwards[:, [0, 1, 2, 1]] - right).mean()
     assert found["blue, green, red"].logit_change == pytest.approx(change, rel=1e-4)
     assert found["blue, green, red"].top1 == 0.25
+
+
+def test_a_multilabel_model_s_symptoms_are_scikit_learn_s() -> None:
+    """Label sets at thresholds of each class, and average precision of the classes that an image has."""
+
+    class Several(Plain):
+        class_names = ("green", "red", "violet")
+        labels = torch.tensor([[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]], dtype=torch.uint8)
+
+    split = Split(Several(), torch.arange(4))  # type: ignore[arg-type]
+    images = DoctorImages(split, DataConfig(workers=0, eval_batch_size=3), is_labelled=True)
+    thresholds, columns = [0.3, 0.6, 0.5, 0.4], [1, 0, 2]
+    score, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=columns, thresholds=thresholds)
+    found = {symptom.mistake: symptom for symptom in symptoms}
+
+    def expected_map(values: np.ndarray) -> float:
+        pairs = ((Several.labels[:, place], expit(values[:, columns[place]])) for place in (0, 1))
+        return float(np.mean([average_precision_score(*pair) for pair in pairs]))
+
+    right = logits(IMAGENET_MEAN, IMAGENET_STD)
+    assert score == pytest.approx(expected_map(right))
+    backwards = (np.array(Plain.colours)[:, ::-1] / 255 - IMAGENET_MEAN) / np.array(IMAGENET_STD)
+    maps = set()
+    for name, wrong in (
+        ("mean and std 0.5", logits(HALF, HALF)),
+        ("mean and std left out", logits((0, 0, 0), (1, 1, 1))),
+        ("blue, green, red", backwards[:, [0, 1, 2, 1]]),
+    ):
+        same = (expit(wrong) >= thresholds) == (expit(right) >= thresholds)
+        assert found[name].agreement == same.all(axis=1).mean()
+        assert found[name].map == pytest.approx(expected_map(wrong))
+        assert found[name].top1 is None
+        maps.add(found[name].map)
+    assert len(maps) > 1
+    assert any(0 < found[name].agreement < 1 for name in ("mean and std 0.5", "blue, green, red"))
 
 
 def test_geometry_changes_nothing_in_plain_images() -> None:
@@ -153,7 +191,7 @@ def test_labels_of_a_data_set_are_used() -> None:
 
 def test_the_table_shows_each_cost() -> None:
     top1, symptoms = plain_symptoms()
-    table = Diagnosis("m", RIGHT, 4, top1, list(symptoms.values())).table()  # type: ignore[arg-type]
+    table = Diagnosis("m", RIGHT, 4, top1, list(symptoms.values())).table()
     line = next(line for line in table.splitlines() if line.startswith("blue, green, red"))
     assert line.split()[3:5] == ["25.0%", "-50.0"]
     assert all(len(line) < 130 for line in table.splitlines()[2:])

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="arg-type"
+# a stand-in of a few lines takes the place of an EvalLoader
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.multiprocessing import spawn
+from torch.multiprocessing.spawn import spawn
 
 from tests.evaluation.stand_ins import IndexModel, Loader
 from vit.evaluation.evaluate import predict_all
@@ -52,7 +54,7 @@ def test_every_submodule_keeps_its_mode() -> None:
     predict_all(model, Loader(5), NAMES, device=CPU)
     assert (model.training, model.dropout.training, model.frozen.training) == (True, True, False)
     loader = Loader(5)
-    loader.preprocessing = None
+    loader.preprocessing = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         predict_all(model, loader, NAMES, device=CPU)
     assert (model.training, model.dropout.training, model.frozen.training) == (True, True, False)
@@ -93,7 +95,7 @@ def test_answers_that_lie_where_the_last_ones_lay() -> None:
 
 
 def test_progress_counts_images() -> None:
-    sizes = []
+    sizes: list[int] = []
     predict_all(IndexModel(), Loader(10), NAMES, device=CPU, progress=sizes.append)
     assert sizes == [4, 4, 2]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +33,7 @@ def opened(model: nn.Module, size: tuple[int, int] = (16, 24)) -> OpenedModel:
     )
 
 
-def small_vit(**options: object) -> nn.Module:
+def small_vit(**options: Any) -> nn.Module:
     """With a head that answers: its first values are zeros."""
     model = create_model(
         "vit", image_size=(16, 24), patch_size=8, width=24, depth=2, num_heads=3, num_classes=3, **options
@@ -45,7 +47,7 @@ def small_vit(**options: object) -> nn.Module:
     "options",
     [{}, pytest.param({"positions": "rope", "num_registers": 2, "pooling": "gap"}, marks=pytest.mark.slow)],
 )
-def test_torchs_file_answers_like_the_model_at_any_batch_size(tmp_path: Path, options: dict[str, object]) -> None:
+def test_torchs_file_answers_like_the_model_at_any_batch_size(tmp_path: Path, options: dict[str, Any]) -> None:
     model, path = small_vit(**options), tmp_path / "new" / "model.pt2"
     found = export_classifier(opened(model.train()), "torch", path)
     assert set(found.differences) == {1, 3}
@@ -109,13 +111,13 @@ def test_the_files_name_and_the_packages_are_checked_first(tmp_path: Path, monke
     (tmp_path / "model.pt2").mkdir()
     with pytest.raises(ValueError, match="it is a folder"):
         check_export("torch", tmp_path / "model.pt2")
-    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(ValueError, match=r"it needs onnxscript; pip install 'vit\[export\]'"):
         check_export("onnx", Path("model.onnx"))
 
 
 def test_weights_too_large_for_one_onnx_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_ONNX_LIMIT", 100)
-    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     with pytest.raises(ValueError, match="do not fit into one ONNX file"):
         export_classifier(opened(nn.Linear(5, 5)), "onnx", tmp_path / "model.onnx")

@@ -21,6 +21,7 @@ from vit.data.images import open_test
 from vit.engine import make_accelerator
 from vit.evaluation import feature_store
 from vit.evaluation.feature_store import FeatureStore, complete
+from vit.evaluation.frozen_features import feature_reader
 from vit.hub import OpenedModel
 from vit.models import build_model
 
@@ -38,7 +39,7 @@ def model() -> OpenedModel:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of images of every batch that was computed; shards have eight images."""
     sizes: list[int] = []
-    reader = feature_store.feature_reader
+    reader = feature_reader
 
     def recording(*args: Any) -> Any:
         read = reader(*args)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import timm
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from vit.config import Preprocessing, ResNetConfig, ViTConfig
@@ -15,10 +17,11 @@ from vit.engine import make_accelerator
 from vit.evaluation.frozen_features import FEATURES, feature_reader, resolve_features
 from vit.hub import OpenedModel, open_model
 from vit.libraries import NEVER_TRAINED
-from vit.models import build_model
+from vit.libraries.transformers import TransformersModel
+from vit.models import VisionTransformer, build_model
 from vit.models.inference import for_inference
 
-TINY = {"patch_size": (4, 4), "num_classes": 3, "width": 24, "depth": 5, "num_heads": 3}
+TINY: dict[str, Any] = {"patch_size": (4, 4), "num_classes": 3, "width": 24, "depth": 5, "num_heads": 3}
 
 
 def pixels(height: int = 8, width: int = 12) -> Tensor:
@@ -50,6 +53,7 @@ def read(model: OpenedModel, *kinds: str, precision: str = "fp32") -> dict[str, 
 def by_hand(model: OpenedModel) -> dict[str, Tensor]:
     """Every kind of our model's features from the outputs of its blocks."""
     outputs: list[Tensor] = []
+    assert isinstance(model.model, VisionTransformer)
     for block in model.model.blocks:
         block.register_forward_hook(lambda *call: outputs.append(call[2]))
     with torch.no_grad():
@@ -84,6 +88,7 @@ def test_the_features_of_a_head_are_what_it_reads() -> None:
         features = read(model, "head")["head"]
         with torch.no_grad():
             images = normalize(pixels(), model.preprocessing)
+            assert isinstance(model.model, VisionTransformer)
             expected = model.model.forward_head(model.model.forward_features(images), pre_logits=True)
         torch.testing.assert_close(features, expected, atol=2e-5, rtol=1e-4)
 
@@ -100,6 +105,7 @@ def test_the_model_itself_stays_as_it_was() -> None:
 def test_another_precision_computes_by_its_copy() -> None:
     model = vit()
     found = read(model, "head", precision="bf16")["head"]
+    assert isinstance(model.model, VisionTransformer)
     copy = for_inference(model.model, torch.bfloat16)
     with torch.inference_mode():
         images = normalize(pixels(), model.preprocessing).bfloat16()
@@ -130,6 +136,90 @@ def test_a_pooled_map_stands_for_every_kind() -> None:
         with torch.no_grad():
             logits = model.model(normalize(pixels(*model.preprocessing.image_size), model.preprocessing))
             torch.testing.assert_close(head(features), logits, atol=1e-4, rtol=1e-3)
+
+
+PLAIN = {"hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+LIBRARIES: dict[str, tuple[dict[str, Any], str, int, bool]] = {
+    "ViT": ({}, "layernorm", 1, True),
+    "Dinov2WithRegisters": ({"num_register_tokens": 3}, "layernorm", 4, True),
+    "DINOv3ViT": ({"num_register_tokens": 3}, "norm", 4, True),
+    "ViTMSN": ({}, "layernorm", 1, True),
+    "IJepa": ({}, "layernorm", 0, False),
+    "CLIPVision": ({}, "post_layernorm", 1, True),
+    "SiglipVision": ({}, "post_layernorm", 0, False),
+    "Siglip2Vision": ({"num_patches": 4}, "post_layernorm", 0, False),
+    "Aimv2Vision": ({}, "rms_norm", 0, False),
+    "Beit": ({"use_mean_pooling": False}, "layernorm", 1, True),
+}
+"""transformers' classes: settings, the final norm, prefix tokens, whether the first of them is a class token."""
+
+
+def of_transformers(kind: str) -> OpenedModel:
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in PLAIN.items() if key != "image_size" or kind != "Siglip2Vision"}
+    settings = getattr(transformers, f"{kind}Config")(**{**sizes, "intermediate_size": 32, **LIBRARIES[kind][0]})
+    model = TransformersModel(getattr(transformers, f"{kind}Model")(settings).eval())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return opened(model, (16, 16), "transformers")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", LIBRARIES)
+def test_tokens_of_transformers_are_its_own_hidden_states(kind: str) -> None:
+    model, (_, norm, num_prefix, has_class) = of_transformers(kind), LIBRARIES[kind]
+    kinds = [each for each in FEATURES if has_class or not each.startswith("class")]
+    assert list(resolve_features(model, kinds).values()) == kinds
+    images = normalize(pixels(16, 16), model.preprocessing)
+    own: Any = model.model
+    inputs = own._rows(images) if kind == "Siglip2Vision" else {"pixel_values": images}
+    with torch.no_grad():
+        output = own.model(**inputs, output_hidden_states=True)
+        final = [module for name, module in own.named_modules() if name.split(".")[-1] == norm][-1]
+        layers = [final(state) for state in output.hidden_states[-4:]]
+        if kind not in ("CLIPVision", "DINOv3ViT"):  # which do not give the states so
+            torch.testing.assert_close(layers[-1], output.last_hidden_state, atol=1e-5, rtol=1e-4)
+    means = [layer[:, num_prefix:].mean(dim=1) for layer in layers]
+    classes = [layer[:, 0] for layer in layers]
+    found = read(model, *kinds)
+    torch.testing.assert_close(found["patches"], means[-1], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found["patches-4"], torch.cat(means, dim=1), atol=1e-5, rtol=1e-4)
+    if has_class:
+        torch.testing.assert_close(found["class+patches"], torch.cat((classes[-1], means[-1]), 1), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found["class-4"], torch.cat(classes, dim=1), atol=1e-5, rtol=1e-4)
+    else:
+        with pytest.raises(ValueError, match="it has no class token; take 'patches'"):
+            resolve_features(model, ["class"])
+
+
+def test_tokens_of_torchvision_are_its_encoders() -> None:
+    torch.manual_seed(0)
+    theirs = torchvision.models.VisionTransformer(16, 8, num_layers=5, num_heads=2, hidden_dim=24, mlp_dim=32)
+    model = opened(theirs.eval(), (16, 16), "torchvision")
+    found = read(model, "head", "class+patches")
+    encoded: list[Tensor] = []
+    theirs.encoder.register_forward_hook(lambda *call: encoded.append(call[2]))
+    with torch.no_grad():
+        theirs(normalize(pixels(16, 16), model.preprocessing))
+    expected = torch.cat((encoded[0][:, 0], encoded[0][:, 1:].mean(dim=1)), dim=1)
+    torch.testing.assert_close(found["class+patches"], expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found["head"], encoded[0][:, 0], atol=1e-5, rtol=1e-4)
+
+
+def test_tokens_of_a_naflexvit_are_its_own() -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model("naflexvit_base_patch16_parfac_gap", embed_dim=24, num_heads=2, depth=5).eval()
+    model = opened(theirs, (32, 48), "timm")
+    found = read(model, "patches", "patches-4")
+    with torch.no_grad():
+        tokens = theirs.forward_features(normalize(pixels(32, 48), model.preprocessing))
+    tokens = tokens["patches"] if isinstance(tokens, dict) else tokens
+    torch.testing.assert_close(found["patches"], tokens[:, 4:].mean(dim=1), atol=1e-5, rtol=1e-4)
+    with pytest.raises(ValueError, match="it has no class token"):
+        resolve_features(model, ["class"])
 
 
 @pytest.mark.parametrize(

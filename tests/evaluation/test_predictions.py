@@ -10,7 +10,7 @@ from vit.evaluation.predictions import Predictions
 
 
 def make(**changes: object) -> Predictions:
-    fields = {
+    fields: dict[str, Any] = {
         "indices": np.array([3, 5, 11]),
         "labels": np.array([0, 1, 1]),
         "logits": np.array([[1, 0], [0.5, 2], [3, 4]], dtype=np.float32),

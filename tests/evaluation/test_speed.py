@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from torch import nn
 
-import vit.evaluation.speed as speed
 from vit.evaluation.speed import TimedModel, interleaved_speeds
 
 
@@ -27,7 +28,7 @@ class Clock(nn.Module):
 
 
 def test_turns_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(time, "perf_counter", lambda: Clock.now)
     monkeypatch.setattr(Clock, "order", [])
     models = {
         "a": TimedModel(Clock("a", [9, 2, 1, 2, 4]).train(), (4, 4)),  # first call 9 s, which counts for nothing

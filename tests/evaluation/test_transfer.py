@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,8 @@ def test_knn_votes_by_hand() -> None:
     train = torch.tensor([[2.0, 0.0], [4.0, 3.0], [8.0, 6.0], [0.8, 0.6]])
     labels = torch.tensor([0, 1, 1, 1])
     query = torch.tensor([[5.0, 0.0]])
-    near = {"num_neighbours": 4, "temperature": 0.07}  # e^(1 / .07) > 3 e^(.8 / .07)
-    far = {"num_neighbours": 4, "temperature": 1.0}  # e < 3 e^.8
+    near: dict[str, Any] = {"num_neighbours": 4, "temperature": 0.07}  # e^(1 / .07) > 3 e^(.8 / .07)
+    far: dict[str, Any] = {"num_neighbours": 4, "temperature": 1.0}  # e < 3 e^.8
     assert math.exp(0.2 / 0.07) > 3 > math.exp(0.2)
     assert knn_predictions(train, labels, query, **near).tolist() == [0]
     assert knn_predictions(train, labels, query, **far).tolist() == [1]

@@ -54,7 +54,10 @@ class CompareRequest:
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
 
     def __post_init__(self) -> None:
-        check(len(self.models) >= 2, "model", list(self.models), "give at least two models to compare")
+        if len(self.models) < 2:
+            raise ValueError(
+                f"MODEL: give at least two models to compare, not {' '.join(map(str, self.models)) or 'none'} alone"
+            )
         check_positive("--images", self.num_images)
         check_positive("--speed_batch_size", self.speed_batch_size)
         resamples = self.resampling.num_resamples
@@ -128,7 +131,14 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
     eval_set = EvalSet("test", test, full, request.data, request.output_dir / "predictions", accelerator)
     evaluated = [get_predictions(model, indices, eval_set) for model, indices in zip(models, columns, strict=True)]
     predictions = add_validation(models, columns, evaluated, eval_set)
-    result = _metadata(request, test) | comparison_metrics(predictions, request.resampling)
+    result = {
+        "data": data_facts(request.data, test),
+        "resamples": request.resampling.num_resamples,
+        "seed": request.resampling.seed,
+        "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
+        "versions": versions(),
+        **comparison_metrics(predictions, request.resampling),
+    }
     num_broken = max(each.predictions.num_broken for each in evaluated)
     result["warnings"] = comparison_warnings(models, predictions, request.data.name, num_broken)
     for row, model, each in zip(result["models"], models, evaluated, strict=True):
@@ -148,16 +158,6 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
     if request.speed:
         add_costs(result, models, accelerator, request.speed_batch_size)
     return Comparison(result, test, predictions)
-
-
-def _metadata(request: CompareRequest, test: Split) -> dict[str, Any]:
-    return {
-        "data": data_facts(request.data, test),
-        "resamples": request.resampling.num_resamples,
-        "seed": request.resampling.seed,
-        "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
-        "versions": versions(),
-    }
 
 
 def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from vit.comparison.calibration import TEMPERATURE_LIMITS, calibration_metrics, 
 from vit.comparison.classes import class_differences
 from vit.comparison.statistics import (
     Array,
+    add_holm,
     discordance,
-    holm,
     mcnemar,
     percentile_interval,
     resampled_means,
@@ -127,8 +127,7 @@ def _pair_metrics(
             pair[f"{name}_difference"] = float((values[:, one] - values[:, other]).mean())
             pair[f"{name}_interval"] = list(percentile_interval(means[:, one] - means[:, other]))
         pairs.append(pair | {"p": mcnemar(counts.only_first, counts.only_second)})
-    for pair, adjusted in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
-        pair["p_holm"] = adjusted
+    add_holm(pairs)
     return pairs
 
 

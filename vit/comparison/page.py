@@ -9,14 +9,15 @@ from typing import Any
 
 from vit.comparison.tables import Table, all_tables, verdicts
 from vit.evaluation.html_page import html_cell, html_definitions, html_document, html_figure, html_text
+from vit.wording import counted
 
 
 def data_summary(result: dict[str, Any]) -> str:
     """Describe the images and the resampling in one line."""
     data = result["data"]
     return (
-        f"{data['images']:,} images of {data['name']}, {data['classes']} classes, the same for every model, each with "
-        f"its own preprocessing (fingerprint {data['fingerprint']}); {result['resamples']:,} resamples, seed "
+        f"{counted(data['images'], 'image')} of {data['name']}, {data['classes']} classes, the same for every model, "
+        f"each with its own preprocessing (fingerprint {data['fingerprint']}); {result['resamples']:,} resamples, seed "
         f"{result['seed']}."
     )
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from vit.comparison.metrics import ModelPredictions
 from vit.config import DataConfig
@@ -29,6 +28,7 @@ from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import readable_class_names
 from vit.evaluation.predictions import Predictions
 from vit.hub import OpenedModel
+from vit.progress import progress_bar
 from vit.runs import write_json
 
 
@@ -118,13 +118,9 @@ def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = 
     loader = EvalLoader(eval_set.split, model.preprocessing, data)
     names = model.class_names or [str(number) for number in range(model.num_classes)]
     module, title = model.model.to(accelerator.device), f"{model.name}, {eval_set.name}"
-    with tqdm(total=len(eval_set.split), desc=title, disable=quiet or None, unit="img") as bar:
-
-        def update(num_images: int) -> None:
-            bar.update(num_images)
-
+    with progress_bar(title, len(eval_set.split), unit="img", quiet=quiet) as bar:
         computed = predict_all(
-            module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=update
+            module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update
         )
     module.to("cpu")
     return replace(computed, fingerprint=fingerprint(eval_set.split))

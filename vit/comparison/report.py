@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vit.comparison.compare import Comparison
 from vit.comparison.figures import draw_figures
 from vit.comparison.page import comparison_page, page_html, page_markdown
+from vit.comparison.tables import Table
 from vit.config import check_arguments
 from vit.config.validation import flatten
 from vit.runs import write_json
 
 
 @check_arguments
-def write_report(comparison: Comparison, folder: str | Path) -> None:
-    """Write comparison.{json,csv,md,html}, comparison_{pairs,classes}.csv and figures/ to `folder`."""
+def write_report(comparison: Comparison, folder: str | Path, first_tables: Sequence[Table] = ()) -> None:
+    """Write comparison.{json,csv,md,html}, comparison_{pairs,classes}.csv and figures/ to `folder`.
+
+    `first_tables` stand on the page before those of the comparison.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     result = comparison.result
@@ -32,6 +37,7 @@ def write_report(comparison: Comparison, folder: str | Path) -> None:
     figures = draw_figures(comparison, folder / "figures")
     links = {f"figures/{path.name}": caption for path, caption in figures.items()}
     page = comparison_page(result)
+    page = replace(page, tables=[*first_tables, *page.tables])
     (folder / "comparison.md").write_text(page_markdown(page, links), encoding="utf-8")
     (folder / "comparison.html").write_text(page_html(page, figures), encoding="utf-8")
 

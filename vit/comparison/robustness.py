@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tqdm import tqdm
-
 from vit.comparison.predictions import EvalSet, compute_predictions
 from vit.data.images import Split
 from vit.evaluation.cache_key import cache_key, file_stem
@@ -20,6 +18,7 @@ from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
 from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
 from vit.evaluation.corruptions.source import CorruptedSource
 from vit.hub import OpenedModel
+from vit.progress import tracked
 from vit.runs import write_json
 
 CLEAN = "clean"
@@ -70,7 +69,7 @@ def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, s
         pass
     tasks = [(KINDS[0], 0), *((kind, strength) for kind in KINDS for strength in STRENGTHS)]
     missing = [task for task in tasks if _key(*task) not in top1]
-    for kind, strength in tqdm(missing, desc=f"{model.name}, corruptions", disable=None):
+    for kind, strength in tracked(missing, f"{model.name}, corruptions", len(missing), unit="corruption"):
         source = CorruptedSource(eval_set.split.source, kind, strength, seed)
         corrupted = replace(eval_set, split=Split(source, eval_set.split.indices))
         predictions = compute_predictions(model, corrupted, quiet=True)

@@ -7,8 +7,8 @@ difference of proportions on few samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +52,22 @@ def wilson_interval(hits: int, total: int) -> Interval:
 def resampled_means(values: Array, *, num_resamples: int, seed: int) -> Array:
     """Compute means of the columns of (n, c) over resamples of the rows with replacement: (num_resamples, c).
 
-    Every column has the same resamples, so differences of columns are paired. A resample is drawn as the number of
-    times that each row occurs in it, many resamples at once.
+    Every column has the same resamples, so differences of columns are paired.
     """
-    num_rows = len(values)
+    draws = resample_counts(len(values), num_resamples=num_resamples, seed=seed)
+    return np.concatenate([counts @ values / len(values) for counts in draws])
+
+
+def resample_counts(num_rows: int, *, num_resamples: int, seed: int) -> Iterator[Array]:
+    """Draw resamples of rows with replacement, many at once: how often each row occurs in each, (resamples, num_rows).
+
+    The same arguments give the same resamples.
+    """
     assert num_rows > 0, "no sample to draw from"
     random = np.random.default_rng(seed)
-    means = np.empty((num_resamples, values.shape[1]))
     at_once = max(1, _MAX_COUNTS // num_rows)
     for start in range(0, num_resamples, at_once):
-        rows = slice(start, min(start + at_once, num_resamples))
-        means[rows] = _draw_counts(random, num_rows, rows.stop - start) @ values / num_rows
-    return means
+        yield _draw_counts(random, num_rows, min(at_once, num_resamples - start))
 
 
 def _draw_counts(random: np.random.Generator, num_rows: int, num_draws: int) -> Array:
@@ -78,6 +82,16 @@ def percentile_interval(resampled: Array) -> Interval:
     """Return the middle 95 % of resampled values (b,)."""
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
+
+
+def bootstrap_p(differences: Array) -> float:
+    """Compute the two-sided p that a difference is 0 from its resampled values (b,): at least 2 / (b + 1).
+
+    Twice the share of resamples on the other side of 0, the observed value counted as one more (Davison and Hinkley
+    1997, ch. 4).
+    """
+    fewer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return min(1.0, 2 * (1 + fewer) / (1 + len(differences)))
 
 
 def discordance(first: Booleans, second: Booleans) -> Discordance:
@@ -99,12 +113,20 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p values for multiple testing, keeping their order (Holm 1979)."""
+    is_list = np.ndim(p_values) == 1 and np.asarray(p_values).dtype.kind in "iuf"
+    check(is_list, "p_values", p_values, "give a list of numbers, one for each test")
     check(all(0 <= p <= 1 for p in p_values), "p_values", list(p_values), "each must be from 0 to 1")
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
+
+
+def add_holm(pairs: Sequence[dict[str, Any]]) -> None:
+    """Put `p_holm` beside each pair's `p`."""
+    for pair, adjusted in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
+        pair["p_holm"] = adjusted
 
 
 def paired_share_interval(only_first: Array, only_second: Array, totals: Array) -> tuple[Array, Array]:

@@ -64,12 +64,20 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def verdict(pair: dict[str, Any], gap: float, interval: Sequence[float], num_pairs: int, where: str = "") -> str:
+def verdict(
+    pair: dict[str, Any],
+    gap: float,
+    interval: Sequence[float],
+    num_pairs: int,
+    where: str = "",
+    test: str = "McNemar",
+) -> str:
     """Write the sentence for one pair, `gap` being first − second; `where` follows the names (" in …")."""
     first, second = pair["first"], pair["second"]
     ahead, behind = (second, first) if gap < 0 else (first, second)
     low, high = sorted(-end if gap < 0 else end for end in interval)  # of `ahead` − `behind`
-    evidence = f"95 % interval {signed(100 * low, 1)} to {signed(100 * high, 1)}; McNemar p = {p_value(pair['p'])}"
+    p = f"p = {p_value(pair['p'])}".replace("= <", "< ")
+    evidence = f"95 % interval {signed(100 * low, 1)} to {signed(100 * high, 1)}; {test} {p}"
     if pair["p_holm"] != pair["p"]:
         evidence += f", {p_value(pair['p_holm'])} adjusted for {num_pairs} pairs"
     if gap == 0:
@@ -86,6 +94,9 @@ def percent(value: float | None) -> str:
 
 
 def p_value(value: float) -> str:
+    """Format p; below the smallest float it is 0, and then only a bound is known."""
+    if value == 0:
+        return "<1e-300"
     return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
 
 

@@ -21,8 +21,8 @@ from vit.comparison.metrics import CONVENTIONS as METRICS
 from vit.comparison.metrics import Resampling
 from vit.comparison.statistics import (
     Array,
+    add_holm,
     discordance,
-    holm,
     mcnemar,
     percentile_interval,
     resampled_means,
@@ -35,13 +35,11 @@ from vit.evaluation.frozen_features import FEATURES, resolve_features
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER
 from vit.evaluation.transfer_evaluation import (
     JudgedFeatures,
-    JudgedModel,
-    TransferData,
     TransferOptions,
     judge_model,
     open_transfer_data,
 )
-from vit.hub import OpenedModel, open_models, source_kind
+from vit.hub import open_models, source_kind
 
 CONVENTIONS = {
     **TRANSFER,
@@ -68,7 +66,10 @@ class TransferRequest:
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
 
     def __post_init__(self) -> None:
-        check(len(self.models) >= 2, "model", list(self.models), "give at least two models to compare")
+        if len(self.models) < 2:
+            raise ValueError(
+                f"MODEL: give at least two models to compare, not {' '.join(map(str, self.models)) or 'none'} alone"
+            )
         resamples = self.resampling.num_resamples
         check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
 
@@ -88,9 +89,24 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
         resolve_features(model, request.transfer.features)
         _ = model.preprocessing
     judged = [judge_model(model, data, request.transfer, request.output_dir, accelerator) for model in models]
-    return _facts(request, data) | {
+    return {
+        "data": data_facts(request.data, data.test)
+        | {"training_images": len(data.train), "training_fingerprint": fingerprint(data.train)},
+        "resamples": request.resampling.num_resamples,
+        "seed": request.resampling.seed,
+        "conventions": CONVENTIONS | {kind: FEATURES[kind] for kind in request.transfer.features},
+        "versions": versions(),
         "precision": {"no": "fp32"}.get(str(accelerator.mixed_precision), str(accelerator.mixed_precision)),
-        "models": [_model_facts(model, each) for model, each in zip(models, judged, strict=True)],
+        "models": [
+            {
+                "name": model.name,
+                "source": model.source,
+                "identity": model.identity,
+                **each.cost,
+                "provenance": confounders(model),
+            }
+            for model, each in zip(models, judged, strict=True)
+        ],
         "features": {
             kind: compare_kind(
                 {model.name: each.features[kind] for model, each in zip(models, judged, strict=True)},
@@ -163,27 +179,5 @@ def _pairs(names: Sequence[str], hits: Array, means: Array, draws: int) -> list[
             pair |= {**found._asdict(), "p": mcnemar(found.only_first, found.only_second)}
         pairs.append(pair)
     if draws == 1:
-        for pair, adjusted in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
-            pair["p_holm"] = adjusted
+        add_holm(pairs)
     return pairs
-
-
-def _model_facts(model: OpenedModel, judged: JudgedModel) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "source": model.source,
-        "identity": model.identity,
-        **judged.cost,
-        "provenance": confounders(model),
-    }
-
-
-def _facts(request: TransferRequest, data: TransferData) -> dict[str, Any]:
-    return {
-        "data": data_facts(request.data, data.test)
-        | {"training_images": len(data.train), "training_fingerprint": fingerprint(data.train)},
-        "resamples": request.resampling.num_resamples,
-        "seed": request.resampling.seed,
-        "conventions": CONVENTIONS | {kind: FEATURES[kind] for kind in request.transfer.features},
-        "versions": versions(),
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,20 +11,27 @@ from torch import Tensor
 
 from vit.config import check, check_arguments
 from vit.data.decoding import BrokenImage, read_rgb
+from vit.data.folders import is_image
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
 
+_LISTS = (".txt", ".lst", ".list")
+
 
 @check_arguments
 def classify_images(
-    opened: OpenedModel, images: Sequence[str | Path], device: str = "auto", most: int = 5
+    opened: OpenedModel,
+    images: Sequence[str | Path],
+    device: str = "auto",
+    most: int = 5,
+    on_broken: Callable[[str], object] | None = None,
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
     """Return for every image the `most` likely classes with their probabilities, in descending order.
 
     Images are decoded as those of a data set and go through the model's own preprocessing; classes without names are
     numbered. ValueError for a model without a head or with any number of labels an image, and naming a file that is
-    not a readable image.
+    not a readable image; with `on_broken`, that receives the message, and the image is left out.
     """
     check(
         opened.num_classes > 0, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features"
@@ -32,22 +39,58 @@ def classify_images(
     opened.check_single_label()
     class_names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
     results = []
-    for path, logits in image_logits(opened, [Path(each) for each in images], device):
+    for path, logits in image_logits(opened, [Path(each) for each in images], device, on_broken):
         values, indices = logits.softmax(dim=0).topk(min(most, len(class_names)))
         names = [class_names[index] for index in indices.tolist()]
         results.append((path, list(zip(names, values.tolist(), strict=True))))
     return results
 
 
-def image_logits(opened: OpenedModel, images: Sequence[Path], device: str) -> Iterator[tuple[Path, Tensor]]:
-    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image."""
+def image_logits(
+    opened: OpenedModel, images: Sequence[Path], device: str, on_broken: Callable[[str], object] | None = None
+) -> Iterator[tuple[Path, Tensor]]:
+    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image.
+
+    With `on_broken`, that receives the message, and the image is left out.
+    """
     accelerator = make_accelerator(device, "fp32")
     model = opened.model.to(accelerator.device).eval()
     for path in images:
-        pixels = resize_and_crop(_read_image(path), opened.preprocessing)[None].to(accelerator.device)
+        try:
+            image = _read_image(path)
+        except ValueError as error:
+            if on_broken is None:
+                raise
+            on_broken(str(error))
+            continue
+        pixels = resize_and_crop(image, opened.preprocessing)[None].to(accelerator.device)
         with torch.inference_mode():
             logits = model(normalize(pixels, opened.preprocessing))[0]
         yield path, logits
+
+
+def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> list[Path]:
+    """Image files: those given, those below folders, those that a text file lists by lines, and for `-` those of the
+    standard input. ValueError for a folder or a list without images.
+
+    Lines name files relative to the working folder, or else to the list's.
+    """
+    images: list[Path] = []
+    for place in places:
+        path = Path(place)
+        if place == "-":
+            found = [Path(line.rstrip("\r\n")) for line in standard_input if line.strip()]
+        elif path.is_dir():
+            found = sorted(file for file in path.rglob("*") if is_image(file.name))
+        elif path.suffix.lower() in _LISTS and path.is_file():
+            lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+            found = [Path(line) if Path(line).exists() else path.parent / line for line in lines]
+        else:
+            found = [path]
+        if not found:
+            raise ValueError(f"image: {place!r} holds no images")
+        images += found
+    return images
 
 
 def _read_image(path: Path) -> Image.Image:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -22,7 +24,9 @@ from vit.data.splits import balanced_subset
 from vit.engine import make_accelerator
 from vit.evaluation.evaluate import check_each_once, collect_outputs
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns
+from vit.evaluation.multilabel import average_precisions, label_sets, mean_average_precision, probabilities
 from vit.hub import OpenedModel
+from vit.wording import counted
 
 Channels = tuple[float, float, float]
 HALF = (0.5, 0.5, 0.5)
@@ -30,7 +34,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _COMMON_CROP = 0.875
 CONVENTIONS = {
     "top1": "among the data's classes, if the head has more",
-    "agreement": "fraction of the images whose most likely class is that under the right preprocessing",
+    "map": "of a multi-label model: mean over classes of average precision, not interpolated; classes that none of the "
+    "images has are left out",
+    "agreement": "fraction of the images whose most likely class is that under the right preprocessing; of a "
+    "multi-label model: whose set of labels is, at the model's thresholds",
     "logit_change": "mean over images and classes of |logit - logit under the right preprocessing|",
     "relative_change": "logit_change over the standard deviation of the right logits",
 }
@@ -92,7 +99,9 @@ class Symptom:
     logit_change: float
     relative_change: float
     top1: float | None
-    """None: the images have no labels among the model's classes."""
+    """None: the images have no labels among the model's classes, or the model is multi-label."""
+    map: float | None = None
+    """A multi-label model's; None: the images have no such labels."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,9 @@ class Diagnosis:
     """Sorted by descending change of the logits."""
     note: str = ""
     """The reason why there is no accuracy."""
+    map: float | None = None
+    multilabel: bool = False
+    """Label sets and mean average precision take the place of classes and accuracy."""
 
     def facts(self) -> dict[str, Any]:
         """Convert to a dictionary for JSON."""
@@ -116,21 +128,22 @@ class Diagnosis:
         """Format as lines to print."""
         size = "×".join(str(side) for side in self.right.image_size)
         kind = "squashed" if self.right.squash else f"crop {self.right.crop_fraction:g}"
+        score, predicted = ("mAP", "same labels") if self.multilabel else ("top-1", "same class")
         lines = [
-            f"{self.model} on {self.num_images} images; right: {size}, {kind}, {self.right.interpolation}"
+            f"{self.model} on {counted(self.num_images, 'image')}; right: {size}, {kind}, {self.right.interpolation}"
             f"{'' if self.right.antialias else ' without antialiasing'}, mean {self.right.mean}, std {self.right.std}",
             "",
-            f"{'mistake':34}{'top-1':>9}{'change':>9}{'same class':>13}{'logit change':>14}{'relative':>10}",
-            f"{'none':34}{_percent(self.top1)}{'':>9}{1:>13.1%}{0:>14.3f}{0:>10.1%}",
+            f"{'mistake':34}{score:>9}{'change':>9}{predicted:>13}{'logit change':>14}{'relative':>10}",
+            f"{'none':34}{_percent(self.map if self.multilabel else self.top1)}{'':>9}{1:>13.1%}{0:>14.3f}{0:>10.1%}",
         ]
         lines += [self._line(symptom) for symptom in self.symptoms]
         return "\n".join([*lines, *(["", self.note] if self.note else [])])
 
     def _line(self, symptom: Symptom) -> str:
-        known = symptom.top1 is not None and self.top1 is not None
-        change = f"{100 * ((symptom.top1 or 0) - (self.top1 or 0)):+.1f}" if known else ""
+        right, wrong = (self.map, symptom.map) if self.multilabel else (self.top1, symptom.top1)
+        change = "" if right is None or wrong is None else f"{100 * (wrong - right):+.1f}"
         return (
-            f"{symptom.mistake:34}{_percent(symptom.top1)}{change:>9}{symptom.agreement:>13.1%}"
+            f"{symptom.mistake:34}{_percent(wrong)}{change:>9}{symptom.agreement:>13.1%}"
             f"{symptom.logit_change:>14.3f}{symptom.relative_change:>10.1%}"
         )
 
@@ -155,10 +168,14 @@ class DoctorImages:
 def open_images(images: DataConfig | Sequence[str], num_images: int = 256) -> DoctorImages:
     """Open about `num_images` test images of a data set, classes balanced, or the first ones of files and folders."""
     if isinstance(images, DataConfig):
-        split = balanced_subset(open_test(images), num_images, stream="doctor")
-        return DoctorImages(split, images, True)
+        return choose_images(open_test(images), images, num_images)
     source = open_unlabelled(images)
     return DoctorImages(Split(source, torch.arange(len(source))[:num_images]), DataConfig(name="imagefolder"), False)
+
+
+def choose_images(split: Split, data: DataConfig, num_images: int = 256) -> DoctorImages:
+    """About `num_images` of labelled images, classes balanced where an image has one."""
+    return DoctorImages(balanced_subset(split, num_images, stream="doctor"), data, True)
 
 
 def measure_mistakes(
@@ -168,28 +185,40 @@ def measure_mistakes(
     *,
     device: torch.device,
     columns: Sequence[int] | None = None,
+    thresholds: Sequence[float] | None = None,
 ) -> tuple[float | None, list[Symptom]]:
-    """Measure top-1 under the right preprocessing, and every mistake's symptom, by descending change of the logits.
+    """Measure the score under the right preprocessing, and every mistake's symptom, by descending change of the logits.
 
-    `columns[k]`: the index of the data's class k in the head; None: there are no labels to compare with.
+    `columns[k]`: the index of the data's class k in the head; None: there are no labels to compare with. The score is
+    top-1, or, of a multi-label model, whose `thresholds` (k,) are given, mean average precision.
     """
     model = model.to(device)
+    score = _top1 if thresholds is None else _map
     labels, expected = _predict(model, Mistake("", right), images, device)
-    spread = float(expected.std())
+    spread, decided = float(expected.std()), _decisions(expected, thresholds)
     symptoms = []
     for mistake in mistakes_for(right):
         _, found = _predict(model, mistake, images, device)
         change = float((found - expected).abs().mean())
+        value = score(found, labels, columns)
         symptoms.append(
             Symptom(
                 mistake=mistake.name,
-                agreement=float((found.argmax(dim=1) == expected.argmax(dim=1)).float().mean()),
+                agreement=float((_decisions(found, thresholds) == decided).all(axis=1).mean()),
                 logit_change=change,
                 relative_change=change / spread if spread > 0 else 0.0,
-                top1=_top1(found, labels, columns),
+                top1=value if thresholds is None else None,
+                map=None if thresholds is None else value,
             )
         )
-    return _top1(expected, labels, columns), sorted(symptoms, key=lambda symptom: -symptom.logit_change)
+    return score(expected, labels, columns), sorted(symptoms, key=lambda symptom: -symptom.logit_change)
+
+
+def _decisions(logits: Tensor, thresholds: Sequence[float] | None) -> NDArray[Any]:
+    """The most likely class (n, 1), or which labels an image has (n, k)."""
+    if thresholds is None:
+        return logits.argmax(dim=1, keepdim=True).numpy()
+    return label_sets(logits.numpy(), np.array(thresholds))
 
 
 def _predict(model: nn.Module, mistake: Mistake, images: DoctorImages, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -208,21 +237,50 @@ def _top1(logits: Tensor, labels: Tensor, columns: Sequence[int] | None) -> floa
     return float((logits[:, list(columns)].argmax(dim=1) == labels).float().mean())
 
 
+def _map(logits: Tensor, labels: Tensor, columns: Sequence[int] | None) -> float | None:
+    if columns is None:
+        return None
+    scores = probabilities(logits[:, list(columns)].numpy())
+    return mean_average_precision(average_precisions(labels.numpy(), scores))
+
+
 @check_arguments
 def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: str = "auto") -> Diagnosis:
-    """Make every mistake on the images. Without labels that the head knows there is no accuracy.
-
-    ValueError for a multi-label model.
-    """
-    opened.check_single_label()
+    """Make every mistake on the images. Without labels that the head knows there is no accuracy."""
     columns, note = None, "the images have no labels"
     if images.is_labelled:
         try:
-            columns, note = head_columns(opened, images.split.source.class_names), ""
+            columns, note = _label_columns(opened, images.split), ""
         except UnmatchedClasses as error:
-            note = f"no accuracy: {error}"
+            note = f"no {'mean average precision' if opened.multilabel else 'accuracy'}: {error}"
     accelerator = make_accelerator(device, "fp32")
-    top1, symptoms = measure_mistakes(
-        opened.model, opened.preprocessing, images, device=accelerator.device, columns=columns
+    score, symptoms = measure_mistakes(
+        opened.model,
+        opened.preprocessing,
+        images,
+        device=accelerator.device,
+        columns=columns,
+        thresholds=opened.thresholds if opened.multilabel else None,
     )
-    return Diagnosis(opened.name, opened.preprocessing, len(images.split), top1, symptoms, note)
+    return Diagnosis(
+        model=opened.name,
+        right=opened.preprocessing,
+        num_images=len(images.split),
+        top1=None if opened.multilabel else score,
+        symptoms=symptoms,
+        note=note,
+        map=score if opened.multilabel else None,
+        multilabel=opened.multilabel,
+    )
+
+
+def _label_columns(opened: OpenedModel, split: Split) -> list[int]:
+    """Map each of the data's classes to its index in the head. UnmatchedClasses where that cannot be."""
+    names = split.source.class_names
+    if not opened.multilabel:
+        return head_columns(opened, names)
+    if split.labels.dim() == 1:
+        raise UnmatchedClasses(f"the images have one class each, and {opened.source!r} gives any number of labels")
+    if unknown := sorted(set(names) - set(opened.class_names)):
+        raise UnmatchedClasses(f"{opened.source!r} has no label {unknown[0]!r}, and the images have")
+    return [opened.class_names.index(name) for name in names]

@@ -37,7 +37,7 @@ def predict_all(
     device: torch.device,
     autocast: Autocast = nullcontext,
     gather: Gather = one_process,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> Predictions:
     """Compute the model's logits for the whole split, the same on every process.
 
@@ -78,7 +78,7 @@ def collect_outputs(
     device: torch.device,
     autocast: Autocast = nullcontext,
     gather: Gather = one_process,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
     width: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Collect indices (n,), labels (n,) and `compute(normalised images)` float32 (n, c), on the CPU, sorted by index.

@@ -93,14 +93,14 @@ def export_classifier(opened: OpenedModel, format: Format, output: str | Path) -
         check(total < _ONNX_LIMIT, "--format", format, rule)
     output.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(output) as unfinished:
-        _write(_program(model, size, opened.source), format, unfinished)
-        differences, largest = _compare(model, _runner(unfinished, format), size)
+        _write(_exported_program(model, size, opened.source), format, unfinished)
+        differences, largest = _compare(model, _load_runner(unfinished, format), size)
         written = Exported(output, unfinished.stat().st_size, differences, largest)
     write_json(output.with_name(f"{output.name}.json"), _description(opened, written))
     return written
 
 
-def _program(model: nn.Module, size: tuple[int, int], source: str) -> torch.export.ExportedProgram:
+def _exported_program(model: nn.Module, size: tuple[int, int], source: str) -> torch.export.ExportedProgram:
     images = torch.randn(_TRACED_AT, 3, *size)
     batch = torch.export.Dim("batch", min=1, max=2**16)
     try:
@@ -127,7 +127,7 @@ def _write(program: torch.export.ExportedProgram, format: Format, path: Path) ->
     converted.save(path, external_data=False)
 
 
-def _runner(path: Path, format: Format) -> Callable[[Tensor], Tensor]:
+def _load_runner(path: Path, format: Format) -> Callable[[Tensor], Tensor]:
     """Load the file as a function from images to logits."""
     if format == "torch":
         return torch.export.load(path).module()

@@ -23,7 +23,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from vit.config import DataConfig
 from vit.data.loading import EvalLoader
@@ -32,6 +31,7 @@ from vit.engine import Accelerator
 from vit.evaluation.cache_key import cache_key, file_stem
 from vit.evaluation.frozen_features import feature_reader
 from vit.hub import OpenedModel
+from vit.progress import progress_bar
 from vit.runs import replace_atomically, write_json
 
 _SHARD_IMAGES = 512
@@ -131,7 +131,7 @@ def complete(
     loader = EvalLoader(left, opened.preprocessing, replace(data, cache_gib=0.0))  # images are read once
     read = feature_reader(opened, kinds, accelerator)
     total, done = len(store.split), len(store.split) - len(left)
-    with tqdm(total=total, initial=done, desc=title, unit="img", disable=None) as bar:
+    with progress_bar(title, total, done=done, unit="img") as bar:
         for shard, batches in groupby(loader, key=lambda batch: store.shard_of(int(batch.indices[0]))):
             parts: dict[str, list[Tensor]] = defaultdict(list)
             indices, seconds = [], 0.0

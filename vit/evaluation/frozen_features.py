@@ -14,6 +14,7 @@ from vit.config import check
 from vit.data.preprocessing import normalize
 from vit.engine import Accelerator
 from vit.hub import OpenedModel
+from vit.libraries.tokens import LibraryTokens, library_tokens
 from vit.models import VisionTransformer
 from vit.models.inference import for_inference
 
@@ -41,7 +42,8 @@ def resolve_features(opened: OpenedModel, kinds: Sequence[str]) -> dict[str, str
     for kind in kinds:
         check(kind in FEATURES, "--features", kind, f"choose from {', '.join(FEATURES)}")
     model: Any = opened.model
-    if not _has_tokens(model):
+    tokens = library_tokens(model)
+    if tokens is None and not _has_tokens(model):
         attends = any("attention" in type(module).__name__.lower() for module in model.modules())
         for kind in kinds if attends else ():
             rule = f"{opened.source} is computed by {opened.implementation}, and only its head's input is read: 'head'"
@@ -49,10 +51,11 @@ def resolve_features(opened: OpenedModel, kinds: Sequence[str]) -> dict[str, str
         return dict.fromkeys(kinds, "head")
     for kind in kinds:
         if kind.startswith("class"):
-            check(_has_class_token(model), "--features", kind, f"{opened.source} has no class token; take 'patches'")
+            has_class = _has_class_token(model) if tokens is None else tokens.has_class_token
+            check(has_class, "--features", kind, f"{opened.source} has no class token; take 'patches'")
         if kind.endswith("-4"):
-            rule = f"{opened.source} has {len(model.blocks)} blocks"
-            check(len(model.blocks) >= LAST_BLOCKS, "--features", kind, rule)
+            blocks = len(model.blocks if tokens is None else tokens.blocks)
+            check(blocks >= LAST_BLOCKS, "--features", kind, f"{opened.source} has {blocks} blocks")
     return {kind: kind for kind in kinds}
 
 
@@ -95,6 +98,10 @@ def _feature_function(model: Any, kinds: Sequence[str]) -> Callable[[Tensor], Ma
         return lambda images: {"head": model(images)}
     if _has_tokens(model):
         return lambda images: _token_features(model, images, kinds)
+    if list(kinds) != ["head"]:
+        tokens = library_tokens(model)
+        assert tokens is not None, "resolve_features lets through no others"
+        return lambda images: _library_features(model, tokens, images, kinds)
     if hasattr(model, "forward_head"):
         return lambda images: {"head": model.forward_head(model.forward_features(images), pre_logits=True)}
     return lambda images: {"head": head_input(model, images)}
@@ -109,22 +116,39 @@ def _token_features(model: Any, images: Tensor, kinds: Sequence[str]) -> dict[st
         )
     else:
         tokens = model.forward_features(images)
-    mean = _mean(tokens[:, model.num_prefix_tokens :])
+    means = [_mean(layer[0] if isinstance(layer, tuple) else layer) for layer in layers]
     classes = [layer[1][:, 0] for layer in layers] if _has_class_token(model) else []
+    if not layers:
+        means, classes = [_mean(tokens[:, model.num_prefix_tokens :])], [tokens[:, 0]]
+    pooled = model.forward_head(tokens, pre_logits=True) if "head" in kinds else None
+    return _joined(kinds, pooled, classes, means)
+
+
+def _library_features(
+    model: nn.Module, tokens: LibraryTokens, images: Tensor, kinds: Sequence[str]
+) -> dict[str, Tensor]:
+    """Every kind, from one pass through a model of torchvision or transformers."""
+    pooled: list[Tensor] = []
+    count = LAST_BLOCKS if any(kind.endswith("-4") for kind in kinds) else 1
+    layers, num_prefix = tokens.read(lambda: pooled.append(head_input(model, images)), images, count)
+    classes = [layer[:, 0] for layer in layers]
+    return _joined(kinds, pooled[0], classes, [_mean(layer[:, num_prefix:]) for layer in layers])
+
+
+def _joined(
+    kinds: Sequence[str], pooled: Tensor | None, classes: Sequence[Tensor], means: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Every kind from the head's input, the class tokens and the means of the patches after the last blocks, `b c`."""
     parts = {
-        "class": lambda: [tokens[:, 0]],
-        "patches": lambda: [mean],
-        "class+patches": lambda: [tokens[:, 0], mean],
-        "class-4": lambda: classes,
-        "patches-4": lambda: [_mean(layer[0] if isinstance(layer, tuple) else layer) for layer in layers],
-        "class+patches-4": lambda: [*classes, mean],
+        "head": [] if pooled is None else [pooled],
+        "class": classes[-1:],
+        "patches": means[-1:],
+        "class+patches": [*classes[-1:], *means[-1:]],
+        "class-4": classes,
+        "patches-4": means,
+        "class+patches-4": [*classes, *means[-1:]],
     }
-    return {
-        kind: model.forward_head(tokens, pre_logits=True)
-        if kind == "head"
-        else torch.cat([part.float() for part in parts[kind]()], dim=1)
-        for kind in kinds
-    }
+    return {kind: torch.cat([part.float() for part in parts[kind]], dim=1) for kind in kinds}
 
 
 def _mean(patches: Tensor) -> Tensor:
@@ -153,4 +177,5 @@ def _has_tokens(model: nn.Module) -> bool:
 
 
 def _has_class_token(model: Any) -> bool:
-    return any(getattr(model, name, None) is not None for name in ("class_token", "cls_token"))
+    owners = (model, getattr(model, "embeds", None))  # timm's NaFlexVit keeps its tokens in `embeds`
+    return any(getattr(owner, name, None) is not None for owner in owners for name in ("class_token", "cls_token"))

@@ -25,9 +25,12 @@ def head_columns(model: OpenedModel, class_names: Sequence[str]) -> list[int]:
     """Map each of the data's classes to its index in the model's head.
 
     A head with class names has to contain the data's, in any order, or ImageNet's thousand as words; one without names
-    has to be ImageNet's, in its order. UnmatchedClasses for any other; ValueError for a multi-label model.
+    has to be ImageNet's, in its order. UnmatchedClasses for any other, and for a multi-label model.
     """
-    model.check_single_label()
+    try:
+        model.check_single_label()
+    except ValueError as error:
+        raise UnmatchedClasses(str(error)) from None
     if model.num_classes == 0:
         rule = "it has no head; `vit eval --transfer` evaluates its features"
         raise UnmatchedClasses(f"model: {model.source!r} is not valid: {rule}")

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
-from vit.data.images import fingerprint, open_test
+from vit.data.images import fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
+from vit.evaluation.predictions import write_table
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data
 from vit.hub import OpenedModel
+from vit.progress import progress_bar
 from vit.runs import write_json
 
 
@@ -41,12 +43,13 @@ def evaluate_model(
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {data.name}")
+    stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}")
     record: dict[str, Any] = {
         "model": opened.source,
         "computed_by": opened.implementation,
         "weights": opened.identity,
         "opened": opened.summary(),
+        "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(open_test(data))},
     }
     images = None if transfer is None else open_transfer_data(data, transfer)
     try:
@@ -69,7 +72,10 @@ def _head_metrics(opened: OpenedModel, data: DataConfig, accelerator: Accelerato
     columns = head_columns(opened, split.source.class_names)
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
     model, test = opened.model.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
-    predictions = predict_all(model, test, names, device=accelerator.device, autocast=accelerator.autocast)
+    with progress_bar(opened.name, len(split), unit="img") as bar:
+        predictions = predict_all(
+            model, test, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update
+        )
     predictions = replace(
         predictions,
         logits=predictions.logits[:, columns],
@@ -77,4 +83,5 @@ def _head_metrics(opened: OpenedModel, data: DataConfig, accelerator: Accelerato
         fingerprint=fingerprint(split),
     )
     predictions.save(path)
+    write_table(path.with_suffix(".csv"), predictions, split.source)
     return classification_metrics(predictions)

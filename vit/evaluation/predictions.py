@@ -5,6 +5,7 @@ They are stored as one `.npz` without pickle, so that comparing two models needs
 
 from __future__ import annotations
 
+import csv
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vit.data.splits import ImageSource
 from vit.runs import replace_atomically
 
 _ARRAYS = ("indices", "labels", "logits", "class_names", "num_total", "num_broken")
@@ -80,3 +82,17 @@ class Predictions:
             num_broken=int(arrays["num_broken"]),
             fingerprint=fingerprint,
         )
+
+
+def write_table(path: Path, predictions: Predictions, source: ImageSource) -> None:
+    """A CSV file for people, the surest mistakes first: file, true class, predicted class and its probability."""
+    shifted = predictions.logits - predictions.logits.max(axis=1, keepdims=True)
+    confidences = 1 / np.exp(shifted).sum(axis=1)
+    predicted = predictions.logits.argmax(axis=1)
+    order = np.lexsort((-confidences, predicted == predictions.labels))
+    with replace_atomically(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(("file", "true", "predicted", "probability"))
+        for row in order.tolist():
+            true, found = (predictions.class_names[classes[row]] for classes in (predictions.labels, predicted))
+            rows.writerow((source.name(int(predictions.indices[row])), true, found, f"{confidences[row]:.4f}"))

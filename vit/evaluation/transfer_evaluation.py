@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from vit.config import DataConfig, check, check_positive
 from vit.data.images import Split, open_test
@@ -28,6 +27,7 @@ from vit.evaluation.feature_store import FeatureStore, complete, hashed
 from vit.evaluation.frozen_features import FEATURES, resolve_features
 from vit.evaluation.probe import linear_probe, probe_fault
 from vit.hub import OpenedModel
+from vit.progress import progress_bar
 from vit.runs import replace_atomically
 
 Predicted = dict[str, NDArray[np.int64]]
@@ -146,7 +146,7 @@ def _judge(kind: str, train: FeatureStore, test: FeatureStore, name: str) -> Jud
     train_labels, labels = train.split.source.labels[train_indices], test.split.source.labels[indices]
     given = train_features, train_labels, features
     neighbours = min(transfer.NUM_NEIGHBOURS, len(train_labels))
-    with tqdm(desc=f"{name}, {kind}", unit="fit", disable=None) as bar:
+    with progress_bar(f"{name}, {kind}", unit="fit") as bar:
 
         def say(fit: str) -> None:
             bar.set_postfix_str(fit)
@@ -164,11 +164,11 @@ def _judge(kind: str, train: FeatureStore, test: FeatureStore, name: str) -> Jud
         predicted: Predicted = {}
         for protocol, predict in protocols.items():
             say(protocol)
-            predicted |= _stored(test.folder / f"{kind}-{hashed(train.key)}-{protocol}.safetensors", predict)
+            predicted |= _read_or_compute(test.folder / f"{kind}-{hashed(train.key)}-{protocol}.safetensors", predict)
     return JudgedFeatures(kind, features.shape[1], predicted, indices, labels.numpy(), len(train_labels))
 
 
-def _stored(path: Path, predict: Callable[[], Predicted]) -> Predicted:
+def _read_or_compute(path: Path, predict: Callable[[], Predicted]) -> Predicted:
     """Read predictions, or compute and store them."""
     if path.is_file():
         return load_file(path)

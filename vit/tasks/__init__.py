@@ -4,14 +4,16 @@ Each folder holds everything that knows its task, in modules of these names, imp
 
     config      RUN: the dataclass of a run's settings (torch-free)
     training    open_task(config, accelerator, timer) -> Task
-    report      open_report(task) -> Report; headline(summary) -> str: a finished run's result in a few words
+    report      open_report(task) -> Report; headline(summary) -> str: a finished run's result in a few words;
+                NEXT: commands that one types next, `{run}` for its folder
     evaluation  evaluate(request, config) -> metrics: `vit eval`; config is the run's, overridden by the user
 
 A `vit` command treats a run as an image classifier, unless the folder has the command's function:
 
-    evaluation  classify_images(opened, images, device) -> (image, [(class, probability), …]) for each: `vit predict`
-                open_test_images(config) -> Split: images to look at, without single labels: `vit analyze`
-    comparison  compare_runs(runs, config_of, output_dir, select) -> lines: `vit compare`
+    evaluation  classify_images(opened, images, device, most, on_broken) -> (image, [(class, probability), …]) for each:
+                `vit predict`
+                open_test_images(config) -> Split: images without single labels: `vit analyze`, `vit doctor`
+    comparison  compare_runs(runs, config_of, output_dir, select) -> lines: `vit compare`, where all are its runs
     analysis    analyze_run(run, config, folder, select=, num_samples=, progress=) -> names of figures: `vit analyze`
                 draw_inside(run, config): figures of the model's inside at the end of `vit train`
 """
@@ -77,6 +79,10 @@ class TaskFolder:
         """A finished run's result in a few words."""
         return str(self.module("report").headline(summary))
 
+    def next_commands(self, run: str) -> list[str]:
+        """Commands that one types after training."""
+        return [command.format(run=run) for command in self.module("report").NEXT]
+
     def evaluate(self, request: EvalRequest, config: RunConfig) -> dict[str, Any]:
         """Evaluate a checkpoint on the test set, store the results and return the metrics."""
         metrics: dict[str, Any] = self.module("evaluation").evaluate(request, config)
@@ -87,7 +93,7 @@ TASKS = {
     folder.name: folder
     for folder in (
         TaskFolder("classification", optional=("draw_inside",)),
-        TaskFolder("multilabel", optional=("classify_images", "open_test_images")),
+        TaskFolder("multilabel", optional=("classify_images", "open_test_images", "compare_runs")),
         TaskFolder("translation", optional=("compare_runs", "analyze_run")),
         TaskFolder("regression"),
     )

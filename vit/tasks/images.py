@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from vit.config import ImageRun, Preprocessing, check
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatch
+from vit.data.folders import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.hub import OpenedModel, load_model
 from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_to_dict
+from vit.models.zoo import architecture_overrides
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import TaskInfo
 
@@ -38,11 +40,17 @@ class ImageTask(ABC, Generic[Run]):
         self.accelerator = accelerator
         with timer("open the data"), accelerator.main_process_first():  # it downloads, where that is asked for
             self.train_split, self.val_split = self.open_splits()
-        self.class_names = self.train_split.source.class_names
+        source = self.train_split.source
+        self.class_names, self.data_notes = source.class_names, source.notes if isinstance(source, FileSource) else ()
         with timer("fingerprint of the data"):
             fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
         with timer("model"):
-            loaded = self._load_model()
+            loaded = load_model(config.model, num_classes=len(self.class_names))
+        same = not loaded.class_names or config.model.new_head or loaded.class_names == self.class_names
+        rule = (
+            f"the classes of {config.model.pretrained} are not the data's; set model.new_head true to train a new head"
+        )
+        check(same, "model.new_head", config.model.new_head, rule)
         self.model: Classifier = loaded.model
         self.preprocessing = config.data.preprocessing(self.model.config.image_size)
         check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
@@ -113,15 +121,6 @@ class ImageTask(ABC, Generic[Run]):
     def load_state(self, state: dict[str, Any]) -> None:
         self.train_loader.loader.restore_broken(state["broken"])
 
-    def _load_model(self) -> OpenedModel[Classifier]:
-        """The configured model with its weights. ValueError where their classes are not the data's."""
-        config = self.config.model
-        loaded = load_model(config, num_classes=len(self.class_names))
-        same = not loaded.class_names or config.new_head or loaded.class_names == self.class_names
-        rule = f"the classes of {config.pretrained} are not the data's; set model.new_head true to train a new head"
-        check(same, "model.new_head", config.new_head, rule)
-        return loaded
-
     def _check_batch_norm(self, loader: TrainLoader) -> None:
         """A ResNet normalises over a micro-batch: one image, or a stand-in, gives no statistics."""
         if isinstance(self.model, ResNet) and self.model.config.version == 1 and loader.smallest_chunk < 2:
@@ -167,22 +166,33 @@ class ImageReport:
             "gmacs": self._multiply_adds(self._task.preprocessing.image_size) / 1e9,
             "train.n_total": len(self._task.train_split),
             "train.n_broken": len(self._task.broken_images()),
+            "data.notes": "; ".join(self._task.data_notes),
+        }
+
+    def describe(self) -> dict[str, str]:
+        task, size = self._task, self._task.preprocessing.image_size
+        first = task.train_loader.augment.image_size(0)
+        grows = f" (the first epoch's {first})" if first != size else ""
+        given = architecture_overrides(task.config.model)
+        changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
+        shape = f" with {', '.join(changed)}" if changed else ""
+        return {
+            "model": f"{task.info.model_name}{shape}, image {size}{grows}, {len(task.class_names)} classes",
+            "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward, attention's products included",
+            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
+            f"{task.config.data.batch_size} a step",
+            **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(task.data_notes)},
         }
 
     def plan(self, precision: str) -> dict[str, str]:
-        task, config, size = self._task, self._task.config, self._task.preprocessing.image_size
+        task, config = self._task, self._task.config
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
         sizes = [task.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
-        costs = {each: self._multiply_adds(each) for each in {size, *sizes}}
+        costs = {each: self._multiply_adds(each) for each in set(sizes)}
         operations = 2 * factor * sum(costs[each] for each in sizes) * task.train_loader.samples_per_epoch
-        grows = f" (the first epoch's {sizes[0]})" if sizes[0] != size else ""
         memory = self._memory(precision)
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in memory.items())
         return {
-            "model": f"{task.info.model_name}, image {size}{grows}, {len(task.class_names)} classes",
-            "multiply-adds an image": f"{costs[size] / 1e9:.4f} G forward, attention's products included",
-            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
-            f"{config.data.batch_size} a step",
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
             "memory": f"about {sum(memory.values()) / 2**20:.0f} MiB a process ({parts})",
         }

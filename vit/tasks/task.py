@@ -92,8 +92,11 @@ class Task(Protocol):
 class Report(Protocol):
     """A run's plan before it starts, and its results when it has ended; made from its `Task`."""
 
+    def describe(self) -> dict[str, str]:
+        """Rows about the model and the data, for the header of a run and for `vit plan`."""
+
     def plan(self, precision: str) -> dict[str, str]:
-        """Rows of `vit plan` about the data and the costs."""
+        """More rows of `vit plan`: what the run will cost."""
 
     def test(self, model: nn.Module, state: dict[str, Any], /) -> Any:
         """Results on the test set, the same on every process: the argument of `summary` and `write`.

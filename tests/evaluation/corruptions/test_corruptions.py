@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from io import BytesIO
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -135,9 +136,10 @@ def test_the_disk_is_softened_as_opencv_does(radius: float, softness: float) -> 
 
 def test_gaussian_filter_is_scipys() -> None:
     values = rng(0).uniform(1, 37, 50)
-    for border, mode in (("nearest", "nearest"), ("reflect", "reflect")):
+    borders: tuple[Literal["nearest", "reflect"], ...] = ("nearest", "reflect")
+    for border in borders:
         for deviation in (0.7, 3.1, 30.0):
-            expected = ndimage.gaussian_filter(values[0, 0].double().numpy(), deviation, mode=mode, truncate=3)
+            expected = ndimage.gaussian_filter(values[0, 0].double().numpy(), deviation, mode=border, truncate=3)
             found = blur.gaussian_filter(values, deviation, border=border, cut_off=3)[0, 0]
             np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from tests.training.tiny import tiny
 from vit.data.decoding import read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.evaluation.classify import classify_images
+from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS
 from vit.evaluation.model_evaluation import evaluate_model
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
 from vit.tasks.classification import evaluation as checkpoint_module
+from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import EvalRequest
 from vit.trained_runs import evaluate_checkpoint, trained_settings
 from vit.training.loop import train
@@ -64,12 +67,12 @@ def test_speed_and_classes_are_returned_and_stored_with_their_conventions(run: P
 
 def test_the_speed_is_that_of_the_prediction(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 104.0])
-    monkeypatch.setattr(checkpoint_module.time, "perf_counter", lambda: next(times, 200.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(times, 200.0))
     assert evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))["images_per_second"] == 2.5
 
 
 def test_a_class_without_images_is_null(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = checkpoint_module.predict_all
+    answer = predict_all
 
     def two_classes(*arguments: Any, **options: Any) -> Predictions:
         whole = answer(*arguments, **options)
@@ -118,6 +121,7 @@ def test_a_runs_features_are_those_of_its_model_on_the_same_images(precision: st
         EvalRequest(run, transfer=TransferOptions(), output_dir=tmp_path / "run"), ["--train.precision", precision]
     )
     config = trained_settings(run)
+    assert isinstance(config, ClassificationRun)
     opened = evaluate_model(
         open_model(run), config.data, tmp_path / "model", transfer=TransferOptions(), device="cpu", precision=precision
     )

@@ -186,7 +186,7 @@ def test_no_gradient_reaches_the_teacher() -> None:
 def test_the_models_randomness_is_the_places() -> None:
     """Dropout and stochastic depth are the same for any division of a batch, and differ between epochs."""
     rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "patch_dropout_rate")
-    task, batch = task_with(**dict.fromkeys(rates, 0.25)), batch_of(0, 1, 2, 0, 1)
+    task, batch = task_with(None, **dict.fromkeys(rates, 0.25)), batch_of(0, 1, 2, 0, 1)
     model = task.model.train()
     whole, _ = losses_of(task, model, batch)
     halves = [TrainBatch(*(tensor[rows] for tensor in vars(batch).values())) for rows in (slice(0, 2), slice(2, 5))]

@@ -97,13 +97,15 @@ def test_the_history_is_of_points_and_has_no_accuracy(run: Path) -> None:
     history = read_metrics(run)
     logged = [record for record in history if "train.loss" in record]
     assert [record["points_seen"] for record in logged] == [13 * step for step in range(1, 13)]
-    assert logged[0]["train.loss"] == pytest.approx(leave_one_out_error(*kernels(SMALL, 1.0), 5), rel=1e-5)
+    (first,) = kernels(SMALL, 1.0)
+    assert logged[0]["train.loss"] == pytest.approx(leave_one_out_error(first, 5), rel=1e-5)
     assert not any("accuracy" in key for record in history for key in record)
     validated = [record["val.mse"] for record in history if "val.mse" in record]
     widths = last(run).tensors["model"]["kernel.widths"]
     _, val = open_curve(SMALL.data)
     assert len(validated) == 4
-    assert validated[-1] == pytest.approx(mean_squared_error(*kernels(SMALL, widths), val, 5))
+    (learned,) = kernels(SMALL, widths)
+    assert validated[-1] == pytest.approx(mean_squared_error(learned, val, 5))
 
 
 def test_the_summary_compares_the_learned_kernel_with_the_fixed_one(run: Path) -> None:

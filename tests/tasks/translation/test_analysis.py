@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_words_that_do_nothing(run: Path, words: list[str], said: str, capsys: p
 def test_tokens_stand_beside_their_rows_and_columns() -> None:
     maps = np.random.default_rng(0).random((2, 3, 2, 4))
     axes = plot_text_heads(maps, ["a", "b"], ["w", "x", "y", "z"]).axes[0]
-    drawn = axes.images[0].get_array()
+    drawn: Any = axes.images[0].get_array()
     for layer, head, query, key in ((0, 0, 0, 0), (1, 2, 1, 3), (1, 0, 0, 2)):
         place = [list(axes.get_yticks())[layer * 2 + query], list(axes.get_xticks())[head * 4 + key]]
         assert drawn[int(place[0]), int(place[1])] == maps[layer, head, query, key]

@@ -63,7 +63,7 @@ def test_wrong_input_is_one_line(
     wrong = {
         "it is a run of task 'classification'": [one, str(tmp_path / "images")],
         "the folders' names are the models' names": [one, one],
-        "a picture holds at most 6": [one, *(f"{one}{n}" for n in range(6))],
+        "a picture holds at most 6": [one] * 7,
         "--images: it has no effect here": [one, str(runs / "two"), "--images", "5"],
     }
     for said, words in wrong.items():

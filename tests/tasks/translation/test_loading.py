@@ -44,7 +44,7 @@ def loader_of(
     return TextTrainLoader(copying(count), config, seed=7, **settings)
 
 
-def sentences(batches: list[TextBatch]) -> dict[int, tuple]:
+def sentences(batches: list[TextBatch]) -> dict[int, tuple[Any, ...]]:
     """Position → index, source and target without padding; stand-ins are left out."""
     found = {}
     for batch in batches:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from threading import Barrier, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -73,15 +73,18 @@ def copying_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "greedy_search", copy_source)
 
 
-def in_processes(world_size: int, work: Callable[[int, Callable[[Tensor], Tensor]], object]) -> list[object]:
+T = TypeVar("T")
+
+
+def in_processes(world_size: int, work: Callable[[int, Callable[[Tensor], Tensor]], T]) -> list[T]:
     """`work(rank, gather)` of every process, as threads that meet at every gather."""
-    barrier, parts, results = Barrier(world_size, timeout=20), [None] * world_size, [None] * world_size
+    barrier, parts, results = Barrier(world_size, timeout=20), dict[int, Tensor](), dict[int, T]()
 
     def run(rank: int) -> None:
         def gather(tensor: Tensor) -> Tensor:
             parts[rank] = tensor
             barrier.wait()
-            joined = torch.cat(parts)
+            joined = torch.cat([parts[each] for each in range(world_size)])
             barrier.wait()
             return joined
 
@@ -92,7 +95,7 @@ def in_processes(world_size: int, work: Callable[[int, Callable[[Tensor], Tensor
         thread.start()
     for thread in threads:
         thread.join()
-    return results
+    return [results[rank] for rank in range(world_size)]
 
 
 @pytest.mark.usefixtures("copying_search")
@@ -140,8 +143,8 @@ def test_the_search_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
         return [[] for _ in lengths]
 
     monkeypatch.setattr(translation, "beam_search", beam)
-    model, sizes = Unigrams(9), []
-    options = {"beam_size": 3, "length_penalty": 0.6, "max_length": 7}
+    model, sizes = Unigrams(9), list[int]()
+    options: dict[str, Any] = {"beam_size": 3, "length_penalty": 0.6, "max_length": 7}
     found = translate_all(model, loader_of(6), encoded(6)[1], device=CPU, progress=sizes.append, **options)
     assert calls == [(False, True, {"bos": BOS, "eos": EOS, **options})] * 2
     assert sizes == [5, 1]
@@ -153,7 +156,7 @@ def test_the_search_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", ["transformer", "rnn"])
 @pytest.mark.parametrize("search", [{"beam_size": 1}, {"beam_size": 3, "length_penalty": 0.6}])
-def test_a_real_model_translates_as_it_does_each_sentence_alone(name: str, search: dict[str, Any]) -> None:
+def test_a_real_model_translates_as_it_does_each_sentence_alone(name: Any, search: dict[str, Any]) -> None:
     split, vocabulary = encoded(12)
     torch.manual_seed(0)
     size = len(vocabulary)
@@ -166,7 +169,7 @@ def test_a_real_model_translates_as_it_does_each_sentence_alone(name: str, searc
     for tokens, hypothesis in zip(split.sources, found.hypotheses, strict=True):
         limits = {"bos": BOS, "eos": EOS, "max_length": 6}
         source, lengths = tokens[None], torch.tensor([len(tokens)])
-        find = greedy_search if len(search) == 1 else partial(beam_search, **search)
+        find: Any = greedy_search if len(search) == 1 else partial(beam_search, **search)
         alone = find(model.eval(), source, lengths, **limits)
         assert hypothesis == vocabulary.decode(alone[0])
     assert len(set(found.hypotheses)) > 2

@@ -16,9 +16,10 @@ B, N, M, C, SOURCE, TARGET = 3, 7, 5, 6, 11, 13
 LENGTHS = torch.tensor([7, 2, 5])
 
 
-def build(**options: Any) -> nn.Module:
+def build(**options: Any) -> Any:
     torch.manual_seed(0)
-    config = TranslatorConfig(**{"name": "bahdanau", "width": C, "depth": 1} | options)
+    settings: dict[str, Any] = {"name": "bahdanau", "width": C, "depth": 1}
+    config = TranslatorConfig(**(settings | options))
     return build_translator(config, source_vocabulary=SOURCE, target_vocabulary=TARGET).eval().double()
 
 
@@ -35,12 +36,12 @@ def test_gates_are_torchs_gru_cell() -> None:
     torch.testing.assert_close(gru_cell(from_input, from_state, hidden), cell(inputs, hidden))
 
 
-def maxout(readout: nn.Module, *parts: Tensor) -> Tensor:
+def maxout(readout: Any, *parts: Tensor) -> Tensor:
     pieces = readout.pieces(torch.cat(parts))
     return torch.maximum(pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :])
 
 
-def annotations_of(model: nn.Module, sentence: Tensor) -> tuple[Tensor, Tensor]:
+def annotations_of(model: Any, sentence: Tensor) -> tuple[Tensor, Tensor]:
     """One unpadded sentence through the encoder's two directions."""
     layer = model.encoder.layers[0]
     states, last = layer(model.tables.source(sentence)[None])

@@ -26,7 +26,7 @@ class ByHand:
 
     def __init__(self, table: Callable[..., Any]) -> None:
         self.table = table
-        self.rows = []
+        self.rows: list[int] = []
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         return source, lengths
@@ -61,7 +61,7 @@ def trap(said: list[Any], _source: int) -> dict[Any, Any]:
 
 
 SOURCE, LENGTHS = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
-LIMITS = {"bos": BOS, "eos": EOS, "max_length": 5}
+LIMITS: dict[str, Any] = {"bos": BOS, "eos": EOS, "max_length": 5}
 
 
 def test_greedy_is_trapped_and_beam_is_not() -> None:
@@ -108,9 +108,9 @@ def test_what_does_not_end_is_cut(search: Callable[..., Any]) -> None:
     assert len(model.rows) == 5
 
 
-def tiny(name: str, seed: int, vocabulary: int = 4) -> nn.Module:
+def tiny(name: Any, seed: int, vocabulary: int = 4) -> Any:
     torch.manual_seed(seed)
-    options = {"num_heads": 2} if name == "transformer" else {}
+    options: dict[str, Any] = {"num_heads": 2} if name == "transformer" else {}
     config = TranslatorConfig(name=name, width=8, depth=1, tie_output=False, **options)
     model = build_translator(config, source_vocabulary=5, target_vocabulary=vocabulary).eval().double()
     with torch.no_grad():
@@ -138,7 +138,7 @@ def exhaustive(
             logits = model(source[row : row + 1], lengths[row : row + 1], target[:, :-1])
             total = logits.log_softmax(dim=-1)[0].gather(1, target[0, 1:, None]).sum().item()
             scores[candidate] = total / ((5 + len(candidate)) / 6) ** length_penalty
-        answer = max(scores, key=scores.get)
+        answer = max(scores, key=scores.__getitem__)
         best.append([token for token in answer if token != EOS])
     return best
 
@@ -150,7 +150,7 @@ def test_a_wide_beam_is_exhaustive_search(name: str, length_penalty: float) -> N
     model, lengths = tiny(name, seed=3), torch.tensor([3, 1])
     source = torch.randint(5, (2, 3), generator=torch.Generator().manual_seed(0))
     expected = exhaustive(model, source, lengths, 3, length_penalty)
-    options = {"bos": BOS, "eos": EOS, "max_length": 3, "length_penalty": length_penalty}
+    options: dict[str, Any] = {"bos": BOS, "eos": EOS, "max_length": 3, "length_penalty": length_penalty}
     assert beam_search(model, source, lengths, beam_size=4**3, **options) == expected
 
 
@@ -160,7 +160,7 @@ def test_a_beam_of_one_is_greedy(name: str, seed: int, length_penalty: float) ->
     model = tiny(name, seed)
     source, lengths = torch.randint(5, (4, 3)), torch.tensor([3, 1, 2, 3])
     expected = greedy_search(model, source, lengths, bos=BOS, eos=EOS, max_length=6)
-    options = {"beam_size": 1, "length_penalty": length_penalty}
+    options: dict[str, Any] = {"beam_size": 1, "length_penalty": length_penalty}
     assert beam_search(model, source, lengths, bos=BOS, eos=EOS, max_length=6, **options) == expected
 
 

@@ -18,7 +18,7 @@ B, N, M, SOURCE, TARGET = 3, 7, 5, 11, 13
 LENGTHS = torch.tensor([7, 2, 5])
 
 
-def build(seed: int = 0, **options: Any) -> nn.Module | None:
+def build(seed: int = 0, **options: Any) -> Any:
     torch.manual_seed(seed)
     config = TranslatorConfig(**{"width": 12, "depth": 2, "num_heads": 3, "hidden_width": 17} | options)
     return build_translator(config, source_vocabulary=SOURCE, target_vocabulary=TARGET).eval()
@@ -29,9 +29,9 @@ def sentences(seed: int = 0) -> Iterator[Any]:
     return (torch.randint(high, (B, size), generator=generator) for high, size in ((SOURCE, N), (TARGET, M)))
 
 
-def theirs_with_our_tables(ours: nn.Module, norm: str) -> nn.Module:
+def theirs_with_our_tables(ours: Any, norm: str) -> Any:
     """torch's stacks without its final norms where ours has none, on our embeddings."""
-    options = {"dim_feedforward": 17, "dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
+    options: dict[str, Any] = {"dim_feedforward": 17, "dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
     ends = [nn.LayerNorm(12) if norm == "pre" else None for _ in range(2)]
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(12, 3, **options), 2, ends[0], enable_nested_tensor=False
@@ -85,7 +85,7 @@ def test_the_papers_base_model_counts_what_torchs_does() -> None:
     assert count == sum(p.numel() for p in theirs.parameters()) - final_norms + 37_000 * 512 == 63_082_496
 
 
-STEPPED = [
+STEPPED: list[dict[str, Any]] = [
     {},
     {"norm": "post", "positions": "learned", "share_embeddings": False},
     {"positions": "rope", "num_heads": 2},
@@ -97,7 +97,7 @@ STEPPED = [
 ]
 
 
-def any_model(options: dict[str, Any]) -> nn.Module:
+def any_model(options: dict[str, Any]) -> Any:
     of_transformer = {} if "name" in options else {"num_heads": 3, "hidden_width": 17}
     torch.manual_seed(0)
     config = TranslatorConfig(**{"width": 12, "depth": 2} | of_transformer | options)

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.images import fingerprint, open_test
+from vit.data.images import ImageSource, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
-from vit.evaluation.predictions import Predictions
+from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
+from vit.progress import progress_bar
 from vit.runs import write_json
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import EvalRequest
@@ -39,7 +40,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     """
     loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
     assert loaded.state is not None
-    preprocessing = _enforced(config, loaded, request.image_size)
+    preprocessing = _enforced_preprocessing(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
     if request.transfer and accelerator.num_processes > 1:
         raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
@@ -55,7 +56,9 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     )
     started = time.perf_counter()
     gather = partial(gather_uneven, accelerator)
-    predictions = predict_all(model, loader, loaded.class_names, device=accelerator.device, gather=gather)
+    device, quiet = accelerator.device, not accelerator.is_main_process
+    with progress_bar("evaluating", len(split.indices[:: accelerator.num_processes]), unit="img", quiet=quiet) as bar:
+        predictions = predict_all(model, loader, loaded.class_names, device=device, gather=gather, progress=bar.update)
     seconds = time.perf_counter() - started
     predictions = replace(predictions, fingerprint=fingerprint(split))
     metrics: dict[str, Any] = dict(classification_metrics(predictions))
@@ -72,7 +75,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         opened = replace(loaded, stated_preprocessing=preprocessing)
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
     if accelerator.is_main_process:
-        _store(request, loaded.state, config.data, predictions, metrics)
+        _store(request, loaded.state, config.data, split.source, predictions, metrics)
     accelerator.wait_for_everyone()
     return metrics
 
@@ -89,7 +92,7 @@ def check_classes(of_data: list[str], of_checkpoint: list[str]) -> None:
         check(theirs == ours, "data.root", theirs, f"class {index} of the checkpoint is {ours!r}")
 
 
-def _enforced(config: ClassificationRun, loaded: OpenedModel, image_size: int | None) -> Preprocessing:
+def _enforced_preprocessing(config: ClassificationRun, loaded: OpenedModel, image_size: int | None) -> Preprocessing:
     """The stored preprocessing. ValueError where the data section asks for another one."""
     stored = loaded.preprocessing
     asked = config.data.preprocessing(stored.image_size)
@@ -108,18 +111,21 @@ def _store(
     request: EvalRequest,
     state: Mapping[str, Any],
     data: DataConfig,
+    source: ImageSource,
     predictions: Predictions,
     metrics: dict[str, Any],
 ) -> None:
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
-    stem = f"{data.name.replace(':', '_')}_{request.select}_{request.weights}{size}"
+    stem = f"{place_name(data)}_{request.select}_{request.weights}{size}"
     predictions.save(folder / f"{stem}.npz")
+    write_table(folder / f"{stem}.csv", predictions, source)
     counts = confusion_matrix(predictions)
     record = {
         "checkpoint": str(request.checkpoint),
         "step": state["progress"]["step"],
+        "data": {"name": data.name, "root": data.root, "fingerprint": predictions.fingerprint},
         **metrics,
         "conventions": CONVENTIONS | {"images_per_second": _SPEED} | (TRANSFER_CONVENTIONS if request.transfer else {}),
     }

@@ -11,16 +11,24 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from vit.comparison.statistics import wilson_interval
+from vit.data.duplicates import Duplicate, near_duplicates
+from vit.data.folders import FileSource
 from vit.data.images import fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
-from vit.evaluation.predictions import Predictions
+from vit.evaluation.predictions import Predictions, write_table
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import ImageReport
+from vit.wording import counted
+
+MOST_COMPARED = 30_000
+"""Images of a user's own that are searched for near-duplicates; more would take longer than a minute or two."""
+DUPLICATES = Path("predictions") / "near_duplicates.tsv"
 
 
 class ClassificationReport(ImageReport):
@@ -45,22 +53,45 @@ class ClassificationReport(ImageReport):
             **{f"test.{name}": value for name, value in classification_metrics(best).items()},
             "test.balanced_accuracy": float(np.nanmean(per_class_accuracy(best))),
             "last.test.top1": classification_metrics(last)["top1"],
+            "test.n_near_duplicates": None if self.duplicates is None else len(self.duplicates),
         }
+
+    @cached_property
+    def duplicates(self) -> list[Duplicate] | None:
+        """Test images that are nearly training images, of a user's own files; None where they were not looked for."""
+        train, test = self.task.train_split, self.test_loader.split
+        own = isinstance(test.source, FileSource) and len(train) + len(test) <= MOST_COMPARED
+        return near_duplicates(train, test) if own and self.task.accelerator.is_main_process else None
 
     def write(self, run: Path, best: Predictions, summary: dict[str, Any]) -> None:
         best.save(run / "predictions" / "test.npz")
+        write_table(run / "predictions" / "test.csv", best, self.test_loader.split.source)
         draw_run(run, best)
+        if self.duplicates:
+            rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
+            (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
         pretrained = self.task.config.model.pretrained
         (run / "README.md").write_text(model_card(run, summary, best.class_names, pretrained))
 
 
 open_report = ClassificationReport
+NEXT = ("vit predict {run} IMAGE…", "vit analyze {run}")
 
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
-    images, speed = summary["test.n_seen"], summary["images_per_second"]
-    return f"test top-1 {summary['test.top1']:.2%} of {images:.0f} images, {speed:.0f} images/s"
+    top1, images = summary["test.top1"], round(summary["test.n_seen"])
+    low, high = wilson_interval(round(top1 * images), images)
+    interval = f"95 % interval {low:.2%} to {high:.2%}"
+    warning = "".join(f"; {note}" for note in _duplicate_notes(summary))
+    return (
+        f"test top-1 {top1:.2%} of {images} images ({interval}){warning}, {summary['images_per_second']:.0f} images/s"
+    )
+
+
+def _duplicate_notes(summary: dict[str, Any]) -> list[str]:
+    count = summary["test.n_near_duplicates"]
+    return [f"{count:,} of the test images are nearly the same as a training image ({DUPLICATES})"] if count else []
 
 
 def draw_run(run: Path, predictions: Predictions) -> None:
@@ -85,7 +116,7 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretr
     """The model, its training and its measured numbers as Markdown."""
     shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
     rows = [
-        ("test top-1", f"{summary['test.top1']:.2%} of {summary['test.n_seen']:.0f} images"),
+        ("test top-1", f"{summary['test.top1']:.2%} of {counted(summary['test.n_seen'], 'image')}"),
         ("test balanced accuracy (mean recall of the classes)", f"{summary['test.balanced_accuracy']:.2%}"),
         ("test top-5", f"{summary['test.top5']:.2%}"),
         ("test negative log-likelihood", f"{summary['test.nll']:.4f}"),
@@ -99,16 +130,18 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretr
         ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
         (
             "training",
-            f"{summary['epochs']} epochs, {summary['seconds']:.0f} s, {summary['images_per_second']:.0f} images/s",
+            f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s, "
+            f"{summary['images_per_second']:.0f} images/s",
         ),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    notes = "".join(f"- {note}\n" for note in [summary["data.notes"], *_duplicate_notes(summary)] if note)
     start = f"Started from `{pretrained}`.\n\n" if pretrained else ""
     return (
         f"# {summary['model']} on {summary['dataset']}\n\n{start}"
         f"| measured | |\n|---|---|\n{table}\n\n"
-        f"Classes: {shown}.\n\n"
+        f"Classes: {shown}.\n\n{notes and notes + chr(10)}"
         "The test set was read once, after training; the weights were chosen on a validation split cut from the "
         "training set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"

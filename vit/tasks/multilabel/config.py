@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from vit.config.data import DataConfig
@@ -28,6 +29,10 @@ class TableDataConfig(DataConfig):
     """Between the labels of an image."""
     label_columns: tuple[str, ...] = ()
     """Instead of `labels_column`: one column a class, with 0 or 1 in every row."""
+
+    def is_set(self, place: str) -> bool:
+        """Whether `--data PLACE` names images with labels: a folder that holds the test table."""
+        return (Path(place) / self.test_table).is_file()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from vit.data.loading import EvalLoader
 from vit.data.splits import Split
 from vit.engine import make_accelerator
 from vit.evaluation.classify import image_logits
+from vit.evaluation.multilabel import probabilities
 from vit.hub import OpenedModel, open_model
 from vit.runs import write_json
 from vit.tasks.multilabel.config import MultilabelRun
@@ -33,14 +34,13 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     rule = "thresholds were chosen for the averaged weights; leave it out"
     check(request.weights != "raw" or config.train.ema_decay is None, "--weights", request.weights, rule)
     opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
-    assert opened.state is not None
     preprocessing = opened.preprocessing
     if request.image_size is not None:
         preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
     accelerator = make_accelerator(config.device, config.train.precision)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     loader = EvalLoader(open_test(config.data, opened.class_names), preprocessing, config.data, **place)
-    thresholds = np.array(opened.state["task"]["thresholds"])
+    thresholds = np.array(opened.thresholds)
     predictions = predict_labels(accelerator, accelerator.prepare(opened.model), loader, opened.class_names, thresholds)
     metrics: dict[str, Any] = {**ranking_metrics(predictions), **decision_metrics(predictions)}
     metrics["classes"] = metrics_by_class(predictions)
@@ -61,15 +61,16 @@ def open_test_images(config: MultilabelRun) -> Split:
 
 
 def classify_images(
-    opened: OpenedModel, images: Sequence[Path], device: str = "auto"
+    opened: OpenedModel,
+    images: Sequence[Path],
+    device: str = "auto",
+    most: int | None = None,
+    on_broken: Callable[[str], object] | None = None,
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
     """For every image its labels, likeliest first: those whose probability reaches their threshold, perhaps none."""
-    assert opened.state is not None
-    thresholds = opened.state["task"]["thresholds"]
     results = []
-    for path, logits in image_logits(opened, images, device):
-        probabilities = logits.sigmoid().tolist()
-        columns = zip(opened.class_names, probabilities, thresholds, strict=True)
+    for path, logits in image_logits(opened, images, device, on_broken):
+        columns = zip(opened.class_names, probabilities(logits.cpu().numpy()).tolist(), opened.thresholds, strict=True)
         labels = [(name, probability) for name, probability, threshold in columns if probability >= threshold]
-        results.append((path, sorted(labels, key=lambda label: -label[1])))
+        results.append((path, sorted(labels, key=lambda label: -label[1])[:most]))
     return results

@@ -1,19 +1,20 @@
 """A multi-label classifier's predictions, and the numbers computed from them.
 
-Average precision: the sum over recall's steps of precision, without interpolation (scikit-learn's). Decisions are taken
-at one threshold a class, the one with the best F1 on the validation images.
+Decisions are taken at one threshold a class, the one with the best F1 on the validation images. Average precision and
+the decisions themselves are in `vit.evaluation.multilabel`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve
+from sklearn.metrics import f1_score, precision_recall_curve
 
+from vit.evaluation import multilabel
 from vit.runs import replace_atomically
 
 CONVENTIONS = {
@@ -40,7 +41,12 @@ class LabelPredictions:
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """(n, k)"""
-        return np.asarray(expit(self.logits.astype(np.float64)))
+        return multilabel.probabilities(self.logits)
+
+    def of_images(self, indices: Sequence[int]) -> LabelPredictions:
+        """Those for some of the images."""
+        rows = np.isin(self.indices, indices)
+        return replace(self, indices=self.indices[rows], labels=self.labels[rows], logits=self.logits[rows])
 
     def save(self, path: Path) -> None:
         """Write the `.npz` file; a file of that name is replaced only once the new one is complete."""
@@ -51,10 +57,7 @@ class LabelPredictions:
 
 def average_precisions(predictions: LabelPredictions) -> list[float | None]:
     """Average precision of each class; None for a class that no image has."""
-    return [
-        float(average_precision_score(labels, scores)) if labels.any() else None
-        for labels, scores in zip(predictions.labels.T, predictions.probabilities.T, strict=True)
-    ]
+    return multilabel.average_precisions(predictions.labels, predictions.probabilities)
 
 
 def best_thresholds(predictions: LabelPredictions) -> NDArray[np.float64]:
@@ -70,11 +73,11 @@ def best_thresholds(predictions: LabelPredictions) -> NDArray[np.float64]:
 
 def ranking_metrics(predictions: LabelPredictions) -> dict[str, float]:
     """`map` and `n_seen`, `n_total`, `n_broken`. ValueError: nothing was seen, or no image has a label."""
-    found = [value for value in average_precisions(predictions) if value is not None]
-    if not found:
+    found = multilabel.mean_average_precision(average_precisions(predictions))
+    if found is None:
         raise ValueError(f"no image with a label was seen of {predictions.num_total} images")
     return {
-        "map": float(np.mean(found)),
+        "map": found,
         "n_seen": len(predictions.labels),
         "n_total": predictions.num_total,
         "n_broken": predictions.num_broken,
@@ -104,4 +107,4 @@ def metrics_by_class(predictions: LabelPredictions) -> dict[str, dict[str, float
 
 
 def _decisions(predictions: LabelPredictions) -> NDArray[np.bool_]:
-    return predictions.probabilities >= predictions.thresholds
+    return multilabel.label_sets(predictions.logits, predictions.thresholds)

@@ -24,6 +24,7 @@ from vit.tasks.multilabel.metrics import (
 )
 from vit.tasks.multilabel.table import open_test
 from vit.tasks.multilabel.training import Multilabel
+from vit.wording import counted
 
 
 class MultilabelReport(ImageReport):
@@ -56,11 +57,12 @@ class MultilabelReport(ImageReport):
 
 
 open_report = MultilabelReport
+NEXT = ("vit predict {run} IMAGE…", "vit analyze {run}")
 
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
-    return f"test mAP {summary['test.map']:.2%} of {summary['test.n_seen']:.0f} images"
+    return f"test mAP {summary['test.map']:.2%} of {counted(summary['test.n_seen'], 'image')}"
 
 
 def draw_classes(predictions: LabelPredictions, path: Path) -> None:
@@ -72,14 +74,14 @@ def draw_classes(predictions: LabelPredictions, path: Path) -> None:
 def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions) -> str:
     """The model, its training and its measured numbers as Markdown."""
     rows = [
-        ("test mean average precision", f"{summary['test.map']:.2%} of {summary['test.n_seen']:.0f} images"),
+        ("test mean average precision", f"{summary['test.map']:.2%} of {counted(summary['test.n_seen'], 'image')}"),
         ("test F1, macro", f"{summary['test.f1_macro']:.4f}"),
         ("test F1, micro", f"{summary['test.f1_micro']:.4f}"),
         ("validation mAP (chose the weights)", f"{summary['val.map']:.2%} at step {summary['best.step']:.0f}"),
         ("test mAP of the last weights", f"{summary['last.test.map']:.2%}"),
         ("parameters", f"{summary['params']:,}"),
         ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
-        ("training", f"{summary['epochs']} epochs, {summary['seconds']:.0f} s"),
+        ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)

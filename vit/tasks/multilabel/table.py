@@ -54,7 +54,9 @@ def check_test(config: TableDataConfig, class_names: list[str]) -> None:
 
 
 def _open(config: TableDataConfig, field: str, class_names: list[str] | None) -> FileSource:
-    path = _table_file(config, field)
+    path = Path(config.root) / getattr(config, field)
+    if not path.is_file():
+        raise ValueError(f"data.{field}: there is no file {str(path.absolute())!r}; write it, or set data.root")
     named = f"data.{field}: {str(path)!r} is not valid:"
     found = {
         name: _labels(row, config, f"{named} row {line} ({name}):") for line, name, row in _rows(path, config, named)
@@ -123,10 +125,3 @@ def _labels(row: dict[str, str], config: TableDataConfig, named: str) -> list[st
     if len(set(labels)) < len(labels):
         raise ValueError(f"{named} a label is there twice: {row[config.labels_column]!r}")
     return labels
-
-
-def _table_file(config: TableDataConfig, field: str) -> Path:
-    path = Path(config.root) / getattr(config, field)
-    if not path.is_file():
-        raise ValueError(f"data.{field}: there is no file {str(path.absolute())!r}; write it, or set data.root")
-    return path

@@ -19,6 +19,7 @@ from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import INTERVAL, Points, even_points, true_curve
 from vit.tasks.regression.metrics import CONVENTIONS, Regression, evaluate_kernel, regression_metrics
 from vit.tasks.regression.training import KernelRegression
+from vit.wording import counted
 
 _MOST_PANELS = 5
 _MOST_ROWS = 200
@@ -31,15 +32,18 @@ class RegressionReport:
     def __init__(self, task: KernelRegression) -> None:
         self.task = task
 
-    def plan(self, precision: str) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         task, data = self.task, self.task.config.data
         low, high = INTERVAL
         return {
             "model": f"{task.info.model_name}, a kernel for each of {len(task.train):,} keys",
             "points": f"{len(task.train):,} to train on in [{low:g}, {high:g}], noise {data.noise:g}; "
             f"{len(task.val):,} to validate, {data.test_points:,} to test",
-            "weights": f"one for each of {len(task.train):,} × {len(task.train):,} pairs of points, in {precision}",
         }
+
+    def plan(self, precision: str) -> dict[str, str]:
+        points = len(self.task.train)
+        return {"weights": f"one for each of {points:,} × {points:,} pairs of points, in {precision}"}
 
     def test(self, model: nn.Module, _: dict[str, Any], /) -> Regression:
         return self._evaluate(self.task.kernel_of(model))
@@ -80,6 +84,7 @@ class RegressionReport:
 
 
 open_report = RegressionReport
+NEXT = ("vit eval {run}",)
 
 
 def headline(summary: dict[str, Any]) -> str:
@@ -208,7 +213,11 @@ def model_card(run: Path, summary: dict[str, Any]) -> str:
             "w, mean (and range)",
             f"{summary['widths.mean']:.3f} ({summary['widths.min']:.3f}–{summary['widths.max']:.3f})",
         ),
-        ("training", f"{summary['train.n_points']} points, {summary['steps']} steps, {summary['seconds']:.0f} s"),
+        (
+            "training",
+            f"{counted(summary['train.n_points'], 'point')}, {counted(summary['steps'], 'step')}, "
+            f"{summary['seconds']:.0f} s",
+        ),
         ("device, seed", f"{summary['device']}, {summary['seed']}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)

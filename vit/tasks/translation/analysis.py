@@ -138,11 +138,11 @@ def translator_pictures(
         caption = f"Where {queries_of} (down) look among {keys_of} (across), in the first sentence."
         pictures[f"{kind}_maps"] = AnalysisFigure(figure=drawn, numbers=numbers, caption=caption)
         if kind != "alignment":
-            pictures[f"{kind}_statistics"] = _statistics(found, kind, len(batch.indices))
+            pictures[f"{kind}_statistics"] = _statistics_figure(found, kind, len(batch.indices))
     return pictures
 
 
-def _statistics(found: TextAttention, kind: str, num_sentences: int) -> AnalysisFigure:
+def _statistics_figure(found: TextAttention, kind: str, num_sentences: int) -> AnalysisFigure:
     statistics = found.statistics()[kind]
     names = [name for name in QUANTITIES if name in statistics]
     panels = [HeadValues(values=statistics[name], label=QUANTITIES[name]) for name in names]

@@ -10,11 +10,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from tqdm import tqdm
-
 from vit.config import RunConfig
 from vit.figures.bleu_by_length import MOST_MODELS, plot_bleu_by_length
 from vit.figures.style import save_figure
+from vit.progress import tracked
 from vit.runs import write_json
 from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TranslationRun
@@ -30,8 +29,8 @@ def compare_runs(
 ) -> list[str]:
     """Evaluate translators' runs on the same test parts; write translations, numbers and a figure.
 
-    `config_of` gives the settings of a run. Returns lines for the terminal. ValueError where a run is no translator's,
-    or where two have one name or other sentences.
+    `config_of` gives the settings of a run. Returns lines for the terminal. ValueError where two have one name or other
+    sentences.
     """
     names = [run.resolve().name for run in runs]
     if len(runs) > MOST_MODELS:
@@ -39,11 +38,9 @@ def compare_runs(
     if len(set(names)) < len(names):
         raise ValueError(f"compare: {', '.join(names)} is not valid: the folders' names are the models' names")
     evaluations: dict[str, TranslatorEvaluation] = {}
-    for name, run in zip(names, tqdm(runs, disable=None), strict=True):
+    for name, run in zip(names, tracked(runs, "translating", len(runs), unit="model"), strict=True):
         config = config_of(run)
-        if not isinstance(config, TranslationRun):
-            rule = f"it is a run of task {config.task!r}"
-            raise ValueError(f"compare: {str(run)!r} is not valid beside translators: {rule}")
+        assert isinstance(config, TranslationRun), "every run is one of this task"
         evaluations[name] = evaluate_translator(EvalRequest(checkpoint=run, select=select), config)
     first = evaluations[names[0]]
     for name, each in evaluations.items():

@@ -167,6 +167,8 @@ class TextDataConfig:
         check(languages[0] != languages[1], "data.target_language", languages[1], rule)
         for name, parts in (("val_part", (self.val_part,)), ("test_parts", self.test_parts)):
             check("train" not in parts, f"data.{name}", getattr(self, name), "'train' is the part that is trained on")
+        rule = f"{self.val_part!r} is the validation part, which chooses the weights"
+        check(self.val_part not in self.test_parts, "data.test_parts", self.test_parts, rule)
         rule = "at least one part, and none of them twice"
         check(0 < len(set(self.test_parts)) == len(self.test_parts), "data.test_parts", self.test_parts, rule)
 

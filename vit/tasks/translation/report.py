@@ -20,6 +20,7 @@ from vit.tasks.translation.metrics import CONVENTIONS as TRANSLATION_CONVENTIONS
 from vit.tasks.translation.metrics import Translations, bleu, bleu_by_length, bleu_signature
 from vit.tasks.translation.text import open_test
 from vit.tasks.translation.training import Translation
+from vit.wording import counted
 
 Result = tuple[Translations, dict[str, float]]
 """The beam search's translations, and the metrics of the references."""
@@ -31,14 +32,19 @@ class TranslationReport:
     def __init__(self, task: Translation) -> None:
         self.task = task
 
-    def plan(self, precision: str) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         task, data, train = self.task, self.task.config.data, self.task.train_loader
         source, target = task.vocabularies.source, task.vocabularies.target
-        weights = sum(parameter.nbytes for parameter in task.model.parameters())
         return {
             "model": f"{task.info.model_name}, {len(source):,} source tokens, {len(target):,} target tokens",
             "sentences": f"{train.samples_per_epoch:,} pairs to train on ({train.num_left_out:,} left out as too "
             f"long), {len(task.val_loader.split):,} to validate, {data.batch_size} a step",
+        }
+
+    def plan(self, precision: str) -> dict[str, str]:
+        task = self.task
+        weights = sum(parameter.nbytes for parameter in task.model.parameters())
+        return {
             "weights": f"{weights / 2**20:.0f} MiB in fp32, computed with in {precision}",
             "search": f"beam of {task.config.search.beam_size} on the test set, greedy on the validation set",
         }
@@ -72,11 +78,12 @@ class TranslationReport:
 
 
 open_report = TranslationReport
+NEXT = ("vit translate {run} SENTENCE…", "vit analyze {run}")
 
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
-    return f"test BLEU {summary['test.bleu']:.2f} of {summary['test.n_seen']:.0f} sentences"
+    return f"test BLEU {summary['test.bleu']:.2f} of {counted(summary['test.n_seen'], 'sentence')}"
 
 
 def draw_run(run: Path, model_name: str, translations: Translations, data: TextDataConfig) -> None:
@@ -94,7 +101,7 @@ def draw_run(run: Path, model_name: str, translations: Translations, data: TextD
 def model_card(run: Path, summary: dict[str, Any], data: TextDataConfig) -> str:
     """The model, its training and its measured numbers as Markdown."""
     rows = [
-        ("test BLEU", f"{summary['test.bleu']:.2f} of {summary['test.n_seen']:.0f} sentences"),
+        ("test BLEU", f"{summary['test.bleu']:.2f} of {counted(summary['test.n_seen'], 'sentence')}"),
         ("its signature", f"`{summary['bleu_signature']}`"),
         ("test perplexity a token", f"{summary['test.perplexity']:.3f}"),
         ("validation BLEU, greedy (chose the weights)", f"{summary['val.bleu']:.2f} at step {summary['best.step']}"),
@@ -102,7 +109,7 @@ def model_card(run: Path, summary: dict[str, Any], data: TextDataConfig) -> str:
         ("parameters", f"{summary['params']:,}"),
         (
             "training",
-            f"{summary['epochs']} epochs, {summary['seconds']:.0f} s, "
+            f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s, "
             f"{summary['sentences_per_second']:.0f} sentences/s",
         ),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),

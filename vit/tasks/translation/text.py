@@ -61,7 +61,7 @@ def open_test(config: TextDataConfig) -> TextSplit:
 
 def open_parts(config: TextDataConfig, parts: Sequence[str]) -> TextSplit:
     """Several parts as one split. ValueError as in `open_training`."""
-    read = _read_pairs if config.name == "multi30k" else _copying
+    read = _read_pairs if config.name == "multi30k" else _copying_pairs
     pairs = {part: read(config, part) for part in parts}
     return TextSplit(
         sources=[line for sources, _ in pairs.values() for line in sources],
@@ -111,7 +111,7 @@ def _read_lines(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _copying(config: TextDataConfig, part: str) -> tuple[list[str], list[str]]:
+def _copying_pairs(config: TextDataConfig, part: str) -> tuple[list[str], list[str]]:
     """Sentences of random numbers as words. Every sentence is a function of `data.copying_seed`, part and index."""
     num = config.copying_sentences if part == "train" else config.copying_sentences // _HELD_OUT
     shortest, longest = config.copying_lengths

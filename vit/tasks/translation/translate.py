@@ -41,7 +41,7 @@ def translate(
     search = _with_beam(trained.config.search, beam_size)
     place = make_accelerator(device, "fp32").device
     model = trained.model.to(place).eval()
-    return [_translate(model, trained.vocabularies, sentence, search, place) for sentence in sentences]
+    return [_translate_sentence(model, trained.vocabularies, sentence, search, place) for sentence in sentences]
 
 
 def _with_beam(search: SearchConfig, beam_size: int | None) -> SearchConfig:
@@ -53,7 +53,7 @@ def _with_beam(search: SearchConfig, beam_size: int | None) -> SearchConfig:
 
 
 @torch.inference_mode()
-def _translate(
+def _translate_sentence(
     model: Translator, vocabularies: Vocabularies, sentence: str, search: SearchConfig, device: torch.device
 ) -> Translated:
     if not sentence.strip():
