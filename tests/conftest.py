@@ -1,4 +1,4 @@
-"""Where Triton programs run, what needs a CUDA device or the machine for itself, and the order of the tests."""
+"""Where Triton programs run, what needs a CUDA device or a quiet machine, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import torch  # noqa: E402
 
 if not torch.cuda.is_available():  # read when triton is first imported, which is later: `vit` imports it on first use
     os.environ.setdefault("TRITON_INTERPRET", "1")
-
 
 FIRST = ("test_processes", "test_sharding", "test_kill", "test_timm_family")
 

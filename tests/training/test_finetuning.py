@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tests.training.tiny import last, tiny
 from vit.config import ModelConfig, Preprocessing
 from vit.hub import create_model, open_model
+from vit.models import VisionTransformer
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.images import check_normalization
 from vit.training.loop import train
@@ -70,7 +71,7 @@ def test_only_the_head_of_a_frozen_backbone_moves(
 @pytest.mark.usefixtures("no_figures")
 def test_the_statistics_of_a_frozen_resnet_stay(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    options = {"name": "resnet18_cifar", "width": 8, "image_size": 8}
+    options: dict[str, Any] = {"name": "resnet18_cifar", "width": 8, "image_size": 8}
     resnet = create_model(**options, num_classes=3)
     save_file(resnet.state_dict(), tmp_path / "resnet.safetensors")
     model = BLANK | options | {"pretrained": str(tmp_path / "resnet.safetensors"), "freeze_backbone": True}
@@ -86,6 +87,7 @@ def test_other_classes_need_a_new_head(source: tuple[Path, ClassificationRun], t
     with pytest.raises(ValueError, match=r"model\.new_head: False is not valid: .* has 3 classes and the data 2"):
         open_session(tuned(config, run, data=fewer), tmp_path)
     session = open_session(tuned(config, run, data=fewer, model={"new_head": True}), tmp_path)
+    assert isinstance(session.unwrapped_model, VisionTransformer)
     assert session.unwrapped_model.config.num_classes == 2
 
 

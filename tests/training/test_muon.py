@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -42,7 +44,7 @@ def test_steps_are_torchs(shape: tuple[int, int]) -> None:
     """torch.optim.Muon computes in bfloat16, so the tolerance is bfloat16's."""
     start = random_matrix(*shape)
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    settings = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
+    settings: dict[str, Any] = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
     one = Muon([ours], **settings)
     other = torch.optim.Muon([theirs], nesterov=True, adjust_lr_fn="match_rms_adamw", **settings)
     for step in range(4):

@@ -38,7 +38,7 @@ def test_a_run_of_cuda_graphs_learns_what_the_plain_one_does(
         return record(manager, inputs, function)
 
     monkeypatch.setattr(CUDAGraphTreeManager, "record_function", record_function)
-    settings = {"data": {"eval_batch_size": 1}, "train": {"epochs": 8, "ema_decay": 0.9}}
+    settings: dict[str, Any] = {"data": {"eval_batch_size": 1}, "train": {"epochs": 8, "ema_decay": 0.9}}
     config = tiny(device="cuda", model=model, **settings)
     counters["inductor"].clear()
     train(tiny(config, train={"compile": True, "cuda_graphs": True}), tmp_path / "graphs")

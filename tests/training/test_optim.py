@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.optim import SGD, AdamW
 
 from vit.config import OptimConfig
+from vit.config.run import OptimizerName
 from vit.hub import create_model
 from vit.models import Classifier
 from vit.training.muon import Muon
@@ -31,7 +34,7 @@ def model() -> Classifier:
     )
 
 
-def entries(model: Classifier, config: OptimConfig) -> dict[str, tuple[str, dict]]:
+def entries(model: Classifier, config: OptimConfig) -> dict[str, tuple[str, dict[str, Any]]]:
     """Parameter name → the optimizer's class and the group it is in."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = {}
@@ -44,7 +47,7 @@ def entries(model: Classifier, config: OptimConfig) -> dict[str, tuple[str, dict
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lamb", "muon"])
-def test_every_parameter_is_updated_once_and_only_matrices_decay(name: str, model: Classifier) -> None:
+def test_every_parameter_is_updated_once_and_only_matrices_decay(name: OptimizerName, model: Classifier) -> None:
     found = entries(model, OptimConfig(name=name, weight_decay=0.3))
     assert set(found) == {name for name, _ in model.named_parameters()}
     for parameter, (_, group) in found.items():
@@ -112,7 +115,7 @@ def test_fast_bf16_is_muons_working_precision(model: Classifier) -> None:
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lamb"])
-def test_what_is_frozen_is_left_out(name: str) -> None:
+def test_what_is_frozen_is_left_out(name: OptimizerName) -> None:
     frozen = create_model("vit", num_classes=3, image_size=8, width=16, depth=1, num_heads=2)
     for parameter_name, parameter in frozen.named_parameters():
         parameter.requires_grad_(parameter_name.startswith("head."))

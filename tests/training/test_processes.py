@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -114,6 +114,7 @@ def test_a_resnets_validation_is_that_of_the_checkpoint(tmp_path: Path) -> None:
     config = tiny(config, model={"name": "resnet18_cifar", **values, "image_size": 8, "width": 8})
     in_processes(2, run_in, config, tmp_path)
     logged = read_metrics(tmp_path)[-1]
+    weights: Literal["raw", "ema"]
     for weights, prefix in (("raw", "val"), ("ema", "ema.val")):
         loaded = open_model(tmp_path, select="last", weights=weights)
         found = validate(config, loaded.model)

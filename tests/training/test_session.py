@@ -53,7 +53,7 @@ def test_cuda_graphs_are_one_processs(processes: int, refused: bool) -> None:
 
 @pytest.mark.parametrize(("settings", "modes"), [({}, []), ({"compile": True}, [None]), (GRAPHS, ["reduce-overhead"])])
 def test_compiled_as_configured(
-    settings: dict[str, bool], modes: list[str | None], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], modes: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
     monkeypatch.setattr(nn.Module, "compile", lambda _, mode: asked.append(mode))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tests.processes import in_processes
 from tests.training.tiny import RANDOM, defined, last, tiny
+from vit.engine import make_accelerator
 from vit.hub import load_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
@@ -23,7 +24,7 @@ from vit.sharding import is_shard, is_sharded
 from vit.tasks.classification import report as classification_report
 from vit.tasks.classification.config import ClassificationRun
 from vit.training import session as session_module
-from vit.training.checkpoints import start_run
+from vit.training.checkpoints import save_session, start_run
 from vit.training.loop import train
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
@@ -34,10 +35,8 @@ def shard_on_cpu() -> None:
     from accelerate.state import AcceleratorState
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    make = session_module.make_accelerator
-
     def make_sharding(*arguments: Any, **options: Any) -> Any:
-        accelerator = make(*arguments, **options)
+        accelerator = make_accelerator(*arguments, **options)
         plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Block"]
         )
@@ -46,7 +45,7 @@ def shard_on_cpu() -> None:
         AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
         return accelerator
 
-    session_module.make_accelerator = make_sharding
+    pytest.MonkeyPatch().setattr(session_module, "make_accelerator", make_sharding)  # for good
 
 
 def run_sharded(config: ClassificationRun, run: Path, resume: bool = False) -> dict[str, Any]:
@@ -76,8 +75,8 @@ def test_a_sharded_run_is_that_of_one_process(tmp_path: Path, monkeypatch: pytes
     for group, tensors in groups.items():
         assert tensors.keys() == found[group].keys()
         for key, tensor in tensors.items():
-            ours, theirs = defined(key, found[group][key]), defined(key, tensor)
-            torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
+            ours, theirs = {key: defined(key, found[group][key])}, {key: defined(key, tensor)}  # named in the message
+            torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -126,16 +125,14 @@ def test_a_sharded_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def stopped_after_an_epoch(config: ClassificationRun, run: Path) -> None:
     from vit.training import loop
 
-    save = loop.save_session
-
     class Enough(Exception):
         pass
 
     def save_and_stop(*arguments: Any) -> None:
-        save(*arguments)
+        save_session(*arguments)
         raise Enough
 
-    loop.save_session = save_and_stop
+    pytest.MonkeyPatch().setattr(loop, "save_session", save_and_stop)  # for good
     with pytest.raises(Enough):
         run_sharded(config, run)
 

@@ -24,7 +24,7 @@ TINY = ClassificationRun(
 )
 """37 images to train on: three steps an epoch, the last of five images."""
 
-RANDOM = {
+RANDOM: dict[str, Any] = {
     "model": {
         "stochastic_depth_rate": 0.3,
         "dropout_rate": 0.1,

@@ -95,10 +95,10 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Sequence) and not is_text and all(fits(each, inner[0]) for each in value)
     if origin is not None:
         return isinstance(value, origin)
-    return _is_of(value, hint)
+    return _is_instance(value, hint)
 
 
-def _is_of(value: Any, hint: Any) -> bool:
+def _is_instance(value: Any, hint: Any) -> bool:
     if hint is Any or hint is Ellipsis or isinstance(hint, TypeVar) or getattr(hint, "_is_protocol", False):
         return True
     if hint in (int, float) and isinstance(value, bool):

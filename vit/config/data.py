@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from vit.config.arguments import check_types
@@ -47,7 +48,7 @@ class DataConfig:
     sets: ClassVar[tuple[str, ...]] = DATA_SETS
     folder_set: ClassVar[str] = "imagefolder"
     """The data set for `--data FOLDER`."""
-    one_sets_settings: ClassVar = ("test_folder", "download", "fake_images", "fake_classes")
+    one_sets_settings: ClassVar = ("test_folder", "test_fraction", "download", "fake_images", "fake_classes")
     """Settings that do not carry over to another data set."""
     rootless_sets: ClassVar = ("digits", "fake")
     """Data sets without a folder."""
@@ -55,14 +56,18 @@ class DataConfig:
     name: str = "digits"
     """One of `DATA_SETS`."""
     root: str = "data"
-    """Folder of the data set, or where it is downloaded to."""
+    """Folder of the data set, or where it is downloaded to; a CSV list of files and labels for `imagefolder`."""
     download: bool = False
     test_folder: str | None = None
-    """`imagefolder` only: the folder of the test set; None: `val`, or `test` where there is no `val`."""
+    """`imagefolder` only: the folder of the test set; None: `val`, or `test` where there is no `val`; where there is
+    neither, a test set is cut off the training images.
+    """
+    test_fraction: float = 0.2
+    """`imagefolder` without a test set only: the part of every class that is cut off for it; 1: all images are."""
     val_fraction: float = 0.1
     """Fraction of the training set held out to choose the best checkpoint."""
     split_seed: int = 0
-    """Seed of the validation split, independent of the training seed."""
+    """Seed of the validation split and of a test set that is cut off, independent of the training seed."""
     fraction: float = 1.0
     """Fraction of the training set to train on; smaller subsets are contained in larger ones, classes balanced."""
     subset_seed: int = 0
@@ -89,6 +94,7 @@ class DataConfig:
     """
     on_broken_image: Literal["fail", "skip"] = "fail"
     crop_fraction: float = 1.0
+    squash: bool = False
     interpolation: Interpolation = "bicubic"
     antialias: bool = True
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -96,6 +102,12 @@ class DataConfig:
     fake_images: int = 512
     """`fake` only: number of training images; there are a quarter as many test images."""
     fake_classes: int = 10
+
+    def is_set(self, place: str) -> bool:
+        """Whether `--data PLACE` names images with labels: a data set, or a folder of class folders."""
+        parts = ("train", "val", "test")
+        is_named = place in DATA_SETS or place.startswith("torchvision:")
+        return is_named or any((Path(place) / part).is_dir() for part in parts)
 
     def __post_init__(self) -> None:
         check_finite("data", self)
@@ -106,11 +118,13 @@ class DataConfig:
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")
+        check(0 < self.test_fraction <= 1, "data.test_fraction", self.test_fraction, "it must be in (0, 1]")
         check(0 < self.val_fraction < 1, "data.val_fraction", self.val_fraction, "it must be between 0 and 1")
         downloaded = self.name in ("cifar10", "cifar100", "imagenette") or self.name.startswith("torchvision:")
         needs = {
             "root": (self.name not in self.rootless_sets, "a data.name that has a folder"),
             "test_folder": (self.name == "imagefolder", "data.name 'imagefolder'"),
+            "test_fraction": (self.name == "imagefolder", "data.name 'imagefolder'"),
             "fake_images": (self.name == "fake", "data.name 'fake'"),
             "fake_classes": (self.name == "fake", "data.name 'fake'"),
             "download": (
@@ -127,6 +141,7 @@ class DataConfig:
         return Preprocessing(
             image_size=image_size,
             crop_fraction=self.crop_fraction,
+            squash=self.squash,
             interpolation=self.interpolation,
             antialias=self.antialias,
             mean=self.mean,

@@ -10,13 +10,26 @@ from vit.config.arguments import check_types
 from vit.config.resnet import ResNetConfig
 from vit.config.rules import check, check_finite, check_positive, check_rate
 
-Pooling = Literal["cls", "gap", "map", "cls_gap"]
+Pooling = Literal["cls", "gap", "map", "query", "cls_gap"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope", "none"]
-PositionResize = Literal["bicubic_antialiased", "bicubic", "bicubic_offset", "bicubic_corners", "bilinear_corners"]
+PositionResize = Literal[
+    "bicubic_antialiased",
+    "bicubic",
+    "bicubic_offset",
+    "bicubic_corners",
+    "bicubic_square",
+    "bilinear",
+    "bilinear_antialiased",
+    "bilinear_corners",
+    "bilinear_square",
+    "bilinear_corners_square",
+    "geometric",
+]
 LEARNED_POSITIONS = ("learned_1d", "learned_2d", "learned_1d_rope")
 ROTARY_POSITIONS = ("rope", "learned_1d_rope")
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
+Norm = Literal["layer", "rms"]
 Stem = Literal["patch", "resnet"]
 Backend = Literal["auto", "reference", "matmul", "sdpa", "flex", "triton"]
 Kind = TypeVar("Kind")
@@ -36,7 +49,15 @@ class ViTConfig:
     num_heads: int = 12
     mlp_ratio: float = 4.0
     pooling: Pooling = "cls"
-    """`cls_gap`: class token and mean of the patches concatenated, twice the width (DINOv2's linear head)."""
+    """`map`: a learned query attends to the patches, then a feed-forward layer (SigLIP); `query`: without that layer,
+    and the query is not projected (AIMv2); `cls_gap`: class token and mean of the patches concatenated, twice the width
+    (DINOv2's linear head)."""
+    pool_prefix: bool = False
+    """The mean or the pooling by attention reads the prefix tokens too (Perception Encoder)."""
+    pool_heads: int | None = None
+    """Heads of the pooling by attention; None: as many as in the blocks."""
+    pool_mlp_ratio: float | None = None
+    """Hidden width of `map`'s feed-forward layer over the width; None: mlp_ratio."""
     class_token: bool = True
     distillation_token: bool = False
     distillation_head: bool = True
@@ -46,7 +67,14 @@ class ViTConfig:
     position_resize: PositionResize = "bicubic_antialiased"
     """Resizing of learned positions to another grid: as by timm; `bicubic`: without antialiasing (transformers);
     `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner (torchvision);
-    `bilinear_corners` (Google). Pretrained weights bring their library's way."""
+    `bilinear_corners` (Google); `bilinear_antialiased` (SigLIP 2). `…_square`: a square grid of the longer side,
+    cropped at its ends (NaFlex: bicubic, antialiased; RADIO: bilinear, C-RADIOv3's corner to corner). Of relative
+    biases `bilinear` (transformers' BEiT) and `geometric` (timm's BEiT). Pretrained weights bring their library's way.
+    """
+    relative_tables: Literal["blocks", "shared", "both"] = "blocks"
+    """Relative positions: a table of biases for every block, one for all blocks, or the sum of both (Data2Vec)."""
+    relative_prefix: bool = False
+    """Relative positions: learn biases from, to and between prefix tokens too (BEiT); otherwise they are 0."""
     rope_temperature: float = 100.0
     """Rotary positions: the slowest frequency is about 1 / rope_temperature of the fastest."""
     rope_coordinates: Literal["patch", "centred"] = "patch"
@@ -68,10 +96,16 @@ class ViTConfig:
     """A LayerNorm between attention and its output's projection (EVA-02's CLIP models)."""
     qk_norm: bool = False
     qkv_bias: bool = True
+    proj_bias: bool = True
+    """Biases of the attention's output and of the feed-forward layers; false in AIMv2."""
+    norm: Norm = "layer"
+    """`rms`: RMSNorm in place of every LayerNorm (AIMv2: Fini et al. 2024)."""
+    embedding_norm: bool = False
+    """A norm on the patches before positions are added (AIMv2)."""
     pre_norm: bool = False
     """A LayerNorm before the first block (CLIP)."""
     final_norm: FinalNorm = "tokens"
-    """LayerNorm on all tokens before pooling, on the pooled vector (timm's `fc_norm`), or none."""
+    """A norm on all tokens before pooling, on the pooled vector (timm's `fc_norm`), or none."""
     positions_on_prefix: bool = True
     """Learn positions of the class and distillation tokens (ViT) or not (DeiT-III)."""
     positions_on_registers: bool = False
@@ -106,7 +140,7 @@ class ViTConfig:
         _check_patches(self.image_size, self.patch_size)
         for name in ("stochastic_depth_rate", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate"):
             check_rate(f"model.{name}", getattr(self, name))
-        for name in ("layer_scale", "norm_eps", "representation_width"):
+        for name in ("layer_scale", "norm_eps", "representation_width", "pool_heads", "pool_mlp_ratio"):
             check_positive(f"model.{name}", getattr(self, name))
         gated = self.feedforward == "swiglu"
         for name, plain in (
@@ -116,6 +150,7 @@ class ViTConfig:
             rule = "it has an effect only with model.feedforward 'swiglu'"
             check(plain or gated, f"model.{name}", getattr(self, name), rule)
         self._check_tokens()
+        self._check_pooling()
         self._check_positions()
         if self.stem == "resnet":
             rule = "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8"
@@ -150,6 +185,18 @@ class ViTConfig:
         both = self.pooling == "cls_gap" and self.final_norm == "pooled"
         check(not both, "model.final_norm", "pooled", "model.pooling 'cls_gap' needs 'tokens'")
 
+    def _check_pooling(self) -> None:
+        for name, poolings, given in (
+            ("pool_prefix", ("gap", "map", "query"), self.pool_prefix),
+            ("pool_heads", ("map", "query"), self.pool_heads is not None),
+            ("pool_mlp_ratio", ("map",), self.pool_mlp_ratio is not None),
+        ):
+            rule = f"it has an effect only with model.pooling {' or '.join(map(repr, poolings))}"
+            check(not given or self.pooling in poolings, f"model.{name}", getattr(self, name), rule)
+        rule = "the model has no prefix tokens (class token, registers)"
+        check(not self.pool_prefix or self.num_prefix_tokens > 0, "model.pool_prefix", True, rule)
+        check_heads(self.width, self.pool_heads or self.num_heads, "model.pool_heads")
+
     def _check_positions(self) -> None:
         learned = self.positions in LEARNED_POSITIONS
         placed_before = self.positions_on_prefix or not self.class_token
@@ -162,6 +209,14 @@ class ViTConfig:
         rule = f"it has no effect on model.positions {self.positions!r}"
         is_default = self.position_resize == ViTConfig.position_resize
         check(is_default or self.resizes_positions, "model.position_resize", self.position_resize, rule)
+        relative = self.positions == "relative"
+        rule = "only model.positions 'relative' are resized so"
+        check(relative or self.position_resize != "geometric", "model.position_resize", self.position_resize, rule)
+        rule = "it has no effect without model.positions 'relative'"
+        check(relative or self.relative_tables == "blocks", "model.relative_tables", self.relative_tables, rule)
+        rule = "it needs model.positions 'relative' and a prefix token"
+        placed = relative and self.num_prefix_tokens > 0
+        check(placed or not self.relative_prefix, "model.relative_prefix", self.relative_prefix, rule)
         per_head = (4, self.width // self.num_heads, "model.width / model.num_heads")
         divisor, width, field = {
             "sincos_2d": (4, self.width, "model.width"),
@@ -196,7 +251,7 @@ class ViTConfig:
 
     @property
     def pooled_width(self) -> int:
-        """Width of the pooled features."""
+        """Twice the tokens' width where the class token stands beside the patches' mean."""
         return 2 * self.width if self.pooling == "cls_gap" else self.width
 
     @property
@@ -215,18 +270,19 @@ class ViTConfig:
         return placed + (self.num_registers if self.positions_on_registers else 0)
 
 
-def check_heads(width: int, num_heads: int) -> None:
+def check_heads(width: int, num_heads: int, name: str = "model.num_heads") -> None:
     if width % num_heads == 0 and num_heads <= width:
         return
     divisors = [n for n in range(1, width + 1) if width % n == 0]
     best = min(divisors, key=lambda n: abs(n - num_heads))
     rule = f"it must divide model.width ({width}); the nearest that does is {best}"
-    raise ValueError(f"model.num_heads: {num_heads} is not valid: {rule}")
+    raise ValueError(f"{name}: {num_heads} is not valid: {rule}")
 
 
 def _check_patches(image_size: tuple[int, int], patch_size: tuple[int, int]) -> None:
     for side, image, patch in zip(("height", "width"), image_size, patch_size, strict=True):
         check(patch > 0, "model.patch_size", patch_size, "it must be above 0")
+        check(image > 0, "model.image_size", image_size, "it must be above 0")
         below, above = image // patch * patch, (image // patch + 1) * patch
         choices = f"{below} or {above}" if below else f"{above}"
         rule = f"the patch {side} {patch} must divide the image {side}; the nearest image sizes are {choices}"
@@ -297,3 +353,7 @@ class ModelConfig:
         )
         without_effect = self.pretrained is None and self.pretrained_grid is not None
         check(not without_effect, "model.pretrained_grid", self.pretrained_grid, "it has no effect without pretrained")
+
+
+ARCHITECTURE = frozenset(item.name for kind in (ViTConfig, ResNetConfig) for item in fields(kind)) - {"num_classes"}
+"""The fields of `ModelConfig` that a model's name decides where they are not given."""

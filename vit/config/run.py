@@ -111,6 +111,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_seed("seed", self.seed)
+        check(self.output_dir is None or self.output_dir.strip() != "", "output_dir", "", "it must name a folder")
         check(
             self.optim.warmup_epochs <= self.train.epochs,
             "optim.warmup_epochs",

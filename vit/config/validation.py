@@ -35,7 +35,7 @@ def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str
     complete = flatten(asdict(kind())) | given  # a run may have other defaults than the section itself
     try:
         # As JSON, because strict checks then accept lists for tuples and mappings for dataclasses.
-        return _adapter(kind).validate_json(json.dumps(_nest(complete), default=_plain), strict=True)
+        return _adapter(kind).validate_json(json.dumps(_nest(complete), default=_plain_value), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "value_error":  # raised by a rule of the dataclass
@@ -60,7 +60,8 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
             if ours := our_name(name, prefix, known):
                 raise ValueError(f"{prefix}{name}: there is no such setting; here it is called {ours}")
             inside = [setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")]
-            suggestion = nearest(name, inside or known)
+            elsewhere = [setting for setting in known if setting.endswith(f".{name.rpartition('.')[2]}")]
+            suggestion = f"did you mean {elsewhere[0]!r}?" if len(elsewhere) == 1 else nearest(name, inside or known)
             if sections and not inside and not suggestion.startswith("did you mean"):
                 suggestion = nearest(
                     name, {setting.split(".")[0] for setting in known}
@@ -108,7 +109,7 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """The number or list in a scalar or array of numpy or torch; anything else as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 

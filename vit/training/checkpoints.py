@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
+
 from vit.config import RunConfig, check
+from vit.config.run_state import check_state
+from vit.run_lock import run_locked
 from vit.runs import (
     Checkpoint,
     damaged_checkpoints,
     discard_after,
     holds_run,
     last_checkpoint,
+    make_folder,
     read_checkpoint,
-    rewind_metrics,
+    replace_atomically,
+    restore_metrics,
     write_checkpoint,
 )
 from vit.settings import differences, dump_run_config, run_config_from
@@ -27,6 +36,8 @@ from vit.training.state import gather_tensors, scatter_tensors
 
 log = logging.getLogger(__name__)
 
+_NEEDED = ("config", "task", "progress", "best", "data_fingerprint", "precision", "scaler", "processes")
+"""What a run continues from, in a checkpoint's state."""
 _FREE_TO_CHANGE = (
     *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
@@ -42,8 +53,25 @@ which is not among them, may grow.
 A broken image that is skipped has always had weight 0, so even that setting leaves finished steps as they were."""
 
 
+@contextmanager
+def folder_locked(session: Session) -> Iterator[None]:
+    """Make the run folder and hold its lock. Every process calls it; ValueError in all where another run holds it."""
+    with ExitStack() as held:
+        refusal: list[str | None] = [None]
+        if session.is_main:
+            make_folder(session.run)
+            try:
+                held.enter_context(run_locked(session.run))
+            except ValueError as error:
+                refusal = [str(error)]
+        broadcast_object_list(refusal)  # does nothing where there is one process
+        if refusal[0] is not None:
+            raise ValueError(refusal[0])
+        yield
+
+
 def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
-    """Make the run folder, write `config.yaml`, and continue from the last checkpoint if `resume`.
+    """Write `config.yaml` into the run's folder, and continue from the last checkpoint if `resume`.
 
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
@@ -53,12 +81,11 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
-    if resume:
-        load_session(session)
+    continued = load_session(session) if resume else None
     if session.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        (run / "config.yaml").write_text(dump_run_config(session.config, origins))
-        rewind_metrics(run, session.progress.step)
+        with replace_atomically(run / "config.yaml") as unfinished:
+            unfinished.write_text(dump_run_config(session.config, origins))
+        restore_metrics(run, session.progress.step, continued)
         discard_after(run, session.progress.step)
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
@@ -89,8 +116,8 @@ def save_session(session: Session) -> Path | None:
     return written
 
 
-def load_session(session: Session) -> None:
-    """Continue from the newest checkpoint that verifies; from the beginning where there is none yet.
+def load_session(session: Session) -> Path | None:
+    """Continue from the newest checkpoint that verifies, and return it; from the beginning where there is none yet.
 
     ValueError when the settings or the data differ from those the checkpoint was made with, and, naming them, when
     there are checkpoints and all are damaged.
@@ -103,8 +130,9 @@ def load_session(session: Session) -> None:
                 f"({'; '.join(damages)}); restore one, or start again with another --output_dir"
             )
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
-        return
+        return None
     checkpoint = read_checkpoint(path)
+    check_state(checkpoint.state, path, _NEEDED)
     before: RunConfig = run_config_from(checkpoint.state["config"])
     _check_same(session, before, checkpoint.state, path)
     scatter_tensors(session, checkpoint.tensors)
@@ -115,6 +143,7 @@ def load_session(session: Session) -> None:
     if session.is_main and session.config.train.epochs > before.train.epochs:
         print(_what_more_epochs_change(session, before.train.epochs), file=sys.stderr)
     session.accelerator.wait_for_everyone()
+    return path
 
 
 def forbidden_changes(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -152,6 +181,13 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"{key}: {new!r} is not valid: the run in {str(session.run)!r} was started with {old!r}; "
             "continue it as it was, or start another one with --output_dir"
         )
+    ours = json.loads(json.dumps(session.task.state()))
+    for name in {"model", "preprocessing", "class_names"} & set(ours):
+        stored = state["task"].get(name)
+        if isinstance(stored, dict):  # an older version may have had fewer fields
+            stored = ours[name] | stored
+        if ours[name] != stored:
+            raise ValueError(f"{path}: {name} in state.json was altered: the run's settings and data give {ours[name]}")
     if normalizes_micro_batches(session.model):
         rule = (
             "the run was started with {}, and the model's BatchNorm normalises each micro-batch by itself; "

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from vit.evaluation.cost import count_parameters
-from vit.runs import find_checkpoint, read_checkpoint, read_metrics, write_json
+from vit.runs import find_checkpoint, flush_tree, read_checkpoint, read_metrics, write_json
 from vit.sharding import load_full
 from vit.training.session import Session
 
@@ -35,13 +35,14 @@ def finish_run(session: Session) -> dict[str, Any]:
         records = [record for record in read_metrics(session.run) if record["step"] == steps["best"]]
         validated = next(float(record[goal]) for record in records if goal in record)
     summary = {
-        **_measured(session),
+        **_common_facts(session),
         "best.step": steps["best"],
         f"val.{session.task.info.metric}": validated,
         **report.summary(results["best"], results["last"]),
     }
     if session.is_main:
         report.write(session.run, results["best"], summary)
+        flush_tree(session.run)  # where there is a summary, all that it speaks of is there too
         write_json(session.run / "summary.json", summary)
     session.accelerator.wait_for_everyone()
     if session.config.train.tensorboard:
@@ -49,7 +50,7 @@ def finish_run(session: Session) -> dict[str, Any]:
     return summary
 
 
-def _measured(session: Session) -> dict[str, Any]:
+def _common_facts(session: Session) -> dict[str, Any]:
     """The numbers that every run has, whatever its task."""
     info, progress = session.task.info, session.progress
     return {

@@ -22,13 +22,17 @@ from torch import Tensor
 
 from vit.config import RunConfig
 from vit.data.loading import Step
+from vit.data.workers import dead_workers_named
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite
-from vit.training.checkpoints import save_session, start_run
+from vit.terminal import terminal_outlived
+from vit.training.checkpoints import folder_locked, save_session, start_run
+from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped
 from vit.training.optim import set_learning_rate
-from vit.training.records import log_steps, progress_bar
+from vit.training.ranks import ranks_watched
+from vit.training.records import log_steps
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, open_session, set_training_mode
 from vit.training.validation import validate
@@ -44,28 +48,37 @@ def train(
     saved; the last good checkpoint is kept in each case.
     """
     session = open_session(config, run)
-    start_run(session, resume, origins or {})
-    progress, save_every = session.progress, config.train.save_every_steps
-    with session.stop_signals, progress_bar(session) as bar:
-        while progress.epoch < config.train.epochs:
-            for step in steps(session):  # which counts them in `progress`
-                if progress.step % config.train.log_every_steps == 0:
-                    log_steps(session, step.rate, bar)
-                bar.update(1)
-                if progress.step_in_epoch == session.task.train_loader.steps_per_epoch:
-                    continue  # the last step of the epoch: save, or stop, after its validation below
-                if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
-                    save_session(session)
-                if step.stop_signal:
-                    raise Stopped(step.stop_signal, progress.step)
-            progress.epoch += 1
-            progress.step_in_epoch = 0
-            if progress.epoch % config.train.evaluate_every_epochs == 0 or progress.epoch == config.train.epochs:
-                validate(session)
+    remedy = f"the last checkpoint stands; continue with --resume {run}"
+    with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
+        start_run(session, resume, origins or {})
+        with session.stop_signals, dead_workers_named(remedy), displayed(session, origins or {}) as display:
+            while session.progress.epoch < config.train.epochs:
+                _train_epoch(session, display)
+        return finish_run(session)
+
+
+def _train_epoch(session: Session, display: Display) -> None:
+    """Take the remaining steps of the current epoch, validate and save; `Stopped` after a signal."""
+    progress, settings = session.progress, session.config.train
+    for step in steps(session):  # which counts them in `progress`
+        if progress.step % settings.log_every_steps == 0:
+            display.show(log_steps(session, step.rate))
+        display.step(step.loss, step.rate)
+        if progress.step_in_epoch == session.task.train_loader.steps_per_epoch:
+            continue  # the last step of the epoch: save, or stop, after its validation below
+        save_every = settings.save_every_steps
+        if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
             save_session(session)
-            if stop_signal := session.agreed_stop_signal():
-                raise Stopped(stop_signal, progress.step)
-    return finish_run(session)
+        if step.stop_signal:
+            raise Stopped(step.stop_signal, progress.step)
+    progress.epoch += 1
+    progress.step_in_epoch = 0
+    validated = progress.epoch % settings.evaluate_every_epochs == 0 or progress.epoch == settings.epochs
+    metrics = validate(session) if validated else {}
+    save_session(session)
+    display.epoch(metrics)
+    if stop_signal := session.agreed_stop_signal():
+        raise Stopped(stop_signal, progress.step)
 
 
 class StepResult(NamedTuple):
@@ -73,6 +86,7 @@ class StepResult(NamedTuple):
 
     num_samples: int
     """Over all processes."""
+    loss: float
     rate: float
     stop_signal: int
     """The number of the signal that asked a process to stop, the same on every process; 0 if there was none."""
@@ -128,7 +142,7 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
             with timer("average"):
                 session.average.update(session.unwrapped_model, progress.step + 1)
         progress.count(step, step_loss, step_accuracy, time.perf_counter() - started)
-        yield StepResult(step.num_samples, rate, stop_signal)
+        yield StepResult(step.num_samples, step_loss, rate, stop_signal)
 
 
 def _check_finite(session: Session, step: Step, losses: list[Tensor], loss: float, norm: float) -> None:

@@ -72,7 +72,7 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         # of a sharded matrix every process orthogonalises the whole, and takes its part of the answer
-        directions = [full_tensor(self._direction(parameter, group["momentum"])) for parameter in parameters]
+        directions = [full_tensor(self._nesterov_momentum(parameter, group["momentum"])) for parameter in parameters]
         rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1]
         stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
         orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), -1, columns)
@@ -81,7 +81,7 @@ class Muon(torch.optim.Optimizer):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             parameter.add_(shard_like(update, parameter), alpha=-group["lr"] * scale)
 
-    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
+    def _nesterov_momentum(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None
         state = self.state[parameter]
         if "momentum_buffer" not in state:

@@ -28,7 +28,7 @@ def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False)
     rule = "only one layer is trained, so it has no effect; leave it at 1"
     check(config.layer_decay == 1 or len(layers) > 1, "optim.layer_decay", config.layer_decay, rule)
     if config.name != "muon":
-        return [_plain(_groups(model, named, config), config)]
+        return [_single_optimizer(_groups(model, named, config), config)]
     exempt = model.no_weight_decay()
     matrices = {
         name
@@ -56,7 +56,7 @@ def parameter_groups(optimizers: list[Optimizer]) -> Iterator[dict[str, Any]]:
         yield from optimizer.param_groups
 
 
-def _plain(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
+def _single_optimizer(groups: list[dict[str, Any]], config: OptimConfig) -> Optimizer:
     if config.name == "sgd":
         nesterov = config.momentum > 0
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=nesterov, fused=True)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
-from vit.evaluation.cost import count_parameters
 from vit.settings import SHRUNK, flat_settings
+from vit.training.display import run_facts
 from vit.training.schedule import learning_rate
 from vit.training.session import open_session
+from vit.wording import counted
 
 _MARKS = " ▁▂▃▄▅▆▇█"
 
@@ -39,16 +40,12 @@ def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None) -> Pl
     """
     session = open_session(config, Path(), compiles=False)  # nothing is run
     optim, loader, settings = config.optim, session.task.train_loader, flat_settings(config)
-    trained = sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
     decay = f"to {optim.min_lr:g}" if optim.schedule in ("cosine", "linear") else "after warm-up"
     rows = {
+        **run_facts(session, origins or {}),
         **session.report.plan(session.precision),
-        "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {trained:,} are trained",
-        "steps": f"{session.total_steps:,} ({config.train.epochs} epochs of {loader.steps_per_epoch})",
-        "warm-up": f"{round(optim.warmup_epochs * loader.steps_per_epoch):,} steps",
+        "warm-up": counted(round(optim.warmup_epochs * loader.steps_per_epoch), "step"),
         "peak rate": f"{optim.lr:g}, {optim.schedule} {decay}",
-        "device": f"{session.accelerator.device.type}, {session.accelerator.num_processes} process(es), "
-        f"{session.precision}",
     }
     if shrunk := [f"{key} to {settings[key]}" for key, origin in (origins or {}).items() if origin == SHRUNK]:
         rows[SHRUNK] = ", ".join(shrunk)

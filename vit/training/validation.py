@@ -9,9 +9,9 @@ from vit.training.records import log_metrics
 from vit.training.session import Session
 
 
-def validate(session: Session) -> None:
-    """Log validation metrics of the raw weights (`val.…`) and, where there is one, of the average (`ema.val.…`), and
-    note whether they are the best so far.
+def validate(session: Session) -> dict[str, float]:
+    """Log and return validation metrics of the raw weights (`val.…`) and, where there is one, of the average
+    (`ema.val.…`), and note whether they are the best so far.
     """
     progress, task, average = session.progress, session.task, session.average
     if session.accelerator.num_processes > 1:
@@ -30,6 +30,7 @@ def validate(session: Session) -> None:
     if progress.best is None or task.info.is_better(value, progress.best["value"]):
         progress.best = {"step": progress.step, "value": value}
     log_metrics(session, metrics)
+    return metrics
 
 
 def _share_statistics(session: Session) -> None:

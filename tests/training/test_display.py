@@ -1,0 +1,52 @@
+"""A run as its user sees it, with and without a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.tiny import tiny
+from vit.training import display
+from vit.training.loop import train
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_terminal_gets_a_bar_with_the_validation_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, errors = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "stderr", errors)
+    train(tiny(train={"epochs": 2}), tmp_path / "run")
+    assert "\rvit: " in errors.getvalue()
+    assert re.search(r"loss \S+, accuracy \S+%, \S+ images/s, val\.top1 \S+%", errors.getvalue())
+    assert "epoch 1" not in output.getvalue(), "the bar shows it"
+    assert output.getvalue().startswith("model ")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_log_gets_a_line_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only validated epochs show a validation accuracy; a resumed run goes on counting."""
+    train(tiny(train={"epochs": 3, "evaluate_every_epochs": 2}), tmp_path / "run")
+    said = capsys.readouterr()
+    epochs = [line for line in said.out.splitlines() if line.startswith("epoch ")]
+    assert [line.split(":")[0] for line in epochs] == ["epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3"]
+    assert ["val.top1" in line for line in epochs] == [False, True, True]
+    assert [line.rpartition(" ")[2] for line in epochs] == ["left", "left", "all"]
+    assert "\r" not in said.out + said.err
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_long_first_epoch_says_how_long_the_run_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "SECONDS_BEFORE_ESTIMATE", 0.0)
+    train(tiny(train={"epochs": 2}), tmp_path / "run")
+    assert len(re.findall(r"^epoch 1 of 2: \S+ images/s, .+ left$", capsys.readouterr().out, re.MULTILINE)) == 1

@@ -1,0 +1,118 @@
+"""One process at a time trains in a run folder: `RUN/lock.json` names the host and the process that does."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+log = logging.getLogger(__name__)
+
+_LOCK = "lock.json"
+_SECONDS_TO_WRITE = 1.0
+"""For a process that has made the file and not yet written into it."""
+
+
+@contextmanager
+def run_locked(run: Path) -> Iterator[None]:
+    """Hold the lock of an existing run folder.
+
+    ValueError where a running process holds it, or one of another host, of which it cannot be known. A lock that a
+    process left behind when it was killed is taken over, which a warning says.
+    """
+    path = run / _LOCK
+    mine = {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "started": psutil.Process().create_time(),
+        "folder": str(run.resolve()),
+    }
+    with _one_at_a_time(run):  # else one could take away the lock of another that has just taken over a dead one's
+        while not _create(path, mine):
+            holder = _read(path)
+            if holder is None:
+                continue  # it was released meanwhile
+            _refuse_if_running(path, holder, mine)
+            path.unlink(missing_ok=True)
+            log.warning("%s was left behind by %s, which has ended: taken over", path, _name(holder))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process or thread of this host in at a time; the kernel ends it with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path, content: dict[str, Any]) -> bool:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(json.dumps(content) + "\n")
+    return True
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read a lock; {} for one that a power cut left empty, None where there is no lock."""
+    deadline = time.monotonic() + _SECONDS_TO_WRITE
+    while True:
+        try:
+            content = json.loads(path.read_text(errors="replace"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            content = None
+        if isinstance(content, dict):
+            return content
+        if time.monotonic() > deadline:
+            return {}
+        time.sleep(0.05)
+
+
+def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> None:
+    if not holder:
+        return
+    if holder.get("host") != mine["host"]:
+        raise ValueError(
+            f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}; if that has ended, delete {path}"
+        )
+    is_copy = holder.get("folder") != mine["folder"]  # of the folder of a run that goes on elsewhere
+    if not is_copy and _runs(holder):
+        raise ValueError(
+            f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}, and two would spoil its history; "
+            "wait for it, stop it, or choose another --output_dir"
+        )
+
+
+def _runs(holder: dict[str, Any]) -> bool:
+    """Whether the process still runs; another one may have got its number since."""
+    try:
+        process = psutil.Process(holder["process"])
+        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - holder["started"]) < 1
+    except (psutil.NoSuchProcess, KeyError, TypeError, ValueError):
+        return False
+
+
+def _name(holder: dict[str, Any]) -> str:
+    if not holder:
+        return "a process unknown"
+    return f"process {holder.get('process')} on {holder.get('host')}"

@@ -1,0 +1,111 @@
+"""A run as its user sees it: a header, then a bar in a terminal, or a line an epoch where the output goes elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from vit.evaluation.cost import count_parameters
+from vit.progress import Progress, duration, in_terminal, progress_bar
+from vit.settings import RESET
+from vit.training.session import Session
+from vit.wording import counted
+
+SECONDS_BEFORE_ESTIMATE = 20.0
+"""When, in a long first epoch, a log is told how long the run will take."""
+
+
+@contextmanager
+def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]:
+    """Print the header, and show the run from its present step on; `origins` says where each setting came from."""
+    if session.is_main:
+        rows = run_facts(session, origins) | {"run": str(session.run)}
+        width = max(map(len, rows))
+        print("\n".join(f"{name:{width}}  {value}" for name, value in rows.items()), flush=True)
+    quiet = not (session.is_main and in_terminal())  # elsewhere the lines of epochs take the bar's place
+    title, done = session.task.info.model_name, session.progress.step
+    with progress_bar(title, session.total_steps, unit="step", done=done, quiet=quiet) as bar:
+        yield Display(session, bar)
+
+
+def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
+    """Model, data, length and device of a run, for its header and its plan."""
+    trained = sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
+    reset = [name for name, origin in origins.items() if origin == RESET]
+    processes = session.accelerator.num_processes
+    steps_per_epoch = session.task.train_loader.steps_per_epoch
+    return {
+        **session.report.describe(),
+        "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {trained:,} are trained",
+        "steps": f"{session.total_steps:,} ({counted(session.config.train.epochs, 'epoch')} of {steps_per_epoch})",
+        "device": f"{session.accelerator.device.type}, {session.precision}, "
+        f"{counted(processes, 'process', 'processes')}",
+        **({"reset": f"{', '.join(reset)}; the command line names another model than the file"} if reset else {}),
+    }
+
+
+class Display:
+    """The display of a run in training. Every process has one, only that of the main process is seen."""
+
+    def __init__(self, session: Session, bar: Progress) -> None:
+        self._session, self._bar = session, bar
+        self._prints_lines = session.is_main and not (in_terminal() and sys.stdout.isatty())
+        self._validated = ""
+        self._started, self._steps_before = time.monotonic(), session.progress.step
+        self._estimated = False
+        self._begin_epoch()
+
+    def show(self, text: str) -> None:
+        """Show the logged means beside the bar."""
+        self._bar.set_postfix_str(f"{text}{self._validated}")
+
+    def step(self, loss: float, rate: float) -> None:
+        """Count a step that was taken."""
+        self._bar.update(1)
+        self._loss += loss
+        self._steps += 1
+        self._rate = rate
+        waited = time.monotonic() - self._started > SECONDS_BEFORE_ESTIMATE
+        if waited and not self._estimated and self._session.progress.epoch == 0:
+            self._estimated = True
+            self._print(f"epoch 1 of {self._session.config.train.epochs}: {self._speed()}, {self._left()}")
+
+    def epoch(self, metrics: Mapping[str, float]) -> None:
+        """Show an epoch that has ended; `metrics` are empty where it was not validated."""
+        session, info = self._session, self._session.task.info
+        if metrics:
+            value = metrics[session.goal]
+            self._validated = f", {session.goal} {f'{value:.2%}' if info.has_accuracy else f'{value:.4g}'}"
+        if self._steps:
+            shown = self._validated if metrics else ""
+            self._print(
+                f"epoch {session.progress.epoch} of {session.config.train.epochs}: loss {self._loss / self._steps:.4f}"
+                f"{shown}, rate {self._rate:.3g}, {self._speed()}, {self._left()}"
+            )
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        progress = self._session.progress
+        self._loss, self._steps, self._rate = 0.0, 0, 0.0
+        self._seconds, self._samples = progress.seconds, progress.samples_seen
+
+    def _speed(self) -> str:
+        progress, unit = self._session.progress, self._session.task.info.unit
+        samples, seconds = progress.samples_seen - self._samples, progress.seconds - self._seconds
+        return f"{samples / max(seconds, 1e-9):,.0f} {unit}/s"
+
+    def _left(self) -> str:
+        """From the time of all steps so far, validation included."""
+        step, elapsed = self._session.progress.step, time.monotonic() - self._started
+        if step == self._session.total_steps:
+            return f"{duration(elapsed)} in all"
+        return f"{duration(elapsed / (step - self._steps_before) * (self._session.total_steps - step))} left"
+
+    def _print(self, line: str) -> None:
+        if self._prints_lines:
+            tqdm.write(line, file=sys.stdout)  # past a bar, where only the output is no terminal
+            sys.stdout.flush()
