@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from vit.data.augment import Augment
 from vit.data.loading import TrainBatch
 
 NUM_CLASSES = 10
-PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
+PLAIN: dict[str, Any] = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
 """Normalisation that leaves the levels 0 to 255 as they are."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_a_flipped_pixel_comes_from_the_mirrored_column() -> None:
 
 @pytest.mark.parametrize("canvas", [8, 16])
 @pytest.mark.parametrize("settings", [{}, {"crop": "pad"}, {"crop": "random_resized"}])
-def test_flip_rate_and_composition_with_the_crop(settings: dict[str, object], canvas: int) -> None:
+def test_flip_rate_and_composition_with_the_crop(settings: dict[str, Any], canvas: int) -> None:
     images = coded_images(200, canvas, canvas)
     straight, _ = augmented(batch_of(images), side=8, **settings)
     flipped, _ = augmented(batch_of(images), side=8, flip=True, **settings)
@@ -92,7 +93,7 @@ def test_bilinear_without_antialiasing_and_nearest_equal_torch() -> None:
         weights = resize_weights(zero, whole, 32, 12, filter=filter, antialias=False)  # type: ignore[arg-type]
         ours = resample(images, weights, weights).float()
         settings = {"align_corners": False} if mode == "bilinear" else {}
-        theirs = F.interpolate(images.float(), (12, 12), mode=mode, **settings)  # type: ignore[arg-type]
+        theirs = F.interpolate(images.float(), (12, 12), mode=mode, **settings)
         assert (ours - theirs.round()).abs().max() <= (1 if filter == "bilinear" else 0)
 
 
@@ -125,7 +126,7 @@ def test_boxes_follow_torchvisions_distribution() -> None:
 @pytest.mark.parametrize("canvas", [(10, 80), (80, 10)])
 def test_where_no_box_fits_the_central_one_of_torchvision_is_taken(canvas: tuple[int, int]) -> None:
     settings = {"scale": (0.9, 1.0), "ratio": (0.8, 1.25)}
-    boxes = random_resized_boxes(STREAMS, canvas, torch.ones(4000), **settings)  # type: ignore[arg-type]
+    boxes = random_resized_boxes(STREAMS, canvas, torch.ones(4000), **settings)
     central = RandomResizedCrop.get_params(torch.empty(3, *canvas), [0.9, 1.0], [0.8, 1.25])
     for name, value in zip(("top", "left", "height", "width"), central, strict=True):
         assert bool((getattr(boxes, name) == value).all())

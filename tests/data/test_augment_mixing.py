@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_partners_by_hand() -> None:
 @pytest.mark.parametrize(
     "settings", [{"mixup_alpha": 0.8}, {"cutmix_alpha": 1.0}, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0}]
 )
-def test_targets_are_the_shares_of_the_pixels(settings: dict[str, float]) -> None:
+def test_targets_are_the_shares_of_the_pixels(settings: dict[str, Any]) -> None:
     images, targets = augmented(one_hot_images(320, 17), side=17, mix_group=4, **settings)
     assert torch.allclose(targets.sum(dim=1), torch.ones(320))
     assert torch.allclose(shares(images), targets[:, :2], atol=1e-5)
@@ -93,7 +94,7 @@ def test_lambda_is_one_per_group_and_follows_its_distribution() -> None:
 
 def test_rates_of_mixing_and_of_cutmix() -> None:
     batch = one_hot_images(4000, 9)
-    settings = {"mixup_alpha": 1.0, "cutmix_alpha": 1.0, "mix_group": 2}
+    settings: dict[str, Any] = {"mixup_alpha": 1.0, "cutmix_alpha": 1.0, "mix_group": 2}
     images, targets = augmented(batch, side=9, mix_probability=0.6, cutmix_probability=0.3, **settings)
     untouched = (targets.max(dim=1).values == 1).view(-1, 2).all(dim=1)
     blended = ((images[:, :2] > 0.5) & (images[:, :2] < 99.5)).flatten(1).any(dim=1).view(-1, 2).any(dim=1)

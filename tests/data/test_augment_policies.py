@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -97,7 +99,7 @@ def test_autoaugment_strengths_equal_torchvisions() -> None:
         assert torch.allclose(ours * scale, magnitudes.double() + no_change, atol=1e-4)
 
 
-def test_randaugment_draws_fifteen_operations_half_of_the_time(drawn: list) -> None:
+def test_randaugment_draws_fifteen_operations_half_of_the_time(drawn: list[Any]) -> None:
     images = torch.zeros(6000, 3, 4, 4, dtype=torch.uint8)
     config = AugmentConfig(policy="randaugment", num_ops=3, magnitude=5)
     policies.apply_policy(images, streams(6000), config)
@@ -110,13 +112,14 @@ def test_randaugment_draws_fifteen_operations_half_of_the_time(drawn: list) -> N
     assert drawn[0][0] != drawn[1][0]
 
 
-def test_magnitude_and_its_spread(drawn: list) -> None:
+def test_magnitude_and_its_spread(drawn: list[Any]) -> None:
     images = torch.zeros(6000, 3, 4, 4, dtype=torch.uint8)
-    for settings in (
+    chosen: list[dict[str, Any]] = [
         {"magnitude": 5.0},
         {"magnitude": 5.0, "magnitude_std": 1.0},
         {"magnitude": 9.5, "magnitude_std": 2.0},
-    ):
+    ]
+    for settings in chosen:
         policies.apply_policy(images, streams(6000), AugmentConfig(policy="randaugment", num_ops=1, **settings))
     angles = [argument[[name == "Rotate" for name in names]] for names, argument in drawn]
     assert set(angles[0].tolist()) == {15.0, -15.0}
@@ -126,7 +129,7 @@ def test_magnitude_and_its_spread(drawn: list) -> None:
     assert all(0.35 < (angle > 0).double().mean() < 0.65 for angle in angles)
 
 
-def test_autoaugment_applies_pairs_with_their_probabilities(drawn: list) -> None:
+def test_autoaugment_applies_pairs_with_their_probabilities(drawn: list[Any]) -> None:
     images = torch.zeros(20000, 3, 4, 4, dtype=torch.uint8)
     policies.apply_policy(images, streams(20000), AugmentConfig(policy="autoaugment_imagenet"))
     assert len(drawn) == 2
@@ -141,7 +144,7 @@ def test_autoaugment_applies_pairs_with_their_probabilities(drawn: list) -> None
     assert follows_shear == {"Equalize"}
 
 
-def test_three_augment_draws_each_third(drawn: list) -> None:
+def test_three_augment_draws_each_third(drawn: list[Any]) -> None:
     images = torch.zeros(6000, 3, 4, 4, dtype=torch.uint8)
     policies.apply_policy(images, streams(6000), AugmentConfig(policy="three_augment"))
     ((names, argument),) = drawn

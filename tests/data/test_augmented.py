@@ -18,6 +18,7 @@ from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data import augmented
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
+from vit.data.folders import FileSource
 from vit.data.images import open_training
 from vit.data.loading import Step, TrainLoader
 
@@ -31,6 +32,11 @@ EVERYTHING = AugmentConfig(
     cutmix_alpha=1.0,
     mix_group=4,
 )
+
+
+def counted(loader: AugmentingLoader) -> Counted:
+    assert isinstance(loader.augment, Counted)
+    return loader.augment
 
 
 class Counted(Augment):
@@ -80,20 +86,20 @@ are stand-ins for one image, which no two join.
 
 
 @pytest.mark.parametrize(("place", "calls"), CALLS)
-def test_batches_augmented_together_equal_each_alone(place: dict[str, int], calls: dict[int, int]) -> None:
+def test_batches_augmented_together_equal_each_alone(place: dict[str, Any], calls: dict[int, int]) -> None:
     loader = loader_of(97, **place)
     for most, expected in calls.items():
         loader.max_images_together = most
-        loader.augment.calls = []
+        counted(loader).calls = []
         together = on_cpu(list(loader.epoch(3)))
-        assert len(loader.augment.calls) == expected, most
-        assert max(loader.augment.calls) <= max(most, 24)
+        assert len(counted(loader).calls) == expected, most
+        assert max(counted(loader).calls) <= max(most, 24)
         assert_same(together, alone(loader))
         assert_same(on_cpu(list(loader.epoch(3, 2))), alone(loader, 2))
 
 
 @pytest.mark.parametrize("settings", [{"repeats": 3}, {"first_image_size": 4, "growing_epochs": 4}])
-def test_repeats_and_growing_images(settings: dict[str, int]) -> None:
+def test_repeats_and_growing_images(settings: dict[str, Any]) -> None:
     loader = loader_of(97, replace(EVERYTHING, **settings))
     assert_same(on_cpu(list(loader.epoch(3))), alone(loader))
 
@@ -104,6 +110,7 @@ def test_broken_images(tmp_path: Path) -> None:
     make_folder(tmp_path / "val", {"a": 3, "b": 3}, size=(8, 8))
     data = DataConfig(name="imagefolder", root=str(tmp_path), batch_size=8, on_broken_image="skip", workers=0)
     split, _ = open_training(data)
+    assert isinstance(split.source, FileSource)
     truncate(split.source.root / split.source.files[int(split.indices[11])])
     loader = TrainLoader(split, data, EVERYTHING, image_size=(8, 8), seed=7, device=torch.device("cpu"))
     augmented = AugmentingLoader(loader, Augment(EVERYTHING, Preprocessing(image_size=(8, 8)), 2), seed=7)
@@ -122,7 +129,7 @@ def test_a_step_is_read_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> Non
         read.clear()
         next(loader.epoch(0))
         assert len(read) == ahead
-    assert loader.augment.calls == []
+    assert counted(loader).calls == []
 
 
 @pytest.fixture
@@ -141,7 +148,7 @@ def test_batches_that_workers_have_ready_are_not_exceeded(monkeypatch: pytest.Mo
     own = loader.augment.__call__
     monkeypatch.setattr(Counted, "__call__", lambda _, *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
     on_cpu(list(loader.epoch(0)))
-    assert loader.augment.calls == [48, 48, 1]
+    assert counted(loader).calls == [48, 48, 1]
     assert seen == [2, 2, 2]
     assert torch.get_num_threads() == 3
 
@@ -153,7 +160,7 @@ def test_large_images_are_not_augmented_together(side: int, monkeypatch: pytest.
     loader = loader_of(97)
     loader.augment.image_sizes = ((side, side),)
     on_cpu(list(loader.epoch(0)))
-    assert loader.augment.calls == [24, 24, 24, 24, 1]
+    assert counted(loader).calls == [24, 24, 24, 24, 1]
 
 
 def test_a_returned_batch_is_not_kept() -> None:

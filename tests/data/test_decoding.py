@@ -91,8 +91,8 @@ def test_a_large_jpeg_may_be_decoded_smaller_but_not_below_the_limit(tmp_path: P
 
 def oriented(image: Image.Image, orientation: int, path: Path) -> Path:
     """Write the image as a camera held otherwise does: its pixels turned, and the orientation in EXIF."""
-    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
-    stored = image if orientation == 1 else image.transpose(undo.get(orientation, _UPRIGHT.get(orientation)))
+    undo = _UPRIGHT | {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+    stored = image if orientation == 1 else image.transpose(undo[orientation])
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
     stored.save(path, exif=exif, lossless=True)

@@ -38,6 +38,7 @@ def test_labels_names_and_pixels(tmp_path: Path) -> None:
 def test_nested_folders_and_other_files(tmp_path: Path) -> None:
     make_folder(tmp_path / "train" / "a", {"images": 3})
     make_folder(tmp_path / "train" / "b", {"images": 2, "more": 1}, suffix="JPEG")
+    make_folder(tmp_path / "val", {"a": 1, "b": 1})
     (tmp_path / "train" / "a" / "boxes.txt").write_text("0 0 1 1")
     (tmp_path / "train" / "a" / "._000.png").write_text("")
     (tmp_path / "train" / ".cache").mkdir()
@@ -62,9 +63,10 @@ def test_training_opens_without_and_with_an_unreadable_test_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_folder(tmp_path / "train", {"a": 2, "b": 2})
-    assert len(open_training(config_for(tmp_path))[0]) == 2
-    with pytest.raises(ValueError, match=r"data\.root: no test images: there is no folder '.*val'"):
-        open_test(config_for(tmp_path))
+    named = config_for(tmp_path, test_folder="val")
+    assert len(open_training(named)[0]) == 2
+    with pytest.raises(ValueError, match=r"data\.test_folder: no test images: there is no folder '.*val'"):
+        open_test(named)
     make_folder(tmp_path / "val", {"other": 1})
     readable = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "val" not in str(path) and readable(path, mode))

@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
 from vit.data.images import BrokenImage, fingerprint, open_test, open_training
+from vit.data.sources import TorchvisionSource
 
 
 def pixels_of(split: Any) -> np.ndarray:
@@ -162,8 +163,10 @@ def test_labels_from_the_samples_and_a_split_called_trainval(monkeypatch: pytest
     assert train.source.labels.tolist() == [0, 1, 1, 0, 1]
     assert train.source.class_names == ["0", "1"]
     assert train.source.read(0).mode == "RGB"
-    assert train.source.dataset.split == "trainval"
-    assert open_test(DataConfig(name="torchvision:Pictures")).source.dataset.split == "test"
+    test = open_test(DataConfig(name="torchvision:Pictures"))
+    for split, name in ((train, "trainval"), (test, "test")):
+        assert isinstance(split.source, TorchvisionSource)
+        assert split.source.dataset.split == name
 
 
 @pytest.mark.parametrize("labels", [(0.5,) * 5, ("a",) * 5, ([0, 1],) * 5, (-1,) * 5])

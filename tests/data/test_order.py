@@ -73,7 +73,7 @@ def test_chunks_cover_a_step_once_and_never_split_a_group(
     group: int, groups_a_chunk: int, num_chunks: int, num_images: int
 ) -> None:
     plan = StepPlan(num_images, group * groups_a_chunk * num_chunks, num_chunks, group)
-    seen = []
+    seen: list[int] = []
     for step in range(plan.num_steps):
         chunks = [plan.chunk(step, chunk) for chunk in range(num_chunks)]
         assert [position for chunk in chunks for position in chunk] == list(plan.positions(step))

@@ -11,9 +11,12 @@ from torchvision.transforms import v2
 
 from tests.data.image_folders import picture
 from vit.config import Preprocessing
+from vit.config.data import Interpolation
 from vit.data.preprocessing import normalize, resize_and_crop, to_tensor
 
-MODES = {name: v2.InterpolationMode(name) for name in ("bilinear", "bicubic", "nearest")}
+MODES: dict[Interpolation, v2.InterpolationMode] = {
+    name: v2.InterpolationMode(name) for name in ("bilinear", "bicubic", "nearest")
+}
 
 
 def test_an_image_of_the_right_size_is_untouched() -> None:
@@ -40,7 +43,7 @@ def test_the_centre_is_cropped() -> None:
     antialias=st.booleans(),
 )
 def test_equal_to_torchvision(
-    width: int, height: int, size: int, crop_fraction: float, interpolation: str, antialias: bool
+    width: int, height: int, size: int, crop_fraction: float, interpolation: Interpolation, antialias: bool
 ) -> None:
     image = picture((width, height), width)
     if not antialias:

@@ -16,6 +16,7 @@ from PIL import Image
 from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
 from vit.data import streaming
+from vit.data.decoding import BrokenImage
 from vit.data.images import Split, open_training
 from vit.data.preprocessing import to_tensor
 from vit.data.sources import ArraySource
@@ -50,7 +51,7 @@ def test_canvas_of_images_of_one_size(
 def test_canvas_of_mixed_sizes_and_by_hand(tmp_path: Path) -> None:
     make_folder(tmp_path / "train" / ".." / "train", {"a": 3}, size=(20, 30))
     make_folder(tmp_path / "train", {"b": 3}, size=(30, 20))
-    config = DataConfig(name="imagefolder", root=str(tmp_path))
+    config = DataConfig(name="imagefolder", root=str(tmp_path), test_folder="val")
     train, _ = open_training(config)
     assert canvas_size(train, config, (28, 28)) == (32, 32)
     assert canvas_size(train, DataConfig(canvas_size=50), (28, 28)) == (50, 50)
@@ -59,7 +60,7 @@ def test_canvas_of_mixed_sizes_and_by_hand(tmp_path: Path) -> None:
 
 def test_the_whole_image_is_squashed_and_its_aspect_kept(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2}, size=(60, 30))
-    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path)))[0].source
+    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path), test_folder="val"))[0].source
     decoded = CanvasDecoder(source, (24, 24), "bilinear")[[0, 1]]
     assert decoded.aspects.tolist() == [2.0, 2.0]
     expected = to_tensor(picture((60, 30), 1).resize((24, 24), Image.Resampling.BILINEAR))
@@ -74,7 +75,7 @@ def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path: 
     (tmp_path / "train" / "a").mkdir(parents=True)
     for index in range(2):
         picture((640, 410), index).save(tmp_path / "train" / "a" / f"{index}.jpg", quality=95)
-    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path)))[0].source
+    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path), test_folder="val"))[0].source
     decoded = CanvasDecoder(source, (32, 32), "bicubic")[[0]]
     whole = to_tensor(source.read(0).resize((32, 32), Image.Resampling.BICUBIC))
     assert (decoded.images[0].int() - whole.int()).abs().float().mean() < 1.5
@@ -85,7 +86,7 @@ def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path: 
 def decoder(tmp_path: Path) -> CanvasDecoder:
     make_folder(tmp_path / "train", {"a": 9, "b": 8}, size=(20, 30))
     truncate(tmp_path / "train" / "b" / "004.png")
-    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path)))[0].source
+    source = open_training(DataConfig(name="imagefolder", root=str(tmp_path), test_folder="val"))[0].source
     return CanvasDecoder(source, (16, 16), "bicubic")
 
 
@@ -130,7 +131,7 @@ def test_streaming_leaves_the_global_generator_alone(decoder: CanvasDecoder) -> 
 
 
 def test_decode_all_and_select(decoder: CanvasDecoder) -> None:
-    reported = []
+    reported: list[BrokenImage] = []
     indices = torch.tensor([14, 13, 2, 0])
     everything = decode_all(decoder, indices, workers=0, report=reported.extend, quiet=True)
     assert [error.name for error in reported] == ["train/b/004.png"]
@@ -198,7 +199,7 @@ if __name__ == "__main__":
     [
         ("sys.exit(143)", 143, ""),
         ("os.killpg(0, signal.SIGINT); next(chunks)", -2, "KeyboardInterrupt"),
-        ("os.kill(next(iter(__import__('multiprocessing').active_children())).pid, 9); list(chunks)", 1, "Error"),
+        ("os.kill(next(iter(__import__('multiprocessing').active_children())).pid, 9); list(chunks)", 1, "was killed"),
     ],
 )
 def test_workers_ignore_signals_and_the_parent_ends_cleanly(tmp_path: Path, ending: Any, code: Any, last: Any) -> None:
@@ -216,6 +217,7 @@ def test_workers_ignore_signals_and_the_parent_ends_cleanly(tmp_path: Path, endi
 @pytest.mark.slow
 def test_workers_can_be_spawned(decoder: Any) -> None:
     stream = ImageStream(decoder, 1)
+    assert stream._loader is not None
     stream._loader.multiprocessing_context = "spawn"
     found = [decoded.images for decoded in stream.decode(CHUNKS)]
     assert all(torch.equal(images, decoder[chunk].images) for images, chunk in zip(found, CHUNKS, strict=True))

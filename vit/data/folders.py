@@ -1,11 +1,12 @@
 """The data set `imagefolder`: a training and a test folder, each with one folder of images per class.
 
-Tiny-ImageNet's own `val/val_annotations.txt` is read as well.
+Tiny-ImageNet's own `val/val_annotations.txt` is read as well. Folders without a test set are in `undivided`.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,11 @@ from torch import Tensor
 from vit.config import DataConfig, check
 from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
 
-_LAYOUT = "expected {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
+_LAYOUT = "expected {root}/<class>/*.jpg, or {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
+_TEST_FOLDERS = ("val", "test", "valid", "validation", "testing")
+"""In the order in which they are looked for."""
+_NO_IMAGES = (".txt", ".csv", ".tsv", ".json", ".xml", ".yaml", ".md", ".html", ".db", ".ini", ".pdf", ".py")
+"""Files beside images whose endings are not worth a word."""
 _ANNOTATIONS = "val_annotations.txt"
 
 
@@ -30,6 +35,8 @@ class FileSource:
     labels: Tensor
     """int64 (n,), or uint8 (n, k) where an image has any number of labels."""
     class_names: list[str]
+    notes: tuple[str, ...] = ()
+    """Lines about these files for the user: in the header of a run and in its model card."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -46,12 +53,12 @@ def open_training_folder(config: DataConfig) -> FileSource:
     root = Path(config.root)
     folder = root / "train"
     if not folder.is_dir():
-        raise MissingImages(f"data.root: no training images: {_missing(folder)}; {_hint(root)}")
-    classes = _class_folders(folder)
-    test_classes = _classes_if_readable(_test_folder(config))
+        raise MissingImages(f"data.root: no training images: {_missing(folder)}; {hint(root)}")
+    classes = class_folders(folder)
+    test_classes = _classes_if_readable(find_test_folder(config))
     if test_classes is not None:
-        _check_same_classes(folder, classes, _test_folder(config), test_classes)
-    return _collect(root, folder, classes)
+        _check_same_classes(folder, classes, find_test_folder(config), test_classes)
+    return collect(root, folder, classes)
 
 
 def check_test_folder(config: DataConfig) -> None:
@@ -59,13 +66,13 @@ def check_test_folder(config: DataConfig) -> None:
 
     Only names are read, no file is opened. A folder that cannot be listed yet is checked when it is opened.
     """
-    folder, training = _test_folder(config), Path(config.root) / "train"
+    folder, training = find_test_folder(config), Path(config.root) / "train"
     _check_test_folder_exists(config, folder, training)
     if (classes := _classes_if_readable(folder)) is None:
         return
-    _check_same_classes(training, _class_folders(training), folder, _class_folders(folder))
+    _check_same_classes(training, class_folders(training), folder, class_folders(folder))
     for name in classes:
-        if not any(_is_image(file) for _, _, files in os.walk(folder / name, followlinks=True) for file in files):
+        if not any(is_image(file) for _, _, files in os.walk(folder / name, followlinks=True) for file in files):
             raise _no_images(folder / name)
 
 
@@ -73,7 +80,7 @@ def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) 
     root = Path(config.root)
     if not folder.is_dir():
         field = "data.root" if config.test_folder is None else "data.test_folder"
-        raise MissingImages(f"{field}: no test images: {_missing(folder)}; {_hint(root)}")
+        raise MissingImages(f"{field}: no test images: {_missing(folder)}; {hint(root)}")
     if training.is_dir() and folder.samefile(training):
         raise ValueError(
             f"data.test_folder: {config.test_folder!r} is not valid: it holds the training images; "
@@ -82,18 +89,18 @@ def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) 
 
 
 def open_test_folder(config: DataConfig) -> FileSource:
-    """Open `data.test_folder`, else `val`, else `test` below `data.root`. Its classes must be those of `train`."""
+    """Open the folder of `find_test_folder`. Its classes must be those of `train`."""
     root = Path(config.root)
-    folder, training = _test_folder(config), root / "train"
+    folder, training = find_test_folder(config), root / "train"
     _check_test_folder_exists(config, folder, training)
     if (folder / _ANNOTATIONS).is_file():
         if not training.is_dir():
             raise ValueError(f"data.root: {_ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
-        return _read_annotated(root, folder, _class_folders(training))
-    classes = _class_folders(folder)
+        return _read_annotated(root, folder, class_folders(training))
+    classes = class_folders(folder)
     if training.is_dir():
-        _check_same_classes(training, _class_folders(training), folder, classes)
-    return _collect(root, folder, classes)
+        _check_same_classes(training, class_folders(training), folder, classes)
+    return collect(root, folder, classes)
 
 
 def open_unlabelled(paths: Sequence[str]) -> FileSource:
@@ -101,7 +108,7 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
     files: list[str] = []
     for path in map(Path, paths):
         if path.is_dir():
-            images = sorted(str(file) for file in path.rglob("*") if _is_image(file.name))
+            images = sorted(str(file) for file in path.rglob("*") if is_image(file.name))
             check(bool(images), "--data", str(path), "the folder holds no images")
             files += images
         else:
@@ -112,40 +119,52 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
     return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""])
 
 
-def _test_folder(config: DataConfig) -> Path:
+def find_test_folder(config: DataConfig) -> Path:
+    """`data.test_folder`, else the first there is of `val`, `test` and what else people call it; else `val`."""
     root = Path(config.root)
     if config.test_folder is not None:
         return root / config.test_folder
-    return root / "test" if (root / "test").is_dir() and not (root / "val").is_dir() else root / "val"
+    return next((root / name for name in _TEST_FOLDERS if (root / name).is_dir()), root / "val")
 
 
 def _missing(folder: Path) -> str:
     return f"there is no folder {str(folder.absolute())!r}"
 
 
-def _hint(root: Path) -> str:
+def hint(root: Path) -> str:
     inside = sorted(path.parent for path in root.glob("*/train")) if root.is_dir() else []
     return f"did you mean --data.root {inside[0]}?" if inside else _LAYOUT.format(root=root)
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
     return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
 
 
-def _class_folders(folder: Path) -> list[str]:
-    """List the class folders, sorted; ValueError if there are none, or images next to them."""
+def class_folders(folder: Path, expected: str = "") -> list[str]:
+    """List the class folders, sorted; ValueError if there are none, or images next to them.
+
+    `expected` says how the folders should be. Runs that were written beside the classes are left out.
+    """
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry.is_dir()) for entry in entries)
-    stray = [name for name, is_dir in found if not is_dir and _is_image(name)]
-    classes = [name for name, is_dir in found if is_dir and not name.startswith(".")]
+    stray = [name for name, is_dir in found if not is_dir and is_image(name)]
+    classes = [name for name, is_dir in found if is_dir and _may_be_class(folder / name)]
     if stray:
         raise ValueError(
             f"data.root: {str(folder / stray[0])!r} is directly in {folder.name}/ and so has no class; "
             f"move every image into a folder of its class, {folder.name}/<class>/{stray[0]}"
         )
     if not classes:
-        raise MissingImages(f"data.root: {str(folder)!r} holds no class folders; {_LAYOUT.format(root=folder.parent)}")
+        raise MissingImages(
+            f"data.root: {str(folder)!r} holds no class folders; {expected or _LAYOUT.format(root=folder.parent)}"
+        )
     return classes
+
+
+def _may_be_class(folder: Path) -> bool:
+    """Not a hidden folder, what macOS puts into archives, or the runs of this package."""
+    holds_runs = folder.name == "runs" and any(folder.glob("*/config.yaml"))
+    return not folder.name.startswith(".") and folder.name != "__MACOSX" and not holds_runs
 
 
 def _classes_if_readable(folder: Path) -> list[str] | None:
@@ -153,7 +172,7 @@ def _classes_if_readable(folder: Path) -> list[str] | None:
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK) or (folder / _ANNOTATIONS).is_file():
         return None
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in entries if entry.is_dir() and _may_be_class(folder / entry.name))
 
 
 def _check_same_classes(training: Path, expected: list[str], folder: Path, found: list[str]) -> None:
@@ -171,26 +190,41 @@ def _check_same_classes(training: Path, expected: list[str], folder: Path, found
     )
 
 
-def _collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
+def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
+    """All images below the class folders. ValueError for a class without any."""
     files: list[str] = []
+    unread: Counter[str] = Counter()
     labels: list[int] = []
-    prefix = Path(os.path.relpath(folder, root)).as_posix()
+    prefix = "" if folder == root else f"{Path(os.path.relpath(folder, root)).as_posix()}/"
     for label, name in enumerate(classes):
         walked = os.walk(folder / name, followlinks=True)
-        paths = (Path(parent) / file for parent, _, names in walked for file in names if _is_image(file))
-        images = sorted(path.relative_to(folder / name).as_posix() for path in paths)
+        paths = [Path(parent) / file for parent, _, names in walked for file in names if not file.startswith(".")]
+        images = sorted(path.relative_to(folder / name).as_posix() for path in paths if is_image(path.name))
+        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name))
         if not images:
-            raise _no_images(folder / name)
-        files += [f"{prefix}/{name}/{image}" for image in images]
+            raise _no_images(folder / name, others)
+        unread += others
+        files += [f"{prefix}{name}/{image}" for image in images]
         labels += [label] * len(images)
-    return FileSource(root, files, torch.tensor(labels, dtype=torch.int64), classes)
+    notes = tuple(f"not read: {said}; JPEG or PNG would be" for said in _unread(unread))
+    return FileSource(root, files, torch.tensor(labels, dtype=torch.int64), classes, notes)
 
 
-def _no_images(folder: Path) -> ValueError:
+def _no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
+    """`others`: endings of the files that are there."""
+    instead = "".join(f", but {said}" for said in _unread(others or Counter()))
     return ValueError(
         f"data.root: class folder {str(folder)!r} holds no images "
-        f"({', '.join(sorted(SUFFIXES))}); add some, or remove it here and in every other part"
+        f"({', '.join(sorted(SUFFIXES))}){instead}; add some, or remove it here and in every other part"
     )
+
+
+def _unread(endings: Counter[str]) -> list[str]:
+    """A text about files that are no images by their endings, if there are any that could be."""
+    counted = [(ending, count) for ending, count in endings.most_common() if ending not in _NO_IMAGES]
+    shown = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in counted)
+    several = sum(count for _, count in counted) != 1
+    return [f"{shown} file{'s' if several else ''}"] if counted else []
 
 
 def _read_annotated(root: Path, folder: Path, classes: list[str]) -> FileSource:

@@ -5,6 +5,10 @@ Only `open_test` reads the test set; `open_training` never does, and `check_test
 
 from __future__ import annotations
 
+import hashlib
+import re
+from pathlib import Path
+
 import torch
 
 from vit.config import DataConfig
@@ -12,6 +16,7 @@ from vit.data.decoding import BrokenImage, MissingImages
 from vit.data.folders import check_test_folder
 from vit.data.sources import open_source
 from vit.data.splits import ImageSource, Split, fingerprint, split_validation
+from vit.data.undivided import is_undivided
 
 __all__ = [
     "BrokenImage",
@@ -22,6 +27,7 @@ __all__ = [
     "fingerprint",
     "open_test",
     "open_training",
+    "place_name",
 ]
 
 
@@ -32,8 +38,19 @@ def open_training(config: DataConfig) -> tuple[Split, Split]:
 
 def check_test(config: DataConfig) -> None:
     """Raise ValueError if file names alone show that there is no usable test set; no image is read."""
-    if config.name == "imagefolder":
+    if config.name == "imagefolder" and not is_undivided(config):  # else it is cut off the training images
         check_test_folder(config)
+
+
+def place_name(config: DataConfig) -> str:
+    """A name for files about a test set, another one for other images: the data set's, and of folders the place."""
+    name = re.sub(r"[^\w.-]+", "_", config.name)
+    if config.name != "imagefolder":
+        return name
+    place = Path(config.root).resolve()
+    chosen = f"{place}\n{config.test_folder}\n{config.test_fraction}\n{config.split_seed}"
+    folder = re.sub(r"[^\w.-]+", "_", place.name)
+    return f"{name}-{folder}-{hashlib.sha256(chosen.encode()).hexdigest()[:6]}"
 
 
 def open_test(config: DataConfig) -> Split:

@@ -1,7 +1,7 @@
 """The sources of images by `data.name`: numbered images with labels and names, decoded one at a time.
 
-To add a source, open it in `open_source` and name it in `vit.config.DATA_SETS`. Folders are in `folders.py`. Sources
-can be pickled, for worker processes.
+To add a source, open it in `open_source` and name it in `vit.config.DATA_SETS`; folders are in `folders`, `undivided`.
+Sources can be pickled, for worker processes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from vit.config import DATA_SETS, DataConfig, check, nearest
 from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, to_rgb
 from vit.data.folders import open_test_folder, open_training_folder
 from vit.data.splits import ImageSource, stratified
-
-Part = Literal["train", "test"]
+from vit.data.undivided import Part, check_no_cut, is_undivided, open_undivided
 
 _DIGITS_TEST_SEED = 1797
 _FAKE_SIDE = 32
@@ -35,6 +34,9 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
     if config.name == "fake":
         return open_fake(config, part)
     if config.name == "imagefolder":
+        if is_undivided(config):
+            return open_undivided(config, part)
+        check_no_cut(config, f"{config.root} has a test set")
         return open_training_folder(config) if part == "train" else open_test_folder(config)
     if config.name in ("cifar10", "cifar100"):
         return open_torchvision(config, config.name.upper(), part)

@@ -21,7 +21,9 @@ from vit.randomness import SampleRandom
 
 
 class ImageSource(Protocol):
-    """Numbered images. `labels` is int64 (n,), indices into `class_names`."""
+    """Numbered images. `labels` is int64 (n,), indices into `class_names`, or, where an image has any number of labels,
+    uint8 (n, k) of 0 and 1.
+    """
 
     @property
     def class_names(self) -> list[str]: ...
@@ -74,10 +76,14 @@ def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Te
 
 
 def balanced_subset(split: Split, num_images: int | None, *, stream: str) -> Split:
-    """About `num_images` images, classes balanced, always the same ones for a `stream`; None: all images."""
+    """About `num_images` images, always the same ones for a `stream`; None: all images.
+
+    Classes are balanced where an image has one.
+    """
     if num_images is None or num_images >= len(split):
         return split
-    chosen = stratified(split.labels, num_images / len(split), seed=0, stream=stream)
+    labels = split.labels if split.labels.dim() == 1 else torch.zeros(len(split), dtype=torch.int64)
+    chosen = stratified(labels, num_images / len(split), seed=0, stream=stream)
     return Split(split.source, split.indices[chosen])
 
 

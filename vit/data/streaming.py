@@ -5,28 +5,22 @@ This module also chooses the canvas, the common size that training images are de
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from vit.config import DataConfig, Interpolation, Preprocessing
 from vit.data.decoding import BrokenImage
 from vit.data.preprocessing import PIL_FILTERS, resize_and_crop, to_tensor
 from vit.data.splits import ImageSource, Split
+from vit.data.workers import Workers, dead_workers_named, note_decoding
+from vit.progress import progress_bar
 
 _PROBED = 256
 """Number of images read to find a common size."""
@@ -36,7 +30,6 @@ MIN_IMAGES_FOR_WORKERS = 2048
 PREFETCHED = 2
 """Number of chunks that each worker decodes in advance."""
 _SECONDS_BEFORE_PROGRESS = 2.0
-_SECONDS_UNTIL_SIGNAL = 5.0
 
 
 @dataclass(frozen=True)
@@ -75,12 +68,14 @@ class Decoder(ABC, Dataset[Decoded]):
         aspects = [1.0] * len(indices)
         broken = {}
         for row, (index, image) in enumerate(zip(indices, images, strict=True)):
+            note_decoding(index)
             try:
                 pixels, aspects[row] = self.decode(index)
             except BrokenImage as error:
                 broken[row] = error
             else:
                 image.copy_(pixels)
+        note_decoding(None)
         return Decoded(images, torch.tensor(aspects), broken)
 
 
@@ -147,16 +142,6 @@ def decoded_bytes(num_images: int, size: tuple[int, int]) -> int:
     return num_images * 3 * size[0] * size[1]
 
 
-_streams: WeakSet[ImageStream] = WeakSet()
-
-
-@atexit.register
-def _close_streams() -> None:
-    """Close streams before Python exits, which would wait forever for workers that ignore SIGTERM."""
-    for stream in list(_streams):
-        stream.close()
-
-
 class ImageStream:
     """Decodes chunks in order, some in advance. Workers are started once and kept for the next pass."""
 
@@ -165,16 +150,16 @@ class ImageStream:
         self._chunks = _Chunks()
         self._loader: DataLoader[Decoded] | None = None
         self._pass: Iterator[Decoded] | None = None
-        self._closing = torch.zeros(1, dtype=torch.uint8).share_memory_()
+        self._workers: Workers | None = None
         if workers:
-            _streams.add(self)
+            self._workers = Workers(workers, decoder.source.name, self.close)
             self._loader = DataLoader(
                 decoder,
                 batch_size=None,
                 sampler=self._chunks,
                 num_workers=workers,
                 collate_fn=_identity,  # not a lambda, which spawned workers could not unpickle
-                worker_init_fn=partial(_ignore_group_signals, self._closing),
+                worker_init_fn=self._workers.begin,
                 persistent_workers=True,
                 prefetch_factor=PREFETCHED,
                 generator=torch.Generator(),  # otherwise every pass draws from torch's global generator
@@ -187,12 +172,12 @@ class ImageStream:
             return
         self._pass = None
         self._chunks.chunks = chunks
-        with warnings.catch_warnings(), _report_dead_workers():
+        with warnings.catch_warnings(), dead_workers_named():
             # Python advises against fork in general; torch's workers take no lock that other threads may hold.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._pass = iter(self._loader)
         while self._pass is not None:  # until the next pass or `close`
-            with _report_dead_workers():
+            with dead_workers_named():
                 decoded = next(self._pass, None)
             if decoded is None:
                 return
@@ -200,23 +185,12 @@ class ImageStream:
 
     def close(self) -> None:
         """Stop the workers, which torch does when their loader is deleted."""
-        self._closing.fill_(1)
+        if self._workers is not None:
+            self._workers.end()
         self._pass = self._loader = None
 
     def __del__(self) -> None:
         self.close()
-
-
-@contextmanager
-def _report_dead_workers() -> Iterator[None]:
-    """Wait for torch's own error if a connection to a worker breaks."""
-    # A worker may be killed while it sends a chunk. A moment later torch receives SIGCHLD, and its handler raises an
-    # error that names the worker, wherever this process is: better here than while the connection error is handled.
-    try:
-        yield
-    except (ConnectionError, EOFError):
-        time.sleep(_SECONDS_UNTIL_SIGNAL)
-        raise
 
 
 class _Chunks:
@@ -230,15 +204,6 @@ class _Chunks:
 
 def _identity(decoded: Any) -> Any:
     return decoded
-
-
-def _ignore_group_signals(closing: Tensor, worker: int) -> None:  # noqa: ARG001
-    """Ignore signals to the process group, so that workers do not die while the parent saves its state.
-
-    SIGTERM is obeyed once the parent has set the shared `closing`.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if closing.item() else None)
 
 
 def decode_all(
@@ -257,9 +222,8 @@ def decode_all(
     aspects = torch.empty(len(indices))
     broken: dict[int, BrokenImage] = {}
     stream = ImageStream(decoder, workers if len(indices) >= MIN_IMAGES_FOR_WORKERS else 0)
-    bar = tqdm(total=len(indices), desc="decoding", unit="img", delay=_SECONDS_BEFORE_PROGRESS, disable=quiet)
-    first = 0
-    with bar:
+    first, delay = 0, _SECONDS_BEFORE_PROGRESS
+    with progress_bar("decoding", len(indices), unit="img", delay=delay, quiet=quiet) as bar:
         for decoded in stream.decode(chunk.tolist() for chunk in indices.split(_CHUNK)):
             last = first + len(decoded.images)
             images[first:last], aspects[first:last] = decoded.images, decoded.aspects

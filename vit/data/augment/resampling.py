@@ -27,11 +27,11 @@ _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Apply rows (b, H, h) and columns (b, W, w) to images uint8 (b, 3, h, w): uint8 (b, 3, H, W)."""
     parts = zip(*(tensor.split(_CHUNK) for tensor in (images, rows, columns)), strict=True)
-    return torch.cat([_resample(*part) for part in parts])
+    return torch.cat([_resample_chunk(*part) for part in parts])
 
 
-def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Resample one chunk. Channels are stacked along an axis, so that each step is one product per sample."""
+def _resample_chunk(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Channels are stacked along an axis, so that each step is one product per sample."""
     lines = rearrange(images, "b c h w -> b (h c) w").to(torch.float32)
     lines = (lines @ columns.mT).add_(0.5).floor_().clamp_(0, 255)
     lines = rearrange(lines, "b (h c) w -> b h (c w)", c=images.shape[1])

@@ -1,0 +1,315 @@
+"""Folders and lists as people have them: what is trained on, what is cut off for the test, what is said or refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.data.image_folders import make_folder, picture
+from tests.training.tiny import tiny
+from vit.cli import main
+from vit.config import DataConfig
+from vit.data.duplicates import LEAST_COSINE, near_duplicates
+from vit.data.folders import FileSource
+from vit.data.images import check_test, open_test, open_training
+from vit.data.splits import Split
+from vit.settings import dump_run_config
+
+
+def config_for(root: Path, **settings: Any) -> DataConfig:
+    return DataConfig(name="imagefolder", root=str(root), **settings)
+
+
+def names(split: Split) -> set[str]:
+    return {split.source.name(index) for index in split.indices.tolist()}
+
+
+def notes(split: Split) -> str:
+    assert isinstance(split.source, FileSource)
+    return "; ".join(split.source.notes)
+
+
+def test_the_test_part_is_balanced_fixed_and_apart(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"ant": 20, "bee": 10, "cat": 3})
+    config = config_for(tmp_path)
+    train, val = open_training(config)
+    test = open_test(config)
+    assert names(train) | names(val) | names(test) == {
+        path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")
+    }
+    assert len(train) + len(val) + len(test) == 33, "no image is in two parts"
+    assert Counter(test.labels.tolist()) == {0: 4, 1: 2, 2: 1}
+    assert set(train.labels.tolist()) == set(val.labels.tolist()) == {0, 1, 2}
+    assert names(open_test(config)) == names(test)
+    assert names(open_test(config_for(tmp_path, split_seed=1))) != names(test)
+    larger = open_test(config_for(tmp_path, test_fraction=0.5))
+    assert names(test) < names(larger)
+    assert Counter(larger.labels.tolist()) == {0: 10, 1: 5, 2: 1}, "two images of a rare class stay"
+    assert len(open_test(config_for(tmp_path, test_fraction=1.0))) == 33
+    assert notes(train) == notes(test)
+    assert "7 of its 33 images are cut off" in notes(train)
+
+
+def plain(root: Path) -> Path:
+    return make_folder(root, {"cat": 5, "dog": 5})
+
+
+def train_alone(root: Path) -> Path:
+    make_folder(root / "train", {"cat": 5, "dog": 5})
+    return root
+
+
+def odd_names(root: Path) -> Path:
+    return make_folder(root, {"black cat": 5, "🐶 $HOME & 'co'": 5}, suffix="JPG")
+
+
+def grey_and_cmyk(root: Path) -> Path:
+    plain(root)
+    for index, mode in enumerate(("L", "1", "P", "LA", "RGBA")):
+        picture((9, 7), index).convert("L").convert(mode).save(root / "cat" / f"x{index}.png")
+    picture((9, 7), 9).convert("CMYK").save(root / "dog" / "cmyk.jpg")
+    return root
+
+
+def deep_pixels(root: Path) -> Path:
+    plain(root)
+    Image.fromarray(np.full((6, 8), 40_000, dtype=np.uint16)).save(root / "cat" / "deep.png")
+    return root
+
+
+def animated(root: Path) -> Path:
+    plain(root)
+    frames = [picture((8, 8), index) for index in range(3)]
+    frames[0].save(root / "cat" / "move.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(root / "dog" / "move.webp", save_all=True, append_images=frames[1:])
+    return root
+
+
+def turned(root: Path) -> Path:
+    plain(root)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture((12, 6), 3).save(root / "cat" / "turned.jpg", exif=exif)
+    return root
+
+
+def unread(root: Path) -> Path:
+    plain(root)
+    for number in range(3):
+        (root / "cat" / f"{number}.HEIC").write_bytes(b"x")
+    (root / "dog" / "a.heic").write_bytes(b"x")
+    (root / "dog" / "notes.txt").write_text("x")
+    return root
+
+
+def with_runs(root: Path) -> Path:
+    plain(root)
+    (root / "runs" / "first").mkdir(parents=True)
+    (root / "runs" / "first" / "config.yaml").write_text("")
+    (root / "__MACOSX" / "cat").mkdir(parents=True)
+    return root
+
+
+def listed(root: Path) -> Path:
+    plain(root)
+    rows = [f"{path.relative_to(root)},{path.parent.name}" for path in sorted(root.rglob("*.png"))]
+    (root / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    return root / "labels.csv"
+
+
+def listed_with_parts(root: Path) -> Path:
+    plain(root)
+    paths = sorted(root.rglob("*.png"))
+    rows = [
+        f"{index % 5 // 4}{'test' if index % 5 == 0 else 'train'}\t{path.relative_to(root)}\t{10 if index < 5 else 9}"
+        for index, path in enumerate(paths)
+    ]
+    rows = [row[1:] for row in rows]
+    (root / "list.tsv").write_text("\n".join(["split\tfilename\tclass", *rows]))
+    return root / "list.tsv"
+
+
+def validation_folder(root: Path) -> Path:
+    make_folder(root / "train", {"cat": 5, "dog": 5})
+    make_folder(root / "validation", {"cat": 1, "dog": 1})
+    return root
+
+
+TAKEN: dict[str, tuple[Callable[[Path], Path], int, int, str]] = {
+    # what the folder is like: how it is made, images to train and validate on, test images, what is said
+    "class folders": (plain, 8, 2, "has no test set: 2 of its 10 images are cut off"),
+    "train without val": (train_alone, 8, 2, "has no test set: 2 of its 10 images"),
+    "spaces, emoji, $ and quotes": (odd_names, 8, 2, "has no test set"),
+    "grey, palette, transparent, CMYK": (grey_and_cmyk, 13, 3, "has no test set"),
+    "16 bits": (deep_pixels, 9, 2, "has no test set"),
+    "animations": (animated, 10, 2, "has no test set"),
+    "turned photographs": (turned, 9, 2, "has no test set"),
+    "unread endings": (unread, 8, 2, "not read: 4 .heic files; JPEG or PNG would be"),
+    "runs and macOS's rest beside the classes": (with_runs, 8, 2, "has no test set"),
+    "a CSV list": (listed, 8, 2, "labels.csv has no test set: 2 of its 10 images"),
+    "a list with parts": (listed_with_parts, 8, 2, ""),
+    "a validation folder": (validation_folder, 10, 2, ""),
+}
+
+
+@pytest.mark.parametrize(("make", "num_train", "num_test", "said"), TAKEN.values(), ids=list(TAKEN))
+def test_odd_folders_that_are_taken(
+    make: Callable[[Path], Path], num_train: int, num_test: int, said: str, tmp_path: Path
+) -> None:
+    config = config_for(make(tmp_path / "my images"))
+    train, val = open_training(config)
+    check_test(config)
+    test = open_test(config)
+    assert len(train) + len(val) == num_train
+    assert len(test) == num_test
+    assert not names(test) & (names(train) | names(val))
+    assert len(train.source.class_names) == 2
+    for split in (train, val, test):
+        assert set(split.labels.tolist()) == {0, 1}
+        images = [split.source.read(index) for index in split.indices.tolist()]
+        assert {image.mode for image in images} == {"RGB"}
+        assert max(np.asarray(image).std() for image in images) > 0
+    assert said in notes(train)
+
+
+def test_numbers_as_classes_are_in_their_order(tmp_path: Path) -> None:
+    assert open_test(config_for(listed_with_parts(tmp_path))).source.class_names == ["9", "10"]
+
+
+def test_a_turned_photograph_is_upright(tmp_path: Path) -> None:
+    train, val = open_training(config_for(turned(tmp_path), test_fraction=0.01))
+    images = {split.source.name(index): split for split in (train, val) for index in split.indices.tolist()}
+    found = [name for name in images if name.endswith("turned.jpg")]
+    source = train.source
+    sizes = {source.name(index): source.read(index).size for index in range(len(source))}
+    assert all(sizes[name] == (6, 12) for name in found)
+
+
+def no_classes(root: Path) -> Path:
+    make_folder(root, {"": 0})
+    picture((8, 8), 1).save(root / "a.jpg")
+    return root
+
+
+def one_class(root: Path) -> Path:
+    return make_folder(root, {"cat": 5})
+
+
+def two_images(root: Path) -> Path:
+    return make_folder(root, {"cat": 5, "dog": 2})
+
+
+def phone_images(root: Path) -> Path:
+    make_folder(root, {"cat": 5, "dog": 0})
+    (root / "dog" / "a.HEIC").write_bytes(b"x")
+    return root
+
+
+def archive(root: Path) -> Path:
+    root.mkdir()
+    (root / "photos.zip").write_bytes(b"PK")
+    return root / "photos.zip"
+
+
+def text(root: Path, name: str, content: str) -> Path:
+    plain(root)
+    (root / name).write_text(content)
+    return root / name
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "images without classes": (no_classes, r"a\.jpg' is directly in my images/ and so has no class"),
+    "one class": (one_class, r"holds one class folder, 'cat'; expected .*<class>"),
+    "a class of two images": (two_images, "class 'dog' has 2 images; every class needs at least 3"),
+    "a class of HEIC only": (phone_images, r"holds no images .*, but 1 \.heic file; add some"),
+    "an archive": (archive, r"images are read from folders; unpack it first: unzip '.*photos\.zip'"),
+    "another file": (lambda root: text(root, "a.json", "{}"), r"or a list of files and labels that ends in \.csv"),
+    "no label column": (
+        lambda root: text(root, "a.csv", "file,x\na,b"),
+        "first line must name one of label, class",
+    ),
+    "a missing file": (lambda root: text(root, "a.csv", "file,label\nno.jpg,b"), "row 2: there is no file"),
+    "an empty label": (lambda root: text(root, "a.csv", "file,label\ncat/000.png,"), "row 2 has no label"),
+    "a list of one class": (lambda root: text(root, "a.csv", "file,label\ncat/000.png,cat"), "it has one class, 'cat'"),
+    "a file listed twice": (
+        lambda root: text(root, "a.csv", "file,label\ncat/000.png,cat\ncat/000.png,dog"),
+        "'cat/000.png' is there 2 times",
+    ),
+    "an unknown part": (
+        lambda root: text(root, "a.csv", "file,label,split\ncat/000.png,cat,tets\ndog/000.png,dog,train"),
+        "split is 'tets'; did you mean 'test'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_odd_folders_that_are_refused(make: Callable[[Path], Path], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        open_training(config_for(make(tmp_path / "my images")))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fraction_without_effect_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"test_fraction: 0\.3 is not valid: it has an effect only with data\.name"):
+        DataConfig(name="digits", test_fraction=0.3)
+    for make in (validation_folder, listed_with_parts):
+        with pytest.raises(ValueError, match=r"data\.test_fraction: 0\.3 is not valid: it has no effect: "):
+            open_training(config_for(make(tmp_path / make.__name__), test_fraction=0.3))
+    with pytest.raises(ValueError, match="it leaves no images to train on"):
+        open_training(config_for(plain(tmp_path / "plain"), test_fraction=1.0))
+
+
+def test_copies_are_found_and_others_are_not(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"cat": 30, "dog": 30}, size=(64, 48))
+    train, val = open_training(config_for(tmp_path))
+    test = open_test(config_for(tmp_path))
+    assert near_duplicates(train, test) == []
+    copied, name = train.source.read(int(train.indices[0])), train.source.name(int(train.indices[0]))
+    copied.resize((40, 30)).save(tmp_path / "copy.jpg", quality=70)
+    Image.new("RGB", (9, 9), (3, 3, 3)).save(tmp_path / "even.png")
+    source = FileSource(tmp_path, ["even.png", "copy.jpg"], torch.tensor([0, 0]), ["cat"])
+    (found,) = near_duplicates(train, Split(source, torch.tensor([0, 1])))
+    assert (found.test, found.train) == ("copy.jpg", name)
+    assert found.cosine > LEAST_COSINE
+    assert near_duplicates(Split(source, torch.tensor([0])), val) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_of_ones_own_from_training_to_the_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same test images at the end of training and in `vit eval`; copies are counted."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    photos, recipe, run = tmp_path / "my $photos 🐶", tmp_path / "recipe.yaml", tmp_path / "my run"
+    unread(photos)
+    tested = open_test(config_for(photos))
+    name = tested.source.name(int(tested.indices[0]))
+    for number in range(20):  # nearly all copies are trained on
+        Image.open(photos / name).save((photos / name).with_name(f"copy {number}.png"))
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10}), {}))
+    words = ["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    cut = f"{photos} has no test set: 6 of its 30 images are cut off for it (data.test_fraction 0.2 of every class, "
+    assert cut in said
+    assert "not read: 4 .heic files" in said
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["test.n_total"] == 6
+    assert summary["test.n_near_duplicates"] >= 3
+    card = (run / "README.md").read_text()
+    assert cut in card
+    told = f"{summary['test.n_near_duplicates']} of the test images are nearly the same as a training image"
+    assert told in card
+    assert told in said
+    assert len((run / "predictions" / "near_duplicates.tsv").read_text().splitlines()) > 3
+    assert main(["eval", str(run)]) == 0
+    assert json.loads(capsys.readouterr().out)["top1"] == summary["test.top1"]

@@ -1,0 +1,78 @@
+"""A CSV list of image files and their classes, which may say of each image whether it is for training or the test."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from vit.config import nearest
+from vit.data.folders import FileSource
+
+_LISTS = (".csv", ".tsv")
+_ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
+_FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
+_LABEL_COLUMNS = ("label", "class", "category", "target")
+_PARTS = {"train": "train", "training": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
+"""What the column `split` of a list may say → the part. As in folders, `val` is the test set."""
+
+
+def read_list(path: Path) -> tuple[FileSource, list[str] | None]:
+    """The images of a list, relative to its folder, and the part of each where it has a column `split`.
+
+    ValueError for another kind of file, and for a list in which a file, a class or a column is missing.
+    """
+    named = f"data.root: {str(path)!r} is not valid:"
+    rows = _rows(path, named)
+    columns = list(rows[0]) if rows else []
+    file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
+    files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
+    for number, (file, label) in enumerate(zip(files, labels, strict=True), 2):
+        if not file or not label:
+            raise ValueError(f"{named} row {number} has no {label_column if file else file_column}")
+        if not (path.parent / file).is_file():
+            raise ValueError(f"{named} row {number}: there is no file {str(path.parent / file)!r}")
+    twice, count = Counter(files).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{named} {twice!r} is there {count} times; a list gives an image one class")
+    classes = sorted(set(labels), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
+    if len(classes) < 2:
+        raise ValueError(f"{named} it has one class, {classes[0]!r}; at least 2 are needed")
+    numbers = {name: number for number, name in enumerate(classes)}
+    source = FileSource(path.parent, files, torch.tensor([numbers[label] for label in labels]), classes)
+    return source, _parts(rows, named) if "split" in columns else None
+
+
+def _rows(path: Path, named: str) -> list[dict[str, str]]:
+    ending = path.suffix.lower()
+    if ending in _ARCHIVES:
+        raise ValueError(f"{named} images are read from folders; unpack it first: {_ARCHIVES[ending]} '{path}'")
+    if ending not in _LISTS:
+        raise ValueError(f"{named} give a folder, or a list of files and labels that ends in {' or '.join(_LISTS)}")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{named} it is not text in UTF-8") from error
+    return list(csv.DictReader(lines, delimiter="\t" if ending == ".tsv" else ","))
+
+
+def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
+    found = [column for column in columns if column in wanted]
+    if len(found) != 1:
+        problem = f"it has the columns {', '.join(found or columns) or '(none)'}"
+        raise ValueError(f"{named} {problem}; its first line must name one of {', '.join(wanted)}, and its rows follow")
+    return found[0]
+
+
+def _parts(rows: list[dict[str, str]], named: str) -> list[str]:
+    said = [(row["split"] or "").strip().lower() for row in rows]
+    for number, word in enumerate(said, 2):
+        if word not in _PARTS:
+            raise ValueError(f"{named} row {number}: split is {word!r}; {nearest(word, _PARTS)}")
+    parts = [_PARTS[word] for word in said]
+    for part in ("train", "test"):
+        if part not in parts:
+            raise ValueError(f"{named} its column split names no image for the {part} part")
+    return parts

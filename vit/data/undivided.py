@@ -1,0 +1,86 @@
+"""Images without a test set of their own: `CLASS/*.jpg`, `train/` alone, or a CSV list. A test part is cut off.
+
+The part is the same whenever it is opened: `data.test_fraction` of every class, chosen by `data.split_seed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from vit.config import DataConfig, check
+from vit.data.decoding import MissingImages
+from vit.data.folders import FileSource, class_folders, collect, find_test_folder, hint
+from vit.data.lists import read_list
+from vit.data.splits import stratified
+
+Part = Literal["train", "test"]
+
+
+def is_undivided(config: DataConfig) -> bool:
+    """Whether `data.root` is a list, or a folder without a test set whose name is known or configured."""
+    root = Path(config.root)
+    if root.is_file():
+        return True
+    if config.test_folder is not None or find_test_folder(config).is_dir() or not root.is_dir():
+        return False
+    return (root / "train").is_dir() or not any(root.glob("*/train"))
+
+
+def open_undivided(config: DataConfig, part: Part) -> FileSource:
+    """Open the part that is trained on, or the test part that is cut off. ValueError for images that have no class.
+
+    A list may divide its images itself, by a column `split`.
+    """
+    root = Path(config.root)
+    if root.is_file():
+        whole, divided = read_list(root)
+    else:
+        folder, divided = root / "train" if (root / "train").is_dir() else root, None
+        classes = class_folders(folder, hint(root))
+        if len(classes) == 1:
+            raise MissingImages(f"data.root: {config.root!r} holds one class folder, {classes[0]!r}; {hint(root)}")
+        whole = collect(root, folder, classes)
+    if divided is not None:
+        check_no_cut(config, f"{root.name} divides its images by the column 'split'")
+        return _part(whole, torch.tensor([part == each for each in divided]))
+    return _cut(whole, config, part)
+
+
+def check_no_cut(config: DataConfig, why: str) -> None:
+    """ValueError for a `data.test_fraction` that was set and has no effect."""
+    default = config.test_fraction == DataConfig.test_fraction
+    check(default, "data.test_fraction", config.test_fraction, f"it has no effect: {why}")
+
+
+def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
+    fraction = config.test_fraction
+    rule = "it leaves no images to train on; give a smaller part"
+    check(part == "test" or fraction < 1, "data.test_fraction", fraction, rule)
+    counts = torch.bincount(whole.labels, minlength=len(whole.class_names))
+    rarest = int(counts.argmin())
+    if fraction < 1 and counts[rarest] < 3:
+        number = f"{int(counts[rarest])} image{'s' if counts[rarest] > 1 else ''}"
+        raise MissingImages(
+            f"data.root: class {whole.class_names[rarest]!r} has {number}; every class needs at least 3, one each to "
+            "train on, for validation and for the test"
+        )
+    is_test = stratified(whole.labels, fraction, seed=config.split_seed, stream="test")
+    # of a rare class, two images stay to train on and to validate
+    for label in torch.nonzero(torch.bincount(whole.labels[~is_test], minlength=len(counts)) < 2).flatten().tolist():
+        if fraction < 1:
+            is_test[torch.nonzero((whole.labels == label) & is_test).flatten()[:-1]] = False
+    note = (
+        f"{config.root} has no test set: {int(is_test.sum()):,} of its {len(whole):,} images are cut off for it "
+        f"(data.test_fraction {fraction:g} of every class, data.split_seed {config.split_seed})"
+    )
+    chosen = _part(whole, is_test if part == "test" else ~is_test)
+    return replace(chosen, notes=(note, *whole.notes))
+
+
+def _part(whole: FileSource, chosen: torch.Tensor) -> FileSource:
+    files = [whole.files[index] for index in torch.nonzero(chosen).flatten().tolist()]
+    return replace(whole, files=files, labels=whole.labels[chosen])
