@@ -27,6 +27,7 @@ python -m benchmarks NAME …
   attention   the backends, and auto against sdpa in models        [--models …]
   analysis    statistics of attention against its maps             [--tokens 196 1024 4096]
   distance    attention distance of a ViT against its maps         [--sizes 224 512 1024]
+  transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
   growth      time and memory by tokens, batch and depth           [--output DIR]
   layers      kinds of layers as sequences grow                    [--figure PNG]
@@ -192,6 +193,25 @@ def _distance(argv: list[str]) -> None:
     _write(result, args.output, show=True)
 
 
+def _transfer(argv: list[str]) -> None:
+    what = "vit eval --transfer against the usual loop with timm and scikit-learn: whole processes, time and memory."
+    parser = _parser("transfer", what, turns=1)
+    parser.add_argument("--source", required=True, help="a pretrained ViT with ImageNet's mean and std, as DINOv2")
+    parser.add_argument(
+        "--timm_name", default="vit_small_patch14_dinov2", help="its name in timm; default: %(default)s"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="a folder with train/CLASS/ and test/CLASS/")
+    parser.add_argument("--train_images", type=int, default=8000)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--image_size", type=int, default=112)
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    from benchmarks.transfer_cost import bench_transfer
+
+    sizes = args.train_images, args.images, args.image_size
+    _write(bench_transfer(args.source, args.timm_name, args.data, *sizes, args.turns), args.output, show=True)
+
+
 def _capture(argv: list[str]) -> None:
     what = "Difference of outputs rebuilt from captured vectors, by architecture."
     args = _parser("capture", what, turns=None).parse_args(argv)
@@ -245,6 +265,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "attention": _attention,
     "analysis": _analysis,
     "distance": _distance,
+    "transfer": _transfer,
     "capture": _capture,
     "growth": _growth,
     "layers": _layers,

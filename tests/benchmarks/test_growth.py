@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,7 +82,7 @@ def test_the_command_leaves_numbers_and_a_picture(tmp_path: Path, monkeypatch: p
     assert "processes" not in stored
 
 
-FOUND = {
+FOUND: dict[str, Any] = {
     "values": [1, 2, 4],
     "middle": vars(Point()),
     **{
@@ -120,7 +121,7 @@ def test_processes_share_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(returncode=0)
 
     words: list[str] = []
-    monkeypatch.setattr(growth.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     assert growth._train(2) == 5.0
     size = words[words.index("--data.batch_size") + 1]
     assert f"batch {size} in all" in growth.CONVENTIONS["processes"]

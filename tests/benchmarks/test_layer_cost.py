@@ -19,6 +19,7 @@ def reach(layer: layer_cost.Layer, n: int = 23, width: int = 4) -> list[int]:
     """The tokens of the input that the middle token of the output depends on."""
     tokens = torch.randn(1, n, width, generator=torch.Generator().manual_seed(0), requires_grad=True)
     layer(tokens)[0, n // 2].sum().backward()
+    assert tokens.grad is not None
     return torch.nonzero(tokens.grad[0].abs().sum(dim=1)).flatten().tolist()
 
 

@@ -11,7 +11,7 @@ import torch
 import yaml
 from torch import nn
 
-from benchmarks import model_speed, reference_models
+from benchmarks import model_speed, reference_models, timing
 from benchmarks.__main__ import main
 from benchmarks.model_speed import MODELS, Cell, Table, measure_cell, measure_table
 from benchmarks.model_speed_table import markdown
@@ -45,7 +45,7 @@ def _say_nothing(line: str) -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "Ti", (TINY | {"num_classes": 5}, (2, 3)))
     monkeypatch.setattr(model_speed, "SHORTEST", 0.0)
-    monkeypatch.setitem(model_speed.matrix_product.__globals__["_PRODUCT_SIDE"], "cpu", 16)
+    monkeypatch.setitem(timing._PRODUCT_SIDE, "cpu", 16)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_other_weights_do_not_slip_through(name: str, part: str, monkeypatch: py
     def broken(ours: VisionTransformer) -> nn.Module:
         model = peer.build(ours)
         with torch.no_grad():
-            model.get_submodule(part).weight.mul_(1.2)
+            model.get_parameter(f"{part}.weight").mul_(1.2)
         return model
 
     monkeypatch.setitem(reference_models.REFERENCES, name, peer._replace(build=broken))
@@ -148,7 +148,7 @@ def test_a_copy_with_other_logits_is_not_timed(dtype: str, monkeypatch: pytest.M
     def broken(model: VisionTransformer, *given: Any, **options: Any) -> VisionTransformer:
         inference_copy = inference.for_inference(model, *given, **options)
         with torch.no_grad():
-            inference_copy.norm.weight.mul_(1.3)
+            inference_copy.get_parameter("norm.weight").mul_(1.3)
         return inference_copy
 
     monkeypatch.setattr(model_speed, "for_inference", broken)

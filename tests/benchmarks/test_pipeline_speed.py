@@ -24,6 +24,7 @@ from vit.data.loading import TrainLoader
 from vit.evaluation.cost import count_parameters
 from vit.libraries.timm import build_timm
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.images import ImageTask
 from vit.training.session import Session, open_session
 from vit.weights.timm import TIMM
 
@@ -142,6 +143,7 @@ def test_an_epoch_of_ours_is_the_training_loops(tmp_path: Path) -> None:
     session = open_session(tiny(train={"ema_decay": 0.9}), tmp_path)
     split = pipeline_speed._whole_batches(session)
     before = {name: tensor.clone() for name, tensor in session.unwrapped_model.state_dict().items()}
+    assert session.average is not None
     average = {name: tensor.clone() for name, tensor in session.average.tensors.items()}
     pipeline_speed._our_training(session, pipeline_speed._our_loader(session, split, 0))()
     assert all(not torch.equal(before[name], tensor) for name, tensor in session.unwrapped_model.named_parameters())
@@ -286,7 +288,8 @@ def test_timms_blocks_are_left_out_as_often_as_ours(tmp_path: Path) -> None:
     theirs, _ = reference_loop.timm_model(session)
     rates = [getattr(block.drop_path1, "drop_prob", 0.0) for block in theirs.blocks]  # type: ignore[union-attr]
     assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
-    assert rates == pytest.approx([block.depth1.rate for block in session.task.model.blocks])
+    blocks: Any = session.task.model.blocks
+    assert rates == pytest.approx([block.depth1.rate for block in blocks])
 
 
 @pytest.mark.parametrize(
@@ -362,7 +365,7 @@ def test_an_image_is_what_the_model_takes(loader: Any, tmp_path: Path) -> None:
 
 def test_kept_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = open_session(tiny(), tmp_path)
-    split, reads = session.task.train_split, []
+    split, reads = _task(session).train_split, list[int]()
     read = type(split.source).read
     monkeypatch.setattr(type(split.source), "read", lambda *args, **kw: reads.append(args[1]) or read(*args, **kw))
     for keep, expected in ((True, 37), (False, 37 + 3)):
@@ -378,7 +381,7 @@ def test_ours_says_whether_it_keeps_images(tmp_path: Path) -> None:
     session = open_session(config, tmp_path)
     for cache, expected in ((2.0, True), (0.0, False)):
         data = replace(config.data, cache_gib=cache)
-        split, device = session.task.train_split, session.accelerator.device
+        split, device = _task(session).train_split, session.accelerator.device
         loader = TrainLoader(split, data, config.augment, image_size=(8, 8), seed=0, device=device)
         next(iter(loader.epoch(0)))
         assert loader.is_cached is expected
@@ -387,5 +390,11 @@ def test_ours_says_whether_it_keeps_images(tmp_path: Path) -> None:
 def _evaluated(session: Session, index: int) -> Tensor:
     from vit.data.preprocessing import normalize, resize_and_crop
 
-    pixels = resize_and_crop(session.task.train_split.source.read(index), session.task.preprocessing)
-    return normalize(pixels[None], session.task.preprocessing)[0]
+    task = _task(session)
+    pixels = resize_and_crop(task.train_split.source.read(index), task.preprocessing)
+    return normalize(pixels[None], task.preprocessing)[0]
+
+
+def _task(session: Session) -> ImageTask[Any]:
+    assert isinstance(session.task, ImageTask)
+    return session.task

@@ -49,7 +49,7 @@ def test_ratios_are_taken_within_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(statistics_cost, "time_interleaved", time_interleaved)
     monkeypatch.setattr(statistics_cost, "matrix_product", lambda *_: (None, 0.002))
-    told = []
+    told: list[str] = []
     row = bench_statistics((25,), num_heads=3, turns=3, progress=told.append)["tokens"][0]
     assert row["times_as_fast"] == row["times_less_processor"] == {"median": 3, "lower": 3, "upper": 3}
     assert row["milliseconds"]["streamed"] == {"median": 200, "lower": 150, "upper": 300}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from benchmarks.timing import (
 
 def test_every_function_is_called_once_a_turn_in_an_order_that_is_drawn() -> None:
     called: list[str] = []
-    functions = {name: lambda name=name: called.append(name) for name in "abc"}
+    functions = {name: partial(called.append, name) for name in "abc"}
     times = time_interleaved(functions, 20, "cpu")
     orders = ["".join(called[start : start + 3]) for start in range(0, 60, 3)]
     assert set(orders) == {"abc", "acb", "bac", "bca", "cab", "cba"}
@@ -33,7 +35,7 @@ def test_every_function_is_called_once_a_turn_in_an_order_that_is_drawn() -> Non
 def test_another_measurement_has_other_orders_and_the_same_has_its_own() -> None:
     def orders(seed: str) -> list[str]:
         called: list[str] = []
-        time_interleaved({name: lambda name=name: called.append(name) for name in "abcdef"}, 7, "cpu", seed=seed)
+        time_interleaved({name: partial(called.append, name) for name in "abcdef"}, 7, "cpu", seed=seed)
         return called
 
     assert orders("forward") == orders("forward") != orders("step")
@@ -53,7 +55,7 @@ def test_the_state_of_the_code_changes_with_it(tmp_path: Path, monkeypatch: pyte
 
 def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     def first_are_slow() -> None:
         now[0] += 5.0 if now[0] < 10 else 0.25
@@ -66,7 +68,7 @@ def test_a_short_call_is_repeated_until_it_can_be_timed(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("seconds", "untimed"), [(0.9, 1), (1.1, 0)])
 def test_a_long_call_needs_none_before_it(seconds: float, untimed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     def call() -> None:
         now[0] += seconds
@@ -78,11 +80,11 @@ def test_a_long_call_needs_none_before_it(seconds: float, untimed: int, monkeypa
 
 def test_the_processors_clock_sees_work_and_no_sleep() -> None:
     def work() -> None:
-        end = timing.time.process_time() + 0.05
-        while timing.time.process_time() < end:
+        end = time.process_time() + 0.05
+        while time.process_time() < end:
             pass
 
-    asleep, awake = (time_calls(call, 1, "cpu") for call in (lambda: timing.time.sleep(0.05), work))
+    asleep, awake = (time_calls(call, 1, "cpu") for call in (lambda: time.sleep(0.05), work))
     assert asleep.wall >= 0.05 > 10 * asleep.processor
     assert awake.processor >= 0.05
 
@@ -97,7 +99,7 @@ def test_a_devices_queue_is_empty_when_the_clock_starts(monkeypatch: pytest.Monk
     def launch(seconds: float) -> None:
         queued[0] += seconds
 
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(torch.cuda, "synchronize", wait)
     times = time_interleaved({"a": lambda: launch(0.25), "b": lambda: launch(0.125)}, 3, "cuda", shortest=0.5)
     assert {name: {each.wall for each in found} for name, found in times.items()} == {"a": {0.25}, "b": {0.125}}

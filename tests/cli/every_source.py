@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import timm
@@ -21,6 +22,7 @@ from safetensors.torch import save_file
 from timm.models import save_for_hf
 from torch import nn
 
+from tests.tasks.multilabel.tiny_run import write_config, write_set
 from tests.training.tiny import tiny
 from vit import create_model
 from vit.cli import main
@@ -31,10 +33,17 @@ from vit.weights.convert import convert_model
 FAKE = ["--data", "fake", "--data.fake_images", "60", "--data.fake_classes", "3", "--data.workers", "0"]
 SAID = ["--mean", "0.5", "0.5", "0.5", "--std", "0.5", "0.5", "0.5"]
 NAMES = ["pattern 0", "pattern 1", "pattern 2"]
-SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+SIZES: dict[str, Any] = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
 SOURCES = (
     *("run", "checkpoint", "file, ours", "file, timm's", "file, torchvision's", "timm folder", "hf folder"),
     *("hf folder, headless", "timm:NAME", "timm:NAME, theirs", "torchvision:NAME", "architecture", "function"),
+    *("timm folder, a ViT of theirs", "hf folder, a ViT of theirs", "multi-label run", "multi-label run, own images"),
 )
 """Kinds of sources."""
 
@@ -59,7 +68,11 @@ def make_sources(folder: Path) -> dict[str, list[str]]:
     args = {"img_size": 32, "depth": 2, "embed_dim": 24, "num_heads": 2}
     config = {"num_classes": 3, "label_names": NAMES}
     save_for_hf(small, folder / "timm", model_config=config, model_args=args, safe_serialization=True)
+    flexible = {"embed_dim": 24, "depth": 4, "num_heads": 2, "patch_size": 8}
+    theirs = timm.create_model("naflexvit_base_patch16_parfac_gap", num_classes=3, **flexible)
+    save_for_hf(theirs, folder / "flexible", model_config=config, model_args=flexible, safe_serialization=True)
     _make_huggingface(folder)
+    multilabel = _make_multilabel(folder)
     named = ["--architecture", "vit", *SAID, "--class_names", *NAMES]
     return {
         "run": [str(folder / "run")],
@@ -75,11 +88,15 @@ def make_sources(folder: Path) -> dict[str, list[str]]:
         "torchvision:NAME": ["torchvision:resnet18", "--random_weights", "--image_size", "32"],
         "architecture": ["vit_tiny_patch16_32"],
         "function": ["tests.cli.every_source:build"],
+        "timm folder, a ViT of theirs": [str(folder / "flexible"), "--image_size", "32"],
+        "hf folder, a ViT of theirs": [f"hf:{folder / 'native'}", *SAID, "--image_size", "28"],
+        "multi-label run": [multilabel],
+        "multi-label run, own images": [multilabel],
     }
 
 
 def _make_huggingface(folder: Path) -> None:
-    from transformers import Dinov2Config, Dinov2Model, ViTForImageClassification
+    from transformers import Aimv2VisionConfig, Aimv2VisionModel, Dinov2Config, Dinov2Model, ViTForImageClassification
     from transformers import ViTConfig as HuggingFaceConfig
 
     classifier = HuggingFaceConfig(**SIZES, intermediate_size=32, id2label=dict(enumerate(NAMES)))
@@ -87,6 +104,16 @@ def _make_huggingface(folder: Path) -> None:
     processor = {"size": {"height": 28, "width": 28}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "hf" / "preprocessor_config.json").write_text(json.dumps(processor))
     Dinov2Model(Dinov2Config(**SIZES)).save_pretrained(folder / "headless")
+    native = Aimv2VisionConfig(**SIZES, intermediate_size=32, is_native=True)  # sines of other frequencies than ours
+    Aimv2VisionModel(native).save_pretrained(folder / "native")
+
+
+def _make_multilabel(folder: Path) -> str:
+    write_set(folder / "tables")
+    settings = write_config(folder / "tables", train={"epochs": 1, "precision": "fp32"})
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert main(["train", "--config", str(settings), "--output_dir", str(folder / "multilabel")]) == 0
+    return str(folder / "multilabel")
 
 
 def make_images(folder: Path) -> list[str]:
@@ -98,7 +125,9 @@ def make_images(folder: Path) -> list[str]:
     return [str(folder / "a.png"), str(folder / "b.png")]
 
 
-COMMANDS: dict[str, Callable[[list[str], Path, list[str]], list[str]]] = {
+Words = Callable[[list[str], Path, list[str]], list[str]]
+"""A command's arguments, from those of the model, a folder for results and two images."""
+COMMANDS: dict[str, Words] = {
     "analyze": lambda model, out, images: [
         *("analyze", *model, "--data", *images, "--output_dir", str(out / "analysis"), "--device", "cpu"),
         *("--figures", "position_similarity", "patch_filters", "attention_entropy"),
@@ -120,12 +149,29 @@ COMMANDS: dict[str, Callable[[list[str], Path, list[str]], list[str]]] = {
     "doctor": lambda model, _out, _images: ["doctor", *model, *FAKE, "--images", "6", "--device", "cpu"],
     "convert": lambda model, out, _: ["convert", *model, "--to", "timm", "--output", str(out / "model.safetensors")],
 }
-"""Name → its arguments, from those of the model, a folder for results and two images."""
+"""Those that name the images."""
+ON_OWN_IMAGES: dict[str, Words] = {
+    "analyze": lambda run, out, _: [
+        *("analyze", *run, "--images", "5", "--figures", "position_similarity"),
+        *("--output_dir", str(out), "--device", "cpu"),
+    ],
+    "compare": lambda run, out, _: ["compare", *run, *run, "--output_dir", str(out), "--device", "cpu"],
+    "eval": lambda run, out, _: ["eval", *run, "--output_dir", str(out), "--device", "cpu"],
+    "eval --transfer": lambda run, out, _: [
+        *("eval", *run, "--transfer", "--output_dir", str(out), "--device", "cpu"),
+    ],
+    "compare --transfer": lambda run, out, _: [
+        *("compare", *run, *run, "--transfer", "--output_dir", str(out), "--device", "cpu"),
+    ],
+    "doctor": lambda run, _out, _images: ["doctor", *run, "--images", "6", "--device", "cpu"],
+}
+"""The same on the images that a run was tested on."""
 
 
-def run_cell(command: str, model: Sequence[str], folder: Path) -> tuple[int, str]:
+def run_cell(kind: str, command: str, model: Sequence[str], folder: Path) -> tuple[int, str]:
     """The exit code and what was said on standard error. A traceback is raised."""
-    words = COMMANDS[command](list(model), folder, make_images(folder / "images"))
+    commands = COMMANDS | ON_OWN_IMAGES if "own images" in kind else COMMANDS
+    words = commands[command](list(model), folder, make_images(folder / "images"))
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
@@ -139,7 +185,7 @@ def table(folder: Path) -> str:
     for place, kind in enumerate(SOURCES):
         cells = []
         for command in COMMANDS:
-            code, said = run_cell(command, sources[kind], folder / f"{place} {command}")
+            code, said = run_cell(kind, command, sources[kind], folder / f"{place} {command}")
             refusal = said.strip().splitlines()[-1].replace(str(folder), "…") if code else ""
             cells.append(f"{code}: {refusals.setdefault(refusal, len(refusals) + 1)}" if code else "ok")
         lines.append(f"| {kind} | {' | '.join(cells)} |")

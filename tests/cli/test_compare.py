@@ -22,7 +22,9 @@ def test_settings_are_told_from_models_wherever_they_stand() -> None:
     ("words", "said"),
     [
         ([], "the following arguments are required: MODEL"),
-        (["timm:test_vit", "--data", "digits"], "give at least two models to compare"),
+        (["timm:test_vit", "--data", "digits"], "MODEL: give at least two models to compare, not timm:test_vit alone"),
+        (["timm:a", "timm:b", "--data", "digits", "--outputdir", "x"], "--outputdir x; did you mean --output_dir?"),
+        (["timm:a", "timm:b", "--data", "digits", "--output", "x"], "--output x; did you mean --output_dir?"),
         (["timm:test_vit", "timm:test_resnet"], "--data: required: no model is a training run"),
         (
             ["timm:test_vit", "x", "--data", "digits"],

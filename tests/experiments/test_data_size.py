@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import torch
 from tests.training.tiny import assert_same_bits
 from vit.cli import main
 from vit.data.images import open_training
-from vit.experiments import data_size
-from vit.experiments.data_size import PlannedRun, plan_runs
-from vit.runs import read_metrics
+from vit.experiments import planned_runs
+from vit.experiments.data_size import plan_runs
+from vit.experiments.planned_runs import PlannedRun
+from vit.runs import append_metrics, read_metrics
 from vit.settings import resolve_run
 from vit.tasks.classification.config import ClassificationRun
 from vit.training import records
+from vit.training.loop import train
 
 RECIPE = """\
 model: {name: vit, image_size: 8, patch_size: 4, width: 16, depth: 1, num_heads: 2}
@@ -137,7 +140,7 @@ def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest
     assert main(["compare", "--train", recipe, recipe]) == 2
     assert "--train: 'one' is there twice" in capsys.readouterr().err
     text = str(write("curve", "task: regression\n"))
-    assert main(["compare", "--train", text]) == 2
+    assert main(["compare", "--train", text, recipe]) == 2
     assert "--train: 'curve' is not valid: its task is regression" in capsys.readouterr().err
 
 
@@ -209,7 +212,7 @@ def test_stopped_in_the_middle_and_continued_it_says_the_same(
     files = write("one"), write("other", OTHER)
     shutil.copytree(compared, tmp_path / "whole")
     assert compare(tmp_path / "whole", *files) == 0
-    calls, log = [0], records.append_metrics
+    calls, log = [0], append_metrics
 
     def interrupt(*args: Any) -> None:
         calls[0] += 1
@@ -241,26 +244,27 @@ def _done(run: Path) -> bool:
 def _watch(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     """Which runs are trained from now on, and whether they continue."""
     trained: list[tuple[Path, bool]] = []
-    train = data_size.train
 
     def watched(config: ClassificationRun, run: Path, *, resume: bool, origins: dict[str, str]) -> dict[str, Any]:
         trained.append((run, resume))
         return train(config, run, resume=resume, origins=origins)
 
-    monkeypatch.setattr(data_size, "train", watched)
+    monkeypatch.setattr(planned_runs, "train", watched)
     return trained
 
 
 def test_more_seeds_and_parts_train_only_what_is_missing(
     write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = write("one")
+    recipes = write("one"), write("other", OTHER)
     trained = _watch(monkeypatch)
-    assert compare(tmp_path / "out", recipe, parts=("1",)) == 0
-    assert compare(tmp_path / "out", recipe, parts=("1", "0.1")) == 0
-    assert trained == [(tmp_path / "out" / "one" / part / "seed-7", False) for part in ("1.0", "0.1")]
-    assert compare(tmp_path / "out", write("one", OTHER), parts=("1",)) == 2
-    assert len(trained) == 2
+    for parts, added in ((("1",), "1.0"), (("1", "0.1"), "0.1")):
+        assert compare(tmp_path / "out", *recipes, parts=parts) == 0
+        new = [(tmp_path / "out" / name / added / "seed-7", False) for name in ("one", "other")]
+        assert trained[-2:] == new
+    assert len(trained) == 4
+    assert compare(tmp_path / "out", write("one", OTHER), recipes[1], parts=("1",)) == 2
+    assert len(trained) == 4
 
 
 def test_a_changed_recipe_is_refused_before_anything_is_trained(
@@ -269,23 +273,23 @@ def test_a_changed_recipe_is_refused_before_anything_is_trained(
     changed = tmp_path / "other.yaml"
     changed.write_text(OTHER.replace("ema_decay: 0.9", "ema_decay: 0.5"))
     trained = _watch(monkeypatch)
-    assert compare(compared, changed, parts=("0.05", "1")) == 2
+    assert compare(compared, compared.parent / "one.yaml", changed, parts=("0.05", "1")) == 2
     assert "train.ema_decay: 0.5 is not valid: the run in" in capsys.readouterr().err
     assert trained == []
 
 
 def test_data_that_changed_between_runs_are_noticed(compared: Path) -> None:
     rows = json.loads((compared / "data_size.json").read_text())["runs"]
-    data_size._check_same_images(rows)
+    planned_runs.check_same_images(rows)
     for fingerprint in ("other+" + rows[0]["data.fingerprint"].split("+")[1], rows[0]["data.fingerprint"] + "x"):
         changed = [*rows[:-1], rows[-1] | {"data.fingerprint": fingerprint}]
         with pytest.raises(ValueError, match=r"--output_dir: the data of '.*other/1\.0/seed-8' are not those"):
-            data_size._check_same_images(changed)
+            planned_runs.check_same_images(changed)
 
 
 def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert data_size._expected_end({}, ["a"]) == ""
-    monkeypatch.setattr(data_size.time, "time", lambda: 0.0)
-    monkeypatch.setattr(data_size.time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
-    text = data_size._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
+    assert planned_runs._expected_end({}, ["a"]) == ""
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
+    text = planned_runs._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
     assert text == "; about 5.0 minutes left, until Thu 00:05"

@@ -42,6 +42,7 @@ from vit.tasks.classification import training as classification
 from vit.tasks.classification.config import ClassificationRun
 from vit.training import loop
 from vit.training.averaging import WeightAverage
+from vit.training.session import open_session
 
 NAP = 0.2
 SLEEPERS: list[tuple[str, Any, str]] = [
@@ -107,7 +108,7 @@ def test_nothing_is_learnt_and_nothing_is_left(tmp_path: Path, monkeypatch: pyte
     checkpoint = profile._checkpoint
     monkeypatch.setattr(profile, "_checkpoint", lambda session: weights.append(session) or checkpoint(session))
     found = profiled(config, tmp_path / "out", monkeypatch)
-    expected = profile.open_session(config, tmp_path).unwrapped_model.state_dict()
+    expected = open_session(config, tmp_path).unwrapped_model.state_dict()
     assert all(torch.equal(expected[name], tensor) for name, tensor in weights[0].unwrapped_model.state_dict().items())
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["profile.json"]
     stored = json.loads((tmp_path / "out" / "profile.json").read_text())
@@ -129,7 +130,7 @@ def test_every_task_has_a_profile(config: Any, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("compiled", "sizes"), [(False, [16, 16, 5] * 2), (True, [16] * 6)])
 def test_a_compiled_run_is_timed_at_one_size(compiled: bool, sizes: list[int], tmp_path: Path) -> None:
-    session = profile.open_session(tiny(train={"compile": compiled}), tmp_path, compiles=False)
+    session = open_session(tiny(train={"compile": compiled}), tmp_path, compiles=False)
     run = profile._steps(session, Stopwatch(torch.device("cpu")))
     assert [next(run) for _ in sizes] == sizes
 
@@ -142,7 +143,7 @@ def test_what_is_left_out_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
         return batch(loader, step, *given)
 
     monkeypatch.setattr(TrainLoader, "_make_batch", remember)
-    session = profile.open_session(tiny(train={"compile": True}), tmp_path, compiles=False)
+    session = open_session(tiny(train={"compile": True}), tmp_path, compiles=False)
     run = profile._steps(session, Stopwatch(torch.device("cpu")))
     for _ in range(5):
         next(run)

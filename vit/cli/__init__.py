@@ -1,19 +1,24 @@
 """The command line `vit`: one function for each command, which parses its arguments and prints results.
 
-Exit codes: 0 success; 2 invalid input (one line on standard error); 1 the machine or the program failed (one line,
-if the cause is known); 130 and 143 stopped by a signal, after saving.
+Exit codes: 0 success, also where the reader of the output has gone (`| head`); 2 invalid input (one line on standard
+error); 1 the machine or the program failed (one line, if the cause is known); 129, 130 and 143 stopped by SIGHUP,
+Ctrl-C or SIGTERM, after saving where a run is trained.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import select
 import sys
 from collections.abc import Callable, Sequence
 
 from vit import __version__
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
 from vit.config import nearest
+from vit.launcher import tells_first
+from vit.terminal import terminal_outlived
 
 _USAGE = """\
 vit COMMAND …
@@ -27,7 +32,9 @@ vit COMMAND …
   diff      compare two runs:         vit diff RUN RUN
   compare   models on one data set:   vit compare MODEL MODEL… [--data DATA] [--corruptions] [--speed]
             or their frozen features: vit compare MODEL MODEL… --transfer --data DATA [--features head class …]
+            or fine-tuned on it:      vit compare MODEL MODEL… --finetune --data DATA [--epochs 5] [--seeds 1]
             or translators:           vit compare RUN RUN… [--data.test_parts …]
+            or multi-label runs:      vit compare RUN RUN… [--data DIR]
             recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output_dir DIR]
   convert   weights to a library:     vit convert MODEL --to timm|torchvision|hf|npz [--output FILE] [--verify]
@@ -63,33 +70,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(command, argv[1:])
 
 
+@terminal_outlived()
 def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
     """Run a command; print user errors and known failures as one line. Anything else is a bug and shows a traceback."""
     from vit.tasks.task import NonFinite
-    from vit.training.interruption import Stopped
+    from vit.training.interruption import Stopped, ctrl_c_interrupts
 
     try:
-        command(argv)
+        with ctrl_c_interrupts():
+            command(argv)
+            sys.stdout.flush()
     except ValueError as error:
         return _print_invalid(str(error))
     except Stopped as stopped:
-        print(f"vit: {stopped}", file=sys.stderr)
+        _say(str(stopped))
         return stopped.exit_code
     except (NonFinite, OSError) as error:
-        print(f"vit: {error}", file=sys.stderr)
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 0
+        _say(str(error), failed=True)
         return 1
     except (MemoryError, RuntimeError) as error:
-        line = _machine_failure(str(error))
+        from vit.data.workers import DeadWorker, dead_worker
+
+        line = str(error) if isinstance(error, DeadWorker) else _machine_failure(str(error)) or dead_worker(error)
         if line is None and isinstance(error, MemoryError):
             line = f"not enough memory: {error}".removesuffix(": ")
         if line is None:
             raise
-        print(f"vit: {line}", file=sys.stderr)
+        _say(line, failed=True)
         return 1
     except KeyboardInterrupt:
-        print("vit: stopped by Ctrl-C", file=sys.stderr)
+        _say("stopped by Ctrl-C")
         return 130
     return 0
+
+
+def _reader_is_gone() -> bool:
+    """Whether standard output is a pipe without a reader, as after `| head`; what is left to print is then dropped."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
+    return True
 
 
 def _machine_failure(message: str) -> str | None:
@@ -101,8 +125,18 @@ def _machine_failure(message: str) -> str | None:
 
 
 def _print_invalid(message: str) -> int:
-    print(f"vit: {' '.join(message.split())}", file=sys.stderr)
+    _say(" ".join(message.split()))
     return 2
+
+
+def _say(line: str, failed: bool = False) -> None:
+    """Print a line to standard error; of several processes that do, the first alone prints, with its rank if it
+    `failed` where others may not have.
+    """
+    if tells_first():
+        rank = os.environ.get("RANK", "0")
+        where = f"rank {rank}: " if failed and os.environ.get("WORLD_SIZE", "1") != "1" else ""
+        print(f"vit: {where}{line}", file=sys.stderr)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {

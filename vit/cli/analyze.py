@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
-from vit.cli.sources import DATA, MODEL, add_model_options, find_images, model_options, split_settings, task_of_run
-
-if TYPE_CHECKING:
-    from vit.data.splits import Split
+from vit.cli.sources import (
+    DATA,
+    MODEL,
+    add_model_options,
+    find_images,
+    model_options,
+    own_test_images,
+    split_settings,
+    task_of_run,
+)
+from vit.wording import counted
 
 _DESCRIPTION = """\
 Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Each
@@ -37,39 +41,25 @@ def analyze(argv: list[str]) -> None:
         run, select = Path(args.model), args.select
         config = trained_settings(run, select, settings, allowed=("data",))
         drawn = analyze_run(run, config, output, select=select, num_samples=args.images, progress=_print_progress)
-        print(f"{len(drawn)} figures; see {output}/analysis.html")
+        print(f"{counted(len(drawn), 'figure')}; see {output}/analysis.html")
         return
-    state = _draw(args, settings, output)
-    for name, reason in state["left_out"].items():
-        print(f"left out: {name}: {reason}")
-    print(f"{len(state['pictures'])} figures; see {output}/analysis.html")
 
-
-def _draw(args: Namespace, settings: list[str], output: Path) -> dict[str, dict[str, str]]:
     from vit.analysis.figures import FIGURES
     from vit.analysis.report import draw_analysis
     from vit.analysis.targets import open_target, read_images
     from vit.hub import open_models
 
     sources = [args.model, *([args.against] if args.against else [])]
-    own = None if args.data else _test_images(sources, args.select, settings)
-    places = own or find_images(sources, args.data, settings)
+    own = None if args.data else own_test_images(sources, None, settings, args.select)
+    places = own[0] if own else find_images(sources, args.data, settings)
     models = open_models(sources, **model_options(args))
     images = [read_images(places, model.preprocessing, args.images) for model in models]
     against = open_target(models[1], images[1], device=args.device) if args.against else None
     target = open_target(models[0], images[0], against=against, device=args.device)
-    return draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
-
-
-def _test_images(models: Sequence[str], select: str, settings: Sequence[str]) -> Split | None:
-    """The test images of the first run, where its task opens them itself."""
-    from vit.trained_runs import trained_settings
-
-    for model in models:
-        if (task := task_of_run(model)) is not None:
-            open_images = task.function("open_test_images")
-            return open_images and open_images(trained_settings(Path(model), select, settings))
-    return None
+    state = draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
+    for name, reason in state["left_out"].items():
+        print(f"left out: {name}: {reason}")
+    print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
 
 
 def _print_progress(line: str) -> None:

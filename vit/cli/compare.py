@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vit.cli.data_size import train_and_compare
+from vit.cli.finetune import finetune_and_compare
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
 from vit.cli.sources import (
     DATA,
@@ -22,7 +23,8 @@ from vit.cli.sources import (
     task_of_run,
     transfer_options,
 )
-from vit.config import check
+from vit.config import ImageRun, check
+from vit.tasks import TaskFolder
 
 if TYPE_CHECKING:
     from vit.comparison.compare import CompareRequest, OpenedComparison
@@ -34,22 +36,26 @@ Evaluate any mix of models on the same images, each with its own preprocessing: 
 classes, agreement, and other differences between the models. Settings of the images: --data.root, --data.workers, … A
 stopped comparison continues with the same command. --seed seeds the bootstrap too. --transfer compares frozen
 features instead of heads, on any images with one class each.
+`vit compare MODEL MODEL --finetune --data DATA` fine-tunes them first; `vit compare --finetune --help`.
 `vit compare --train FILE FILE` trains recipes on growing parts of their data instead; `vit compare --train --help`."""
 
 
 def compare(argv: list[str]) -> None:
     if any(word.split("=")[0] == "--train" for word in argv):
         return train_and_compare(argv)
+    if "--finetune" in argv:
+        return finetune_and_compare(argv)
     settings, rest = split_settings(argv)
     args = _parser().parse_args(rest)
     check_folder("--output_dir", args.output_dir)
-    task = task_of_run(args.models[0])
+    task = None if args.transfer else _own_comparison(args.models)
     if task is not None and (compare_runs := task.function("compare_runs")):
-        used = ("models", "output_dir", "device", "select")
-        refuse_without_effect(args, _parser(), used, f"the first model's task is {task.name}")
+        used = ("models", "output_dir", "device", "select", "data")
+        refuse_without_effect(args, _parser(), used, f"the models' task is {task.name}")
         from vit.trained_runs import trained_settings
 
-        config_of = partial(trained_settings, select=args.select, overrides=[*settings, "--device", args.device])
+        overrides = [*(["--data", args.data] if args.data else []), *settings, "--device", args.device]
+        config_of = partial(trained_settings, select=args.select, overrides=overrides)
         print("\n".join(compare_runs([Path(model) for model in args.models], config_of, args.output_dir, args.select)))
         return None
     transfer = transfer_options(args)
@@ -76,6 +82,29 @@ def compare(argv: list[str]) -> None:
         resampling=Resampling(args.resamples, seed),
     )
     compare_and_report(open_comparison(request))
+
+
+def _own_comparison(models: Sequence[str]) -> TaskFolder | None:
+    """The task that compares its runs itself, where a model is a run of such a task.
+
+    ValueError where another model is none of its runs.
+    """
+    tasks = {model: task_of_run(model) for model in models}
+    for model, task in tasks.items():
+        if task is None or task.function("compare_runs") is None:
+            continue
+        for other, its in tasks.items():
+            if its is not task:
+                found = "no training run" if its is None else f"a run of task {its.name!r}"
+                features = (
+                    ", or all models' features: --transfer --data DATA" if issubclass(task.run_config, ImageRun) else ""
+                )
+                raise ValueError(
+                    f"compare: {other!r} is not valid beside {model!r}, whose task {task.name!r} has metrics of its "
+                    f"own: it is {found}; compare runs of that task only{features}"
+                )
+        return task
+    return None
 
 
 def _compare_features(args: Namespace, transfer: TransferOptions, settings: Sequence[str]) -> None:

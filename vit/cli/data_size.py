@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder, is_main_process, print_once
+from vit.config import check
 
 
 def train_and_compare(argv: list[str]) -> None:
@@ -23,9 +24,12 @@ def train_and_compare(argv: list[str]) -> None:
     parser.add_argument("--fractions", nargs="+", type=float, default=[0.05, 0.1, 0.3, 0.5, 1.0], metavar="PART")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")
+    if {"-h", "--help"} & set(argv):  # else it would be a value that --train lacks
+        parser.parse_args(["--help"])
     args, overrides = parser.parse_known_args(argv)
     check_folder("--output_dir", args.output_dir)
     names = [path.stem for path in args.train]
+    check(len(names) > 1, "--train", names[0], "one recipe is compared with nothing; name at least two")
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"--train: {name!r} is there twice; recipes are named after their files")

@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_file
-from vit.cli.sources import DATA, MODEL, add_model_options, find_images, model_options, split_settings
+from vit.cli.sources import (
+    DATA,
+    MODEL,
+    add_model_options,
+    find_images,
+    model_options,
+    own_test_images,
+    split_settings,
+)
 from vit.config import check_positive
 
 _DESCRIPTION = """\
 Make one common preprocessing mistake after another on the same images and report its effect: accuracy (if the images
-have labels that the model knows), changed predictions, changed logits. Settings of the images: --data.root, …"""
+have labels that the model knows), changed predictions, changed logits; of a multi-label model mean average precision
+and changed sets of labels. Settings of the images: --data.root, …"""
 
 
 def doctor(argv: list[str]) -> None:
@@ -27,13 +36,17 @@ def doctor(argv: list[str]) -> None:
     args = parser.parse_args(rest)
     check_file("--output", args.output)
     check_positive("--images", args.images)
-    from vit.evaluation.doctor import diagnose_preprocessing, open_images
+    from vit.evaluation.doctor import choose_images, diagnose_preprocessing, open_images
     from vit.evaluation.head_columns import random_head_size
     from vit.hub import open_models, source_kind
     from vit.runs import write_json
 
     source_kind(args.model)
-    images = open_images(find_images([args.model], args.data, settings), args.images)
+    own = own_test_images([args.model], args.data, settings, args.select)
+    if own:
+        images = choose_images(*own, args.images)
+    else:
+        images = open_images(find_images([args.model], args.data, settings), args.images)
     classes = random_head_size(images.split.source.class_names) if images.is_labelled else None
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
     diagnosis = diagnose_preprocessing(opened, images, device=args.device)

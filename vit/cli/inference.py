@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +84,8 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
     # opened before the evaluation, so that a baseline that cannot be compared is reported at once
     comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
     print_once(json.dumps(evaluate_checkpoint(request, overrides), indent=2))
+    if is_main_process():
+        print(f"see {request.folder}", file=sys.stderr)
     if comparison:
         compare_and_report(comparison)
 
@@ -102,6 +106,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
     print_once(json.dumps(metrics, indent=2))
+    print(f"see {folder}", file=sys.stderr)
 
 
 def _note_random_weights(opened: OpenedModel) -> None:
@@ -113,21 +118,49 @@ def _note_random_weights(opened: OpenedModel) -> None:
 def predict(argv: list[str]) -> None:
     parser = Parser(prog="vit predict", description="Print the most likely classes of each image.")
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
+    images = "image files, folders, text files with a path a line, or - for paths on the standard input"
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
+    parser.add_argument("--top", type=int, metavar="N", help="classes for each image (default: 5)")
+    parser.add_argument("--format", choices=("text", "csv", "json"), default="text", help="default: %(default)s")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    from vit.evaluation.classify import classify_images
+    check_positive("--top", args.top)
+    from vit.evaluation.classify import classify_images, find_images
     from vit.hub import open_model
     from vit.tasks import TASKS
 
     opened = open_model(args.model, **model_options(args))
     _note_random_weights(opened)
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
-    for path, classes in (own or classify_images)(opened, args.images, args.device):
-        print(path)
-        for name, probability in classes:
-            print(f"  {probability:6.2%}  {name}")
+    paths, broken = find_images(args.images, sys.stdin), list[str]()
+    most = {} if args.top is None else {"most": args.top}
+    found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **most)
+    _print_classes(found, args.format)
+    if len(paths) == len(broken) == 1:
+        raise ValueError(broken[0])
+    if broken:
+        sys.stderr.writelines(f"vit: {message}\n" for message in broken)
+        raise ValueError(f"{len(broken)} of {len(paths)} images could not be read")
+
+
+def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], form: str) -> None:
+    if form == "json":
+        records = [
+            {"file": str(path), "classes": [{"class": name, "probability": value} for name, value in classes]}
+            for path, classes in found
+        ]
+        print(json.dumps(records, indent=2, ensure_ascii=False))
+    elif form == "csv":
+        rows = csv.writer(sys.stdout, lineterminator="\n")
+        rows.writerow(("file", "rank", "class", "probability"))
+        for path, classes in found:
+            rows.writerows((path, rank, name, f"{value:.6f}") for rank, (name, value) in enumerate(classes, 1))
+    else:
+        for path, classes in found:
+            print(path)
+            for name, probability in classes:
+                print(f"  {probability:6.2%}  {name}")
 
 
 def translate(argv: list[str]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,36 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ValueError(f"{message}; see `{self.prog} --help`")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; an unknown option is named with the one that is nearest to it."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+            word = unknown[0].partition("=")[0]
+            meant = get_close_matches(word, known, n=1) or [option for option in known if option.startswith(word)]
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return parsed
+
+
+class _KeepingLines(argparse.HelpFormatter):
+    """Wraps the description, and leaves the lines of the settings as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n\n" in text else super()._fill_text(text, width, indent)
+
 
 def run_parser(name: str, description: str) -> Parser:
+    from vit.config.descriptions import settings_table
+    from vit.tasks import DEFAULT_TASK, TASKS
+
+    about = f"settings of task {DEFAULT_TASK} with their defaults, which the file and then the command line override"
     parser = Parser(
         prog=f"vit {name}",
-        description=f"{description} Every setting of the file can be given as --section.setting; `config.yaml` in a "
-        "run's folder lists them all with their values, and so do the dataclasses in vit/config/.",
+        description=f"{description} Every setting of the file can be given as --section.setting, or without its "
+        "section where no other ends so; `config.yaml` in a run's folder lists them with their values and origins.",
+        epilog=f"{about}\n\n{settings_table(TASKS[DEFAULT_TASK].run_config)}",
+        formatter_class=_KeepingLines,
     )
     text = "YAML file, or the name of a packaged configuration (default: %(default)s)"
     parser.add_argument("--config", default=DEFAULT_CONFIG, help=text)

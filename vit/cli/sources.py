@@ -15,6 +15,7 @@ from vit.tasks.classification import require_classification
 from vit.tasks.classification.config import ClassificationRun
 
 if TYPE_CHECKING:
+    from vit.data.splits import Split
     from vit.evaluation.transfer_evaluation import TransferOptions
 
 MODEL = (
@@ -25,7 +26,17 @@ DATA = "a data set's name, a folder of class folders or of images, or image file
 SETTINGS = tuple(
     f"data.{name}"
     for name in (
-        *("name", "root", "download", "test_folder", "val_fraction", "split_seed", "eval_batch_size", "workers"),
+        *(
+            "name",
+            "root",
+            "download",
+            "test_folder",
+            "test_fraction",
+            "val_fraction",
+            "split_seed",
+            "eval_batch_size",
+            "workers",
+        ),
         *("on_broken_image", "fake_images", "fake_classes"),
     )
 )
@@ -119,13 +130,21 @@ def split_settings(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[str]) -> DataConfig:
     """Resolve `--data` and `--data.…` to labelled images: a data set's name, or a folder of class folders.
 
-    Without a name, these are the images of the first run among the models. ValueError if there is no run, and for
-    settings without effect.
+    Without a name, these are the images of the first run among the models. ValueError if there is no run, if its
+    images are not of one class each, and for settings without effect.
     """
     from vit.settings import override
+    from vit.trained_runs import trained_settings
 
-    named = data is not None or any(word.split("=")[0] == "--data.name" for word in overrides)
-    base = ClassificationRun() if named else classifier_settings(first_run(models))
+    base = ClassificationRun()
+    if data is None and not any(word.split("=")[0] == "--data.name" for word in overrides):
+        run = first_run(models)
+        own = trained_settings(run)
+        if not isinstance(own, ClassificationRun):
+            raise ValueError(
+                f"--data: required: {str(run)!r} is a run of task {own.task!r}; name images of one class each"
+            )
+        base = own
     return override(base, [*(["--data", data] if data else []), *overrides], SETTINGS).data
 
 
@@ -140,11 +159,33 @@ def find_images(
 
     if not places and (overrides or any(holds_checkpoints(Path(model)) for model in models)):
         return resolve_data(models, None, overrides)
-    if places and len(places) == 1 and _is_data_set(places[0]):
+    if places and len(places) == 1 and DataConfig().is_set(places[0]):
         return resolve_data(models, places[0], overrides)
     if overrides:
         raise ValueError(f"{overrides[0]}: it has no effect on images without classes; --data must name a data set")
     return places or ()
+
+
+def own_test_images(
+    models: Sequence[str], places: Sequence[str] | None, overrides: Sequence[str], select: str
+) -> tuple[Split, DataConfig] | None:
+    """The test images of the first run, or those that `--data` names instead, where its task opens them itself.
+
+    None where it does not, where there is no run, and where `--data` names images without the task's labels.
+    """
+    from vit.runs import holds_checkpoints
+    from vit.trained_runs import trained_settings
+
+    run = next((Path(model) for model in models if holds_checkpoints(Path(model))), None)
+    open_images = None if run is None else TASKS[trained_settings(run, select).task].function("open_test_images")
+    if run is None or open_images is None:
+        return None
+    config: Any = trained_settings(run, select, [] if places else overrides)
+    if places:
+        if len(places) > 1 or not config.data.is_set(places[0]):
+            return None
+        config = trained_settings(run, select, ["--data", places[0], *overrides])
+    return open_images(config), config.data
 
 
 def first_run(models: Sequence[str]) -> Path:
@@ -172,10 +213,3 @@ def task_of_run(model: str) -> TaskFolder | None:
     from vit.trained_runs import trained_settings
 
     return TASKS[trained_settings(Path(model), "last").task] if holds_checkpoints(Path(model)) else None
-
-
-def _is_data_set(place: str) -> bool:
-    parts = ("train", "val", "test")
-    return (
-        place in DATA_SETS or place.startswith("torchvision:") or any((Path(place) / part).is_dir() for part in parts)
-    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once, run_parser
+from vit.progress import duration
 
 
 def train(argv: list[str]) -> None:
@@ -29,6 +31,7 @@ def train(argv: list[str]) -> None:
             if origin == SHRUNK and is_main_process():
                 print(f"{setting}: {flat_settings(resolved.config)[setting]}, {SHRUNK}", file=sys.stderr)
     check_folder("output_dir", run)
+    from vit.runs import flush_tree
     from vit.tasks import TASKS
     from vit.training import loop
 
@@ -36,7 +39,10 @@ def train(argv: list[str]) -> None:
     task = TASKS[resolved.config.task]
     if is_main_process() and (draw_inside := task.function("draw_inside")):
         draw_inside(run, resolved.config)
-    print_once(f"{run}: {task.headline(summary)}, {summary['seconds']:.0f} s of training; see {run}/README.md")
+        flush_tree(run)
+    print_once(f"{run}: {task.headline(summary)}, {duration(summary['seconds'])} of training")
+    print_once(f"model card: {run / 'README.md'}; pictures: {run / 'figures'}")
+    print_once("next: " + "   ".join(task.next_commands(shlex.quote(str(run)))))
 
 
 def plan(argv: list[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder
@@ -23,11 +21,7 @@ def convert(argv: list[str]) -> None:
     if not (args.output or args.verify):
         raise ValueError("--output: there is nothing to do; give --output, --verify or both")
     check_folder("--output", args.output and args.output.parent)
-    for line in _convert(args):
-        print(line)
 
-
-def _convert(args: argparse.Namespace) -> Iterator[str]:
     from vit.hub import open_model, source_kind
     from vit.weights.convert import check_output, convert_model, perturb_weights, verify_conversion
     from vit.weights.sources import open_source
@@ -41,13 +35,15 @@ def _convert(args: argparse.Namespace) -> Iterator[str]:
     opened = open_model(args.model, **options)
     if kind == "architecture":
         perturb_weights(opened.model)  # tensors with equal initial values would hide a wrong name
-    yield opened.summary()
+    print(opened.summary())
     conversion = convert_model(opened.model, args.to)
     note = f"; {conversion.note}" if conversion.note else ""
-    yield f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}"
+    print(f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}")
     if args.verify:
         compared = kind in ("file", "library") and not opened.provenance.is_random
-        yield from verify_conversion(conversion, open_source(args.model) if compared else None, opened.report)
+        source = open_source(args.model) if compared else None
+        for line in verify_conversion(conversion, source, opened.report):
+            print(line)
     if args.output:
         conversion.write(args.output)
-        yield f"written: {args.output}"
+        print(f"written: {args.output}")

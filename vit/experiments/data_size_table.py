@@ -11,6 +11,7 @@ from typing import Any
 
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
+from vit.wording import counted
 
 CONVENTIONS = {
     "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
@@ -106,8 +107,8 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     each = {recipe: next(row for row in rows if row["recipe"] == recipe) for recipe in curves}
     seeds = len({row["seed"] for row in rows})
     return [
-        f"Test top-1 of {each[next(iter(curves))]['test.n_total']:,} images, %: mean over {seeds} seed(s) ± standard "
-        "deviation; differences in points, paired by seed, with the 95 % t-interval of their mean.",
+        f"Test top-1 of {each[next(iter(curves))]['test.n_total']:,} images, %: mean over {counted(seeds, 'seed')} ± "
+        "standard deviation; differences in points, paired by seed, with the 95 % t-interval of their mean.",
         "",
         *(
             f"- {recipe}: {row['params']:,} parameters, {row['gmacs']:.3g} G multiply-adds an image, "
