@@ -27,7 +27,8 @@ def hugging(kind: str, suffix: str = "Model", **options: Any) -> nn.Module:
     import transformers
 
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    settings = getattr(transformers, f"{kind}Config")(**{**sizes, "image_size": 32, "patch_size": 8, **options})
+    given = {**sizes, "image_size": 32, "patch_size": 8, **options}
+    settings = getattr(transformers, f"{kind}Config")(**{k: v for k, v in given.items() if v is not None})
     return getattr(transformers, f"{kind}{suffix}")(settings)
 
 

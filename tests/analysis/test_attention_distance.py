@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit import create_model
 from vit.analysis import mean_attention_distance
-from vit.analysis.attention_distance import PREFIXES, distance_from_profile, uniform_distance
+from vit.analysis.attention_distance import PREFIXES, Prefix, distance_from_profile, uniform_distance
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.profile import attention_profile, profile_of_layer
 from vit.analysis.tokens import TokenLayout, token_layout
 
 
-def model_of(image_size: object = 224, **options: object) -> nn.Module:
+def model_of(image_size: object = 224, **options: object) -> Any:
     torch.manual_seed(0)
-    settings = {"num_classes": 2, "image_size": image_size, "width": 12, "depth": 2, "num_heads": 3}
+    settings: dict[str, Any] = {"num_classes": 2, "image_size": image_size, "width": 12, "depth": 2, "num_heads": 3}
     return create_model("vit_tiny_patch16_224", **(settings | options)).eval()
 
 
-def uniform(model: nn.Module) -> nn.Module:
+def uniform(model: Any) -> Any:
     """Queries of zeros: every key is as good as any."""
     for block in model.blocks:
         block.attention.qkv.weight.data[:12] = 0
@@ -64,7 +65,7 @@ IMAGES = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(1))
 def test_uniform_attention_on_fourteen_by_fourteen_patches() -> None:
     model = uniform(model_of())
     profile = attention_profile(model, IMAGES)
-    expected = {"renormalised": 116.4922, "raw": 115.9009, "kept": 115.9009 * 196 / 197}
+    expected: dict[Prefix, float] = {"renormalised": 116.4922, "raw": 115.9009, "kept": 115.9009 * 196 / 197}
     for prefix, pixels in expected.items():
         found = distance_from_profile(profile, prefix=prefix)
         torch.testing.assert_close(found.pixels, torch.full((2, 3), pixels).double(), rtol=0, atol=6e-5)
@@ -104,6 +105,7 @@ def test_raw_is_renormalised_times_what_the_patches_get() -> None:
     )
     patches = slice(3, None)
     share = 1 - found.mass["prefix"][:, :, patches]
+    assert found.distance is not None
     raw, renormalised = found.distance[:, :, patches], found.renormalised_distance()[:, :, patches]
     torch.testing.assert_close(raw, renormalised * share)
     table = torch.cdist(grid.coordinates()[3:], grid.coordinates()[3:])
@@ -192,7 +194,7 @@ def test_maps_give_the_same_numbers() -> None:
 def test_users_errors() -> None:
     model = model_of(32, patch_size=8)
     with pytest.raises(ValueError, match="prefix: 'row' is not valid: it must be one of 'renormalised', 'raw', 'kept'"):
-        mean_attention_distance(model, torch.zeros(1, 3, 32, 32), prefix="row")
+        mean_attention_distance(model, torch.zeros(1, 3, 32, 32), prefix="row")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="without_self: True is not valid"):
         mean_attention_distance(model, torch.zeros(1, 3, 32, 32), prefix="raw", without_self=True)
     with pytest.raises(ValueError, match="images: none"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,16 @@ from vit import create_model
 from vit.analysis.capture import AttentionLayer, capture_attention, capturing
 
 
-def ours(**options: object) -> nn.Module:
+def ours(**options: object) -> Any:
     torch.manual_seed(0)
-    settings = {"num_classes": 5, "image_size": 32, "patch_size": 8, "width": 24, "depth": 3, "num_heads": 2}
+    settings: dict[str, Any] = {
+        "num_classes": 5,
+        "image_size": 32,
+        "patch_size": 8,
+        "width": 24,
+        "depth": 3,
+        "num_heads": 2,
+    }
     return create_model("vit_tiny_patch16_224", **(settings | options))
 
 
@@ -155,7 +163,7 @@ def test_many_tokens_are_proved_on_some_queries(monkeypatch: pytest.MonkeyPatch)
         captured(model, IMAGES)
 
 
-def timm_vit() -> nn.Module:
+def timm_vit() -> Any:
     import timm
 
     torch.manual_seed(0)
@@ -184,7 +192,8 @@ def test_a_block_that_cannot_be_read_is_named() -> None:
 
 
 def test_a_block_of_another_class_may_have_no_attention() -> None:
-    model, images = timm_vit(), torch.randn(1, 3, 80, 80)
+    model: Any = timm_vit()
+    images = torch.randn(1, 3, 80, 80)
     model.blocks[1] = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64))
     assert [layer.name for layer in captured(model, images)][:2] == ["blocks.0.attn", "blocks.2.attn"]
     model.blocks[1] = nn.Sequential(nn.LayerNorm(64), UnknownAttention(64))
@@ -192,7 +201,7 @@ def test_a_block_of_another_class_may_have_no_attention() -> None:
         captured(model, images)
 
 
-def attending(module: nn.Module, tokens: Tensor, radius: int | None) -> Tensor:
+def attending(module: Any, tokens: Tensor, radius: int | None) -> Tensor:
     """timm's attention, to tokens so near only; None: evenly to all."""
     query, key, value = rearrange(module.qkv(tokens), "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
     places = torch.arange(tokens.shape[1])
@@ -224,7 +233,8 @@ def changed(change: str) -> nn.Module:
 @pytest.mark.parametrize("radius", [5, None])
 @pytest.mark.parametrize("change", ["nothing", "output bias", "value bias", "no output", "small"])
 def test_constants_and_small_numbers_hide_no_other_attention(change: str, radius: int | None) -> None:
-    model, images = changed(change), torch.randn(2, 3, 80, 80)
+    model: Any = changed(change)
+    images = torch.randn(2, 3, 80, 80)
     for block in model.blocks:
         block.attn.forward = lambda tokens, attention=block.attn, **_: attending(attention, tokens, radius)
     with pytest.raises(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.analysis.models import hugging
+from tests.weights.hf_models import patches_of
 from vit.analysis.capture import capturing
 from vit.analysis.model_structure import second_norms
 from vit.analysis.positions import position_vectors
@@ -16,6 +17,7 @@ from vit.analysis.streams import residual_streams
 from vit.analysis.tokens import token_layout
 from vit.config import Preprocessing
 from vit.hub import open_model
+from vit.models import VisionTransformer
 
 pytest.importorskip("transformers", reason="needs the extra 'text'")
 
@@ -28,6 +30,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "DINOv3": ("DINOv3ViT", {"num_register_tokens": 3}, 4, "rope"),
     "CLIP": ("CLIPVision", {}, 1, "learned"),
     "SigLIP": ("SiglipVision", {}, 0, "learned"),
+    "SigLIP 2": ("Siglip2Vision", {"num_patches": 16, "image_size": None}, 0, "learned"),
     "AIMv2": ("Aimv2Vision", {"use_head": True}, 0, "learned"),
     "MAE": ("ViTMAE", {"mask_ratio": 0.0}, 1, "learned"),
     "MSN": ("ViTMSN", {}, 1, "learned"),
@@ -41,10 +44,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], int, str]] = {
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
+class WithPatches(nn.Module):
+    """A model that is given the pixels of each patch as a row, given images."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.config: Any = model.config
+
+    def forward(self, images: Tensor, **options: Any) -> Any:
+        return self.model(**patches_of(images, self.config), **options)
+
+
 def build(family: str) -> nn.Module:
     kind, options, _, _ = FAMILIES[family]
     torch.manual_seed(0)
     model = hugging(kind, num_hidden_layers=2, attn_implementation="eager", **options).eval()
+    if kind == "Siglip2Vision":
+        model = WithPatches(model)
     for parameter in model.parameters():  # tables and tokens that start at 0 would prove nothing
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
     return model
@@ -78,7 +95,7 @@ def test_blocks_tokens_and_positions_are_known(family: str) -> None:
 
 
 def test_mae_sees_every_patch_in_its_place(tmp_path: Any) -> None:
-    model = hugging("ViTMAE", mask_ratio=0.75)
+    model: Any = hugging("ViTMAE", mask_ratio=0.75)
     with pytest.raises(ValueError, match=r"MAE shuffles its patches; open_model gives"):
         token_layout(model, (32, 32), 5)
     model.save_pretrained(tmp_path)
@@ -87,7 +104,10 @@ def test_mae_sees_every_patch_in_its_place(tmp_path: Any) -> None:
         for each in ("ours", "theirs")
     )
     tokens: list[Tensor] = []
-    theirs.model.model.layernorm.register_forward_hook(lambda _module, _args, output: tokens.append(output))
+    assert isinstance(ours.model, VisionTransformer)
+    theirs.model.get_submodule("model.layernorm").register_forward_hook(
+        lambda _module, _args, output: tokens.append(output)
+    )
     with torch.no_grad():
         theirs.model(IMAGES)
         torch.testing.assert_close(tokens[0], ours.model.forward_features(IMAGES), rtol=1e-4, atol=1e-5)

@@ -38,7 +38,7 @@ def test_a_layer_that_destroys_the_image_shows(monkeypatch: pytest.MonkeyPatch) 
     shape = Preprocessing(image_size=(8, 8))
     loaders = [EvalLoader(split, shape, config) for split in (train, val)]
     model = own(image_size=(8, 8), patch_size=(4, 4), depth=2, pooling="gap", class_token=False)
-    nn.init.zeros_(model.blocks[1].norm1.weight)
+    nn.init.zeros_(model.get_parameter("blocks.1.norm1.weight"))
     monkeypatch.setattr(model.blocks[1], "forward", lambda x, *_: torch.ones_like(x))
     told: list[str] = []
     found = probe_layers(model, *loaders, device=torch.device("cpu"), progress=told.append)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from tests.analysis.models import hugging, own, timm_model, torchvision_model
-from vit.analysis.capture import capture_attention
+from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.figures import FIGURES
 from vit.analysis.maps import attention_maps, extend_rollout, relevance, rollout, rows_of_query, weights_gradient
 from vit.analysis.targets import AnalysisTarget, ImageSet
@@ -63,6 +64,7 @@ def test_the_rows_of_every_query() -> None:
 
 def test_uniform_heads_give_equal_maps_and_the_class_token_its_share() -> None:
     model = own(num_registers=2)
+    block: Any
     for block in model.blocks:
         nn.init.zeros_(block.attention.qkv.weight[:16])  # queries
         nn.init.zeros_(block.attention.qkv.bias[:16])
@@ -114,6 +116,7 @@ def explicit_relevance(model: nn.Module, images: Tensor, classes: Tensor) -> Ten
     logits.gather(1, classes[:, None]).sum().backward()
     spread = torch.eye(maps[0].shape[-1])[None]
     for weights in maps:
+        assert weights.grad is not None
         step = (weights * weights.grad).clamp(min=0).mean(dim=1)
         spread = spread + step @ spread
     return (spread - torch.eye(spread.shape[-1])).detach()
@@ -144,7 +147,7 @@ def test_relevance_is_that_of_explicit_maps(options: dict[str, Any]) -> None:
 def test_the_gradient_of_a_map_is_found_without_the_map() -> None:
     torch.manual_seed(0)
     model, images = own(), torch.randn(1, 3, 16, 24)
-    layers = []
+    layers: list[AttentionLayer] = []
     logits = capture_attention(model, images.requires_grad_(), layers.append)
     last = layers[-1]
     (gradient,) = torch.autograd.grad(logits.square().sum(), last.output, retain_graph=True)
@@ -184,8 +187,10 @@ def test_pictures_show_the_maps() -> None:
     image = torch.randint(0, 255, (2, 16, 24, 3), dtype=torch.uint8).numpy()
     maps = torch.rand(3, 4, 2, 3)
     left, right = plot_head_maps(image[0], maps, [1, 2, 3], query=(1, 2)).axes
-    assert left.patches[0].get_bbox().bounds == (15.5, 7.5, 8, 8)
-    shown = right.images[0].get_array()
+    frame = left.patches[0]
+    assert isinstance(frame, Rectangle)
+    assert frame.get_bbox().bounds == (15.5, 7.5, 8, 8)
+    shown: Any = right.images[0].get_array()
     torch.testing.assert_close(torch.tensor(shown[0, :3].filled()), (maps[0, 0, 0] / maps[0, 0].max()).double())
     figure = plot_attention_overlays(image, {"rollout": torch.rand(2, 2, 3)}, ["a", "b"])
     assert [axes.get_title("center") for axes in figure.axes[:2]] == ["image", "rollout"]
@@ -205,5 +210,5 @@ def test_pictures_under_maps_end_where_the_patches_do(drawing: str) -> None:
     target = AnalysisTarget(
         name="small", model=model, preprocessing=Preprocessing(image_size=(100, 100)), images=images
     )
-    picture = FIGURES[drawing](target).figure.axes[0].images[0].get_array()
+    picture: Any = FIGURES[drawing](target).figure.axes[0].images[0].get_array()
     assert picture.shape[:2] == (96, 96)

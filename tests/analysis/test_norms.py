@@ -10,6 +10,7 @@ from torch import nn
 
 from tests.analysis.models import own, timm_model
 from tests.analysis.test_patch_features import Given
+from tests.figures.legends import legend_texts
 from vit.analysis.norms import token_norms
 from vit.config import ResNetConfig
 from vit.models import ResNet
@@ -71,7 +72,7 @@ def test_without_outliers_and_without_class_token() -> None:
 def test_timms_registers_are_apart() -> None:
     found = token_norms(timm_model("vit_small_patch14_reg4_dinov2", img_size=28), [torch.randn(2, 3, 28, 28)])
     assert found.other_norms.shape == (1, 4)
-    labels = [text.get_text() for text in found.plot().axes[0].get_legend().get_texts()]
+    labels = legend_texts(found.plot().axes[0])
     assert labels == ["class token", "other tokens"]
 
 

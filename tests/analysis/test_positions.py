@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
+from torchvision.models.vision_transformer import interpolate_embeddings
 
 from tests.analysis.models import hugging, timm_model, torchvision_model
 from vit.analysis.positions import PositionTable, position_similarity, position_vectors, similarity_of
 from vit.config import ViTConfig
+from vit.config.model import Positions
 from vit.layers.positions import resize_grid, sincos_2d
 from vit.models import VisionTransformer
 
-SMALL = {"image_size": (24, 40), "patch_size": (8, 8), "width": 24, "depth": 1, "num_heads": 2, "num_classes": 3}
+SMALL: dict[str, Any] = {
+    "image_size": (24, 40),
+    "patch_size": (8, 8),
+    "width": 24,
+    "depth": 1,
+    "num_heads": 2,
+    "num_classes": 3,
+}
 
 
 def table(vectors: Tensor, grid: tuple[int, int], kind: str = "learned_1d") -> PositionTable:
@@ -59,7 +70,9 @@ def test_the_kernel_of_rope_is_the_mean_score_over_random_queries() -> None:
     torch.manual_seed(0)
     model = VisionTransformer(ViTConfig(**{**SMALL, "width": 32}, positions="rope"))
     found = position_similarity(model, kind="rope").similarity
-    rotate = model.positions.rotations((3, 5), None, torch.device("cpu"))[0]
+    rotations = model.positions.rotations((3, 5), None, torch.device("cpu"))
+    assert rotations is not None
+    rotate = rotations[0]
     queries = nn.functional.normalize(torch.randn(40_000, 16), dim=1)
     turned = rotate(torch.cat((torch.zeros(40_000, 1, 1, 16), queries[:, None, None].expand(-1, -1, 15, -1)), dim=2))
     scores = torch.einsum("bhnd,bhmd->nm", turned[:, :, 1:], turned[:, :, 1:]) / len(queries)
@@ -69,7 +82,7 @@ def test_the_kernel_of_rope_is_the_mean_score_over_random_queries() -> None:
 def test_axes_of_equal_length_are_row_and_column_and_nothing_else() -> None:
     model = VisionTransformer(ViTConfig(**SMALL, positions="learned_2d"))
     with torch.no_grad():
-        for axis in (model.positions.rows, model.positions.columns):
+        for axis in (model.get_parameter("positions.rows"), model.get_parameter("positions.columns")):
             axis.copy_(nn.functional.normalize(torch.randn_like(axis), dim=1))
     found = position_similarity(model)
     assert found.kind == "learned_2d"
@@ -79,13 +92,13 @@ def test_axes_of_equal_length_are_row_and_column_and_nothing_else() -> None:
 
 def test_a_larger_grid_is_the_one_that_the_model_computes_with() -> None:
     model = VisionTransformer(ViTConfig(**SMALL, positions="learned_1d"))
-    nn.init.normal_(model.positions.grid)
+    learned = nn.init.normal_(model.get_parameter("positions.grid"))
     vectors = position_vectors(model, (6, 4))["learned_1d"].vectors
-    torch.testing.assert_close(vectors, resize_grid(model.positions.grid.detach(), (3, 5), (6, 4))[0])
+    torch.testing.assert_close(vectors, resize_grid(learned.detach(), (3, 5), (6, 4))[0])
 
 
 @pytest.mark.parametrize("kind", ["relative", "none"])
-def test_kinds_without_vectors_are_refused(kind: str) -> None:
+def test_kinds_without_vectors_are_refused(kind: Positions) -> None:
     with pytest.raises(ValueError, match=r"no (vectors to compare|position vectors)"):
         position_similarity(VisionTransformer(ViTConfig(**SMALL, positions=kind)))
 
@@ -129,6 +142,85 @@ def test_the_tables_of_other_libraries(name: str) -> None:
     assert position_vectors(model, (3, 5))[kind].vectors.shape[0] == 15
 
 
+def _of_transformers(model: Any, grid: tuple[int, int]) -> Tensor:
+    """Its own `interpolate_pos_encoding`, for images of that grid, without the class token's row."""
+    with_class = any(name.endswith(("cls_token", "class_embedding")) for name, _ in model.named_parameters())
+    embeddings = next(module for module in model.modules() if hasattr(module, "interpolate_pos_encoding"))
+    tokens = torch.zeros(1, grid[0] * grid[1] + with_class, 24)
+    rows: Tensor = embeddings.interpolate_pos_encoding(tokens, grid[0] * 8, grid[1] * 8)
+    return rows[0, int(with_class) :]
+
+
+def _of_siglip2(model: Any, grid: tuple[int, int]) -> Tensor:
+    embeddings = model.embeddings
+    table = embeddings.position_embedding.weight.reshape(4, 4, 24)
+    rows: Tensor = embeddings.resize_positional_embeddings(table, torch.tensor([grid]), grid[0] * grid[1])
+    return rows[0]
+
+
+def _of_timm(model: Any, grid: tuple[int, int]) -> Tensor:
+    return resample_abs_pos_embed(model.pos_embed, list(grid), num_prefix_tokens=1)[0, 1:]
+
+
+def _of_naflex(model: Any, grid: tuple[int, int]) -> Tensor:
+    rows = torch.zeros(1, grid[0] * grid[1], 24)
+    model.embeds._apply_learned_pos_embed(rows, list(grid))
+    return rows[0]
+
+
+def _of_torchvision(model: Any, grid: tuple[int, int]) -> Tensor:
+    state = {"encoder.pos_embedding": model.encoder.pos_embedding}
+    return interpolate_embeddings(grid[0] * 8, 8, state)["encoder.pos_embedding"][0, 1:]
+
+
+RESIZED: dict[str, tuple[Any, Any, tuple[tuple[int, int], ...]]] = {
+    **{
+        kind: (lambda kind=kind: hugging(kind), _of_transformers, ((3, 5), (6, 7)))
+        for kind in ("ViT", "Dinov2", "Dinov2WithRegisters", "ViTMSN", "ViTMAE", "IJepa", "CLIPVision", "SiglipVision")
+    },
+    "Siglip2Vision": (
+        lambda: hugging("Siglip2Vision", num_patches=16, image_size=None),
+        _of_siglip2,
+        ((3, 5), (6, 7)),
+    ),
+    "timm": (lambda: timm_model("vit_tiny_patch16_224", img_size=64), _of_timm, ((3, 5), (6, 7))),
+    "NaFlexVit": (
+        lambda: timm_model("naflexvit_base_patch16_radio_v3", embed_dim=24, num_heads=2, pos_embed_grid_size=(4, 4)),
+        _of_naflex,
+        ((3, 5), (6, 7), (2, 2)),
+    ),
+    "torchvision": (torchvision_model, _of_torchvision, ((3, 3), (7, 7))),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@torch.no_grad()
+def test_tables_are_resized_as_their_library_resizes_them(name: str) -> None:
+    build, theirs, grids = RESIZED[name]
+    torch.manual_seed(0)
+    model = build()
+    for key, parameter in model.named_parameters():
+        if "pos" in key:
+            parameter.normal_()
+    for grid in grids:
+        found = position_vectors(model, grid)["learned"]
+        assert found.grid == grid
+        torch.testing.assert_close(found.vectors, theirs(model, grid), atol=1e-5, rtol=1e-5)
+
+
+def test_a_table_of_no_known_library_is_not_resized() -> None:
+    class Unknown(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_size = 32
+            self.patches = nn.Conv2d(3, 8, 8, 8)
+            self.pos_embed = nn.Parameter(torch.randn(1, 16, 8))
+
+    assert position_vectors(Unknown())["learned"].grid == (4, 4)
+    with pytest.raises(ValueError, match="how Unknown resizes its positions is not known; known are timm, "):
+        position_vectors(Unknown(), (2, 2))
+
+
 def test_timms_rotary_kernel_depends_on_the_offset_alone() -> None:
     found = similarity_of(position_vectors(timm_model("vit_small_patch16_rope_224"), (4, 5))["rope"]).similarity
     torch.testing.assert_close(found[0, 0, :3, :4], found[1, 1, 1:, 1:], atol=1e-6, rtol=0)
@@ -139,7 +231,7 @@ def test_large_grids_are_shown_by_some_of_their_tiles() -> None:
     axes = found.plot(most=5).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "6", "10", "14", "18"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "9"]
-    shown = axes.images[0].get_array()
+    shown: Any = axes.images[0].get_array()
     assert shown.mask.sum() > 0
     assert shown[0, 0] == pytest.approx(float(found.similarity[1, 0, 0, 0]))
     assert shown[-1, -1] == pytest.approx(float(found.similarity[17, 8, 19, 8]))

@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,14 @@ QUICK = ("attention_distance", "attention_entropy")
 
 def small_target(num_images: int = 2, **options: object) -> AnalysisTarget:
     torch.manual_seed(0)
-    settings = {"num_classes": 3, "image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 2}
+    settings: dict[str, Any] = {
+        "num_classes": 3,
+        "image_size": 32,
+        "patch_size": 8,
+        "width": 24,
+        "depth": 2,
+        "num_heads": 2,
+    }
     model = create_model("vit_tiny_patch16_224", **(settings | options)).eval()
     pixels = torch.randint(0, 256, (num_images, 3, 32, 32), dtype=torch.uint8)
     images = ImageSet(pixels=pixels, names=[f"image {place}" for place in range(num_images)], source="made")
@@ -161,7 +169,7 @@ def test_without_training_images_there_is_no_probe(tmp_path: Path) -> None:
     data = DataConfig(name="imagefolder", root=str(tmp_path))
     target = replace(target, images=replace(target.images, data=data))
     state = draw_analysis(target, tmp_path / "analysis", ("layer_probe",))
-    assert "no images to train a probe on (data.root: no training images" in state["left_out"]["layer_probe"]
+    assert "no images to train a probe on (data.root: " in state["left_out"]["layer_probe"]
 
 
 def test_images_of_files_folders_data_sets_and_none(tmp_path: Path) -> None:
@@ -178,15 +186,15 @@ def test_images_of_files_folders_data_sets_and_none(tmp_path: Path) -> None:
     assert digits.data is not None
     assert read_images([], preprocessing, 9).names == ["china.jpg", "flower.jpg"]
     (tmp_path / "broken.png").write_text("no image")
-    for place, message in (("broken.png", "is not a readable image"), ("missing.png", "it is not a file, a folder")):
+    for name, message in (("broken.png", "is not a readable image"), ("missing.png", "it is not a file, a folder")):
         with pytest.raises(ValueError, match=message):
-            read_images([str(tmp_path / place)], preprocessing, 9)
+            read_images([str(tmp_path / name)], preprocessing, 9)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["analyze", "vit_tiny_patch16_224", "--images", "1", "--figures", "patch_filters"]
     assert main([*words, "--output_dir", str(tmp_path)]) == 0
-    assert "1 figures; see" in capsys.readouterr().out
+    assert "1 figure; see" in capsys.readouterr().out
     assert (tmp_path / "analysis.html").exists()
     assert main(["analyze", "nothing"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -19,7 +19,7 @@ from vit.models import ResNet
 
 def test_a_branch_that_adds_a_known_vector() -> None:
     model = own(depth=1)
-    block = model.blocks[0]
+    block: Any = model.blocks[0]
     for layer, value in ((block.attention.output, 3.0), (block.feedforward.fc2, 0.0)):
         nn.init.zeros_(layer.weight)
         nn.init.constant_(layer.bias, value)

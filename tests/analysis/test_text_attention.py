@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit.analysis.text_attention import encoder_attention, text_attention_statistics
 from vit.config import BertConfig
@@ -20,10 +20,12 @@ SOURCE, TARGET = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 4))
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 3]), torch.tensor([2, 4])
 
 
-def translator(name: str) -> nn.Module:
+def translator(name: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {"width": 16, "depth": 2, "decoder_depth": 2} if name == "transformer" else {"width": 16, "depth": 1}
-    options = {"num_heads": 2} if name == "transformer" else {}
+    sizes: dict[str, Any] = (
+        {"width": 16, "depth": 2, "decoder_depth": 2} if name == "transformer" else {"width": 16, "depth": 1}
+    )
+    options: dict[str, Any] = {"num_heads": 2} if name == "transformer" else {}
     config = TranslatorConfig(name=name, **sizes, **options)
     return build_translator(config, source_vocabulary=20, target_vocabulary=20).eval()
 

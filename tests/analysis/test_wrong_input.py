@@ -1,5 +1,6 @@
 """Images, models and options of a wrong kind: every analysis says in one line what is wrong."""
 
+# mypy: disable-error-code="arg-type,list-item,return-value"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def test_a_tensor_is_one_batch_and_no_batch_is_an_error(name: str) -> None:
         "norms": analysis.token_norms,
     }[name]
     assert function(MODEL, IMAGES).num_images == 4  # type: ignore[operator]
+    nothing: Any
     for nothing in ([], iter(())):
         with pytest.raises(ValueError, match="images: none is not valid: an analysis needs at least one"):
             function(MODEL, nothing)  # type: ignore[operator]

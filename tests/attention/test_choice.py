@@ -41,7 +41,7 @@ def ask(dtype: torch.dtype = torch.float32, learns: bool = False, keys: int = M,
     return attend(query, key, key, **options)
 
 
-LEARNED = {"bias": torch.zeros(1, H, N, M, requires_grad=True)}
+LEARNED: dict[str, Any] = {"bias": torch.zeros(1, H, N, M, requires_grad=True)}
 ORDERS = (SDPA_FIRST, MATMUL_FIRST, WITHOUT_SDPA)
 BY_SAMPLE = {"dropout": 0.1, "rng": SampleRandom.at(0, 0, torch.arange(B))}
 

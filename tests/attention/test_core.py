@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,9 +82,9 @@ def test_backend_equals_the_reference_in_float64(
     results = []
     for name, dtype in (("reference", torch.float64), (backend, torch.float32)):
         leaves = [t.requires_grad_() for t in tensors(dtype, groups)]
-        query, key, value, bias = leaves
+        query, key, value, leaf = leaves
         mask = some_mask() if with_mask else None
-        bias = bias if with_bias else None
+        bias = leaf if with_bias else None
         out = attend(query, key, value, mask=mask, bias=bias, score=score, backend=name)
         out.square().sum().backward()
         results.append([out, *(leaf.grad for leaf in leaves if leaf.grad is not None)])
@@ -108,6 +109,7 @@ def test_in_float16_the_gradient_of_the_keys_is_scaled_before_it_overflows(backe
     query, key, value = (tensor.half().requires_grad_() for tensor in (query, key, value))
     attend(query, key, value, backend=backend).backward(torch.full((1, 1, 1, 64), 8.0).half())
     # dw = +-512, ds = +-256; times the queries that is 76,800, more than float16 holds, and scaled by 1/8 it is 9,600
+    assert key.grad is not None
     torch.testing.assert_close(key.grad[0, 0, :, 0].tolist(), [9600.0, -9600.0])
 
 
@@ -132,7 +134,7 @@ def test_dead_row_is_zero_in_value_and_gradient(backend: str) -> None:
     assert (out[0, :, 2] == 0).all()
     assert (out[1, :, 2] != 0).any()
     out[0, :, 2].sum().backward()
-    assert all((leaf.grad == 0).all() for leaf in leaves)
+    assert all(leaf.grad is not None and (leaf.grad == 0).all() for leaf in leaves)
 
 
 @pytest.mark.parametrize("backend", QUICK)
@@ -182,7 +184,8 @@ def test_gradients_of_gradients_under_a_mask() -> None:
 def test_hiding_scores_without_a_bias_costs_no_copy_of_their_gradient() -> None:
     """As a view that autograd knew would, when it is written into."""
     vectors = [tensor.requires_grad_() for tensor in tensors()[:3]]
-    waiting, met = [attend(*vectors, mask=some_mask(), backend="matmul").grad_fn], set()
+    waiting: list[Any] = [attend(*vectors, mask=some_mask(), backend="matmul").grad_fn]
+    met = set()
     while waiting:
         node = waiting.pop()
         met.add(node.name())
@@ -322,3 +325,11 @@ def test_scores_of_float16_do_not_overflow_before_they_are_scaled() -> None:
     query = torch.full((1, 1, 3, 64), 40.0, dtype=torch.float16)
     for backend in ("reference", "matmul", "sdpa"):
         assert attend(query, query, query, backend=backend).isfinite().all()
+
+
+@pytest.mark.parametrize(("score", "shown"), [("dot", "'dot'"), (ScaledDotProduct, "ScaledDotProduct"), (None, "None")])
+def test_a_score_that_is_none_is_one_line(score: object, shown: str) -> None:
+    tokens = torch.zeros(1, 1, 2, 4)
+    for call in (partial(attend, tokens, tokens, tokens), partial(attention_weights, tokens, tokens)):
+        with pytest.raises(ValueError, match=rf"score: {shown} is not valid: it must be one of vit\.attention\.scores"):
+            call(score=score)

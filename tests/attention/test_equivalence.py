@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -116,10 +117,10 @@ def test_any_shape_and_any_mask(
 ) -> None:
     """In float64, so that equal means equal; rows without keys included."""
     generator = torch.Generator().manual_seed(seed)
-    draw = {"dtype": torch.float64, "generator": generator}
-    query = torch.randn(batch, groups * heads_a_group, queries, width, **draw).requires_grad_()  # type: ignore[arg-type]
-    key = torch.randn(batch, groups, keys, width, **draw).requires_grad_()  # type: ignore[arg-type]
-    value = torch.randn(batch, groups, keys, value_width, **draw).requires_grad_()  # type: ignore[arg-type]
+    draw: dict[str, Any] = {"dtype": torch.float64, "generator": generator}
+    query = torch.randn(batch, groups * heads_a_group, queries, width, **draw).requires_grad_()
+    key = torch.randn(batch, groups, keys, width, **draw).requires_grad_()
+    value = torch.randn(batch, groups, keys, value_width, **draw).requires_grad_()
     mask = torch.rand(batch, 1, queries, keys, generator=generator) < density
     answers = []
     for name in ("reference", backend):

@@ -48,9 +48,13 @@ def assert_equals_reference(
     found = []
     for name, precision in (("flex", dtype), ("reference", torch.float64)):
         inputs = [tensor.to(device, dtype).to(precision) for tensor in (*tensors, *([] if bias is None else [bias]))]
-        given = {"mask": None if mask is None else mask.to(device), "bias": None if bias is None else inputs[3]}
+        given: dict[str, Any] = {
+            "mask": None if mask is None else mask.to(device),
+            "bias": None if bias is None else inputs[3],
+        }
         learned = [tensor.requires_grad_() for tensor in inputs] if device == "cuda" else []
-        attended = attend(*inputs[:3], **given, **score, backend=name)
+        query, key, value = inputs[:3]
+        attended = attend(query, key, value, **given, **score, backend=name)
         assert attended.dtype == precision
         weights = draw(*attended.shape).to(attended)
         found.append([attended, *(torch.autograd.grad(attended, learned, weights) if learned else ())])
@@ -154,7 +158,7 @@ def test_one_entry_for_all_pairs(keys: int) -> None:
     """A compiled function may not return its input."""
     query, key = torch.randn(2, 3, 2, 16), torch.randn(2, 3, keys, 16)
     for allowed in (True, False):
-        options = {"mask": torch.tensor(allowed), "bias": torch.tensor(0.5)}
+        options: dict[str, Any] = {"mask": torch.tensor(allowed), "bias": torch.tensor(0.5)}
         with torch.no_grad():
             found, wanted = (attend(query, key, key, backend=name, **options) for name in ("flex", "reference"))
         torch.testing.assert_close(found, wanted)

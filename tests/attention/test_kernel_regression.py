@@ -54,6 +54,7 @@ def test_batched_products_equal_the_loop_over_queries() -> None:
     (estimates**2).sum().backward()
     (torch.stack(loop) ** 2).sum().backward()
     torch.testing.assert_close(model.widths.grad, looped_widths.grad)
+    assert model.widths.grad is not None
     assert (model.widths.grad != 0).all()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def test_window() -> None:
     assert rows(masks.window(4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
     assert rows(masks.window(2, 0, 3)) == [".x.", "..x"]
     with pytest.raises(ValueError, match=r"radius: 1\.5 is not valid"):
-        masks.window(4, 1.5)
+        masks.window(4, 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="radius"):
         masks.window(4, -1)
 
@@ -47,3 +49,10 @@ def test_segments_and_their_combination() -> None:
     assert masks.segments(ids).shape == (1, 1, 4, 4)
     with pytest.raises(ValueError, match=r"segments: \(4,\) and \(4,\) are not valid"):
         masks.segments(ids[0])
+
+
+@pytest.mark.parametrize("arguments", [("a",), (2.0,), (-1,), (3, "b"), (3, -2)])
+def test_sizes_are_whole_numbers(arguments: tuple[Any, ...]) -> None:
+    for build in (masks.causal, lambda n, m=None: masks.window(n, 1, m)):
+        with pytest.raises(ValueError, match=r"num_(queries|keys): .* is not valid: it must be a whole number"):
+            build(*arguments)

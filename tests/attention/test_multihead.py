@@ -14,7 +14,7 @@ from vit.randomness import SampleRandom
 B, N, M, C, H = 2, 5, 7, 12, 3
 
 
-def copy_into(ours: MultiHeadAttention, theirs: nn.Module) -> None:
+def copy_into(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
     with torch.no_grad():
         theirs.in_proj_bias.normal_()
         weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
@@ -41,7 +41,8 @@ def test_equal_to_torch_forward_and_gradient(backend: str) -> None:
         results.append((out, q.grad, k.grad))
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
-    actual = torch.cat([ours.query.weight.grad, ours.key.weight.grad, ours.value.weight.grad])
+    gradients = [part.weight.grad for part in (ours.query, ours.key, ours.value)]
+    actual = torch.cat([gradient for gradient in gradients if gradient is not None])
     torch.testing.assert_close(actual, theirs.in_proj_weight.grad, atol=1e-4, rtol=1e-4)
 
 
@@ -90,6 +91,7 @@ def test_additive_heads_of_unequal_widths_against_a_loop_over_heads() -> None:
         attention.value(keys).split(7, dim=-1),
         strict=True,
     ):
+        assert isinstance(attention.score, Additive)
         scores = torch.tanh(attention.score.query(query)[:, :, None] + attention.score.key(key)[:, None])
         scores = (scores @ attention.score.weight).masked_fill(~mask[:, 0], float("-inf"))
         heads.append(scores.softmax(dim=-1) @ value)
@@ -103,6 +105,8 @@ def test_additive_heads_of_unequal_widths_against_a_loop_over_heads() -> None:
 def test_learned_score_trains() -> None:
     attention = MultiHeadAttention(C, H, score=Additive(C // H, C // H, 5))
     attention(torch.randn(B, N, C), torch.randn(B, M, C), torch.randn(B, M, C)).sum().backward()
+    assert isinstance(attention.score, Additive)
+    assert attention.score.weight.grad is not None
     assert attention.score.weight.grad.abs().sum() > 0
 
 

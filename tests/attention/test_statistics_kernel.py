@@ -85,9 +85,11 @@ def test_refusals(message: str, dtype: torch.dtype, width: int, options: dict[st
 
 
 def test_a_cpu_is_refused_except_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton.language as tl
+
     from vit.attention.backends import triton_blocks
 
-    monkeypatch.setattr(triton_blocks, "INTERPRETED", triton_blocks.tl.constexpr(False))
+    monkeypatch.setattr(triton_blocks, "INTERPRETED", tl.constexpr(False))
     vectors = torch.zeros(2, 1, 1, 3, 8)
     with pytest.raises(Refused, match="use 'streamed'"):
         attention_statistics(*vectors, backend="triton")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from typing import Any
@@ -21,7 +22,7 @@ from vit.randomness import SampleRandom
 programs = pytest.importorskip("vit.attention.backends.triton_kernels", reason="triton is not installed")
 blocks = sys.modules["vit.attention.backends.triton_blocks"]
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 B, H, G, N, M, D, V = 2, 2, 1, 17, 19, 5, 11
 TOLERANCE = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 """Relative to the largest number; the interpreter truncates bfloat16 instead of rounding it."""
@@ -44,8 +45,9 @@ def vectors(b: int = B, h: int = H, g: int = G, n: int = N, m: int = M, d: int =
 def answers(name: str, dtype: torch.dtype, tensors: list[Tensor], bias: Tensor | None, **options: Any) -> list[Tensor]:
     """The output, and the gradients of query, key, value and bias for one fixed gradient of the output."""
     learned = [tensor.detach().to(dtype).requires_grad_() for tensor in (*tensors, *([] if bias is None else [bias]))]
-    given = {} if bias is None else {"bias": learned[3]}
-    attended = attend(*learned[:3], **given, **options, backend=name)
+    given: dict[str, Any] = {} if bias is None else {"bias": learned[3]}
+    query, key, value = learned[:3]
+    attended = attend(query, key, value, **given, **options, backend=name)
     gradients = torch.autograd.grad(attended, learned, draw(*attended.shape).to(dtype))
     assert all(tensor.dtype == dtype for tensor in (attended, *gradients))
     return [attended.detach(), *gradients]
@@ -63,7 +65,7 @@ def assert_equals_reference(
     found = answers("triton", dtype, tensors, bias, **options)
     expected = answers("reference", torch.float64, tensors, bias, **options)
     for ours, theirs in zip(found, expected, strict=True):
-        assert (ours.double() - theirs).abs().max() <= TOLERANCE[dtype] * max(1, theirs.abs().max())
+        assert (ours.double() - theirs).abs().max() <= TOLERANCE[dtype] * max(1.0, theirs.abs().max().item())
 
 
 def some_mask() -> Tensor:
@@ -197,7 +199,7 @@ def test_it_is_an_operator_of_torch() -> None:
 
 def test_autocast() -> None:
     query, key, value = vectors()
-    with torch.autocast(DEVICE, torch.bfloat16):
+    with torch.autocast(DEVICE.type, torch.bfloat16):
         attended = attend(query, key, value.bfloat16(), score=Cosine(), backend="triton")
     assert attended.dtype == torch.bfloat16
     torch.testing.assert_close(attended.float(), attend(query, key, value, score=Cosine()), atol=2e-2, rtol=0)
@@ -251,7 +253,7 @@ def test_unsupported_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     with pytest.raises(Refused, match=r"needs compute capability \(8, 0\) and the device has \(7, 5\), use 'sdpa'"):
         backend.check_device(torch.device("cuda"))
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Refused, match="the package triton is not installed, use 'sdpa'"):
         attend(query, key, value, backend="triton")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
 
 from vit.figures.agreement import plot_agreement
+from vit.figures.average_precision import plot_compared_precision
 from vit.figures.calibration import Curve, Panel, plot_calibration
 from vit.figures.contact_sheet import CaptionedImage, plot_contact_sheet
 from vit.figures.corruption_accuracy import plot_corruption_accuracy
@@ -14,9 +17,11 @@ from vit.figures.intervals import Estimate, plot_intervals
 def test_an_interval_has_its_value_and_its_ends() -> None:
     figure = plot_intervals([Estimate("a", 0.5, 0.4, 0.7), Estimate("b" * 60, 0.1, 0.0, 0.2)], "top-1")
     (axes,) = figure.axes
-    first = axes.collections[0].get_segments()[0]
+    interval = axes.collections[0]
+    assert isinstance(interval, LineCollection)
+    first = np.asarray(interval.get_segments()[0])
     assert first[:, 0].tolist() == [0.4, 0.7]
-    assert axes.lines[0].get_xdata()[0] == 0.5
+    assert np.asarray(axes.lines[0].get_xdata())[0] == 0.5
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first on top
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[0] == "a"
@@ -28,7 +33,7 @@ def test_what_holds_zero_is_pale() -> None:
     figure.draw_without_rendering()
     sure, unsure = figure.axes[0].lines[:2]
     assert sure.get_alpha() == 1
-    assert unsure.get_alpha() < 1
+    assert (unsure.get_alpha() or 1) < 1
     assert sure.get_color() != unsure.get_color()
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert "0" in labels
@@ -76,6 +81,28 @@ def test_corruptions_begin_with_the_clean_image() -> None:
     models = {"a": {"fog": [0.8, 0.7], "snow": [0.6, 0.5]}, "b": {"fog": [0.1, 0.2], "snow": [0.3, 0.4]}}
     figure = plot_corruption_accuracy(models, {"a": 0.9, "b": 0.5})
     fog, snow = figure.axes[:2]
-    assert list(fog.lines[0].get_ydata()) == [0.9, 0.8, 0.7]
-    assert list(snow.lines[1].get_ydata()) == [0.5, 0.3, 0.4]
+    assert list(np.asarray(fog.lines[0].get_ydata())) == [0.9, 0.8, 0.7]
+    assert list(np.asarray(snow.lines[1].get_ydata())) == [0.5, 0.3, 0.4]
     assert fog.get_title(loc="left") == "fog"
+
+
+def test_average_precisions_of_several_models_stand_side_by_side() -> None:
+    models = {
+        "a": [Estimate("cat", 0.5, 0.4, 0.7), Estimate("dog", 0.2, 0.1, 0.3)],
+        "b": [Estimate("cat", 0.6, 0.5, 0.8), Estimate("dog", 0.1, 0.0, 0.2)],
+    }
+    (axes,) = plot_compared_precision(models).axes
+    assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines] == [[0.5, 0.2], [0.6, 0.1]]
+    segments = [
+        np.asarray(collection.get_segments()[0])
+        for collection in axes.collections
+        if isinstance(collection, LineCollection)
+    ]
+    assert [segment[:, 0].tolist() for segment in segments] == [[0.4, 0.7], [0.1, 0.3], [0.5, 0.8], [0.0, 0.2]]
+    for line, of_model in zip(axes.lines, (segments[:2], segments[2:]), strict=True):
+        assert np.asarray(line.get_ydata()).tolist() == [segment[0, 1] for segment in of_model]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first class on top
+    with pytest.raises(ValueError, match=r"its classes must be the first model's: cat, dog"):
+        plot_compared_precision(models | {"c": models["a"][:1]})
+    with pytest.raises(ValueError, match=r"between 1 and 6 can be told apart"):
+        plot_compared_precision(dict.fromkeys("abcdefg", models["a"]))

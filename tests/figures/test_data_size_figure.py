@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vit.figures.data_size import plot_data_size
@@ -28,9 +29,9 @@ def test_every_mean_seed_and_bar_is_drawn() -> None:
     left, right = figure.axes
     assert left.get_xscale() == "log"
     lines = {line.get_label(): line for line in left.lines}
-    assert lines["a"].get_ydata().tolist() == [0.5, 0.7, 0.9]
-    assert lines["b"].get_xdata() == pytest.approx([10, 100, 1000], rel=0.02)
-    drawn = [tuple(line.get_ydata()) for line in left.lines]
+    assert np.asarray(lines["a"].get_ydata()).tolist() == [0.5, 0.7, 0.9]
+    assert np.asarray(lines["b"].get_xdata()) == pytest.approx([10, 100, 1000], rel=0.02)
+    drawn = [tuple(np.asarray(line.get_ydata())) for line in left.lines]
     assert (0.48, 0.52) in drawn
     assert (0.49, 0.51) in drawn
     assert [label.get_text() for label in left.get_xticklabels()] == ["10\n1 %", "100\n10 %", "1,000\n100 %"]

@@ -37,10 +37,10 @@ def test_the_curves_hold_the_records_numbers() -> None:
     figure = plot_learning_curves([STEP, EPOCH, {**STEP, "images_seen": 192, "train.loss": 1.0}])
     assert titles(figure) == ["loss", "accuracy", "learning rate"]
     lines = {line.get_label(): line for line in figure.axes[0].lines}
-    assert lines["training"].get_xydata().tolist() == [[64, 2.0], [192, 1.0]]
-    assert lines["validation"].get_xydata().tolist() == [[128, 1.5]]
-    assert lines["validation, averaged weights"].get_xydata().tolist() == [[128, 1.4]]
-    assert figure.axes[2].lines[0].get_xydata().tolist() == [[64, 1e-3], [192, 1e-3]]
+    assert np.asarray(lines["training"].get_xydata()).tolist() == [[64, 2.0], [192, 1.0]]
+    assert np.asarray(lines["validation"].get_xydata()).tolist() == [[128, 1.5]]
+    assert np.asarray(lines["validation, averaged weights"].get_xydata()).tolist() == [[128, 1.4]]
+    assert np.asarray(figure.axes[2].lines[0].get_xydata()).tolist() == [[64, 1e-3], [192, 1e-3]]
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_missing_numbers_leave_out_panels(history: list[Any], panels: list[str],
 def test_a_number_that_is_not_finite_is_a_gap() -> None:
     records = [{"step": step, "train.loss": loss} for step, loss in enumerate([3.0, math.nan, 2.0, None])]
     (line,) = plot_learning_curves(records).axes[0].lines
-    np.testing.assert_array_equal(line.get_ydata(), [3.0, np.nan, 2.0, np.nan])
+    np.testing.assert_array_equal(np.asarray(line.get_ydata()), [3.0, np.nan, 2.0, np.nan])
 
 
 def test_many_noisy_records_get_a_running_mean() -> None:
     losses = np.tile([1.0, 3.0], 250)
     records = [{"images_seen": place, "train.loss": loss} for place, loss in enumerate(losses)]
     pale, mean = plot_learning_curves(records).axes[0].lines
-    np.testing.assert_array_equal(pale.get_ydata(), losses)
-    np.testing.assert_allclose(mean.get_ydata()[20:-20], 2.0, atol=0.11)
+    np.testing.assert_array_equal(np.asarray(pale.get_ydata()), losses)
+    np.testing.assert_allclose(np.asarray(mean.get_ydata())[20:-20], 2.0, atol=0.11)
     few = plot_learning_curves(records[:20]).axes[0].lines
     assert len(few) == 1
 
 
 def test_schedule_shows_the_rate() -> None:
     figure = plot_schedule([0, 1000, 2000], [0.0, 0.1, 0.05])
-    assert figure.axes[0].lines[0].get_xydata().tolist() == [[0, 0.0], [1000, 0.1], [2000, 0.05]]
+    assert np.asarray(figure.axes[0].lines[0].get_xydata()).tolist() == [[0, 0.0], [1000, 0.1], [2000, 0.05]]
 
 
 def test_few_classes_are_written_out() -> None:
@@ -86,7 +86,9 @@ def test_few_classes_are_written_out() -> None:
     axes = figure.axes[0]
     assert texts(axes) == ["5", "1"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog"]
-    np.testing.assert_allclose(axes.images[0].get_array().filled(np.nan), [[5 / 6, 1 / 6], [np.nan, np.nan]])
+    np.testing.assert_allclose(
+        np.ma.asarray(axes.images[0].get_array()).filled(np.nan), [[5 / 6, 1 / 6], [np.nan, np.nan]]
+    )
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
 
 
@@ -122,7 +124,7 @@ def test_reliability_bins_agree_with_the_metric() -> None:
     correct = rng.uniform(size=len(confidences)) < confidences**2
     figure = plot_reliability(Curve(*calibration_curve(confidences, correct)), confidences)
     line = next(line for line in figure.axes[0].lines if line.get_label() == "bins of equal mass")
-    x, y = line.get_xydata().T
+    x, y = np.asarray(line.get_xydata()).T
     assert len(x) == 15
     assert np.abs(x - y).mean() == pytest.approx(calibration_error(confidences, correct), rel=1e-12)
 
@@ -137,7 +139,7 @@ def test_one_sample_has_a_reliability_diagram(tmp_path: Path) -> None:
 
 
 def test_the_numbers_lie_beside_the_picture(tmp_path: Path) -> None:
-    data = {
+    data: dict[Any, Any] = {
         "conventions": {"top1": "fraction"},
         "array": np.array([[1.5, np.nan]]),
         "tensor": torch.tensor([1, 2]),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.layer_cost_figure import layer_cost
+from tests.figures.legends import legend_texts
 from vit.figures.kernel_regression import (
     ERRORS,
     plot_errors,
@@ -27,9 +28,9 @@ def test_estimates_stand_below_each_other_beside_curve_and_points(tmp_path: Path
     assert [axes.get_title(loc="left") for axes in figure.axes] == list(panels)
     for axes, estimate in zip(figure.axes, panels.values(), strict=True):
         points, curve, line = axes.lines
-        np.testing.assert_array_equal(points.get_xydata(), [[0.5, 3], [1.5, 4]])
-        np.testing.assert_array_equal(curve.get_ydata(), X**2)
-        np.testing.assert_array_equal(line.get_ydata(), estimate)
+        np.testing.assert_array_equal(np.asarray(points.get_xydata()), [[0.5, 3], [1.5, 4]])
+        np.testing.assert_array_equal(np.asarray(curve.get_ydata()), X**2)
+        np.testing.assert_array_equal(np.asarray(line.get_ydata()), estimate)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training points", "the curve", "estimate"]
     save_figure(figure, tmp_path / "a.png", {"conventions": "x"})
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -38,9 +39,9 @@ def test_estimates_stand_below_each_other_beside_curve_and_points(tmp_path: Path
 def test_wiggles_stand_beside_the_noise() -> None:
     figure = plot_wiggles(X, {"fixed": X / 10, "learned": X / 5}, [0.5], [-0.7])
     noise, fixed, learned = figure.axes[0].lines
-    np.testing.assert_array_equal(noise.get_xydata(), [[0.5, -0.7]])
-    np.testing.assert_array_equal(fixed.get_ydata(), X / 10)
-    np.testing.assert_array_equal(learned.get_ydata(), X / 5)
+    np.testing.assert_array_equal(np.asarray(noise.get_xydata()), [[0.5, -0.7]])
+    np.testing.assert_array_equal(np.asarray(fixed.get_ydata()), X / 10)
+    np.testing.assert_array_equal(np.asarray(learned.get_ydata()), X / 5)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["noise of a training point", "fixed", "learned"]
 
@@ -49,9 +50,9 @@ def test_kernels_are_gaussians_and_every_width_is_a_dot() -> None:
     figure = plot_kernels([0.0, 1.0, 2.0], [2.0, 2.0, 2.0], 1.0)
     shapes, widths = figure.axes
     fixed, learned = shapes.lines
-    np.testing.assert_allclose(fixed.get_ydata(), np.exp(-0.5 * fixed.get_xdata() ** 2))
-    np.testing.assert_allclose(learned.get_ydata(), np.exp(-2 * learned.get_xdata() ** 2))
-    np.testing.assert_array_equal(widths.lines[0].get_xydata(), [[0, 2], [1, 2], [2, 2]])
+    np.testing.assert_allclose(np.asarray(fixed.get_ydata()), np.exp(-0.5 * np.asarray(fixed.get_xdata()) ** 2))
+    np.testing.assert_allclose(np.asarray(learned.get_ydata()), np.exp(-2 * np.asarray(learned.get_xdata()) ** 2))
+    np.testing.assert_array_equal(np.asarray(widths.lines[0].get_xydata()), [[0, 2], [1, 2], [2, 2]])
     assert widths.get_ylim()[1] > 2
 
 
@@ -70,7 +71,7 @@ def test_errors_mark_the_gap_between_training_and_test() -> None:
     lines = {"train": (steps, [0.9, 0.3]), "test": (steps, [0.9, 0.425]), "noise": (steps, [0.25, 0.25])}
     axes = plot_errors(lines).axes[0]
     assert [text.get_text() for text in axes.texts] == ["gap 0.125"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [ERRORS[name][0] for name in lines]
+    assert legend_texts(axes) == [ERRORS[name][0] for name in lines]
     assert axes.get_ylim()[0] == 0
     assert not plot_errors({"val": (steps, [1, 2])}).axes[0].texts
 
@@ -79,8 +80,8 @@ def test_the_cost_of_layers_has_a_line_each_on_logarithmic_axes() -> None:
     figure = layer_cost([64, 128], {"a": [1e-4, 2e-4], "b": [3e-3, 2.0]}, {"a": "first"})
     axes = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert [line.get_ydata().tolist() for line in axes.lines] == [[1e-4, 2e-4], [3e-3, 2.0]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "b"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines] == [[1e-4, 2e-4], [3e-3, 2.0]]
+    assert legend_texts(axes) == ["first", "b"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["64", "128"]
     show = axes.yaxis.get_major_formatter()
     assert [show(value, 0) for value in (1e-5, 1e-3, 0.1, 1.0)] == ["10 µs", "1 ms", "100 ms", "1 s"]

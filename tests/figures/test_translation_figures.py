@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 
+from tests.figures.legends import legend_texts
 from vit.figures.alignment import plot_alignment
 from vit.figures.bleu_by_length import plot_bleu_by_length
 from vit.figures.style import save_figure
@@ -37,7 +39,7 @@ def test_long_sentences_make_a_larger_picture() -> None:
 
 
 def test_weights_of_another_shape_are_refused() -> None:
-    with pytest.raises(AssertionError, match="2 target and 3 source"):
+    with pytest.raises(ValueError, match="2 target and 3 source"):
         plot_alignment(np.ones((3, 2)), ["a", "b", "c"], ["a", "b"])
 
 
@@ -53,20 +55,24 @@ def test_bleu_by_length_shows_values_and_intervals(tmp_path: Path) -> None:
     figure = plot_bleu_by_length({"rnn": ROWS, "attention": other})
     axes = figure.axes[0]
     assert labels(axes.xaxis) == ["1–7\n7", "8\n7", "9–11\n7"]
-    lines, _, bars = axes.containers[1].lines
+    container = axes.containers[1]
+    assert isinstance(container, ErrorbarContainer)
+    lines, _, bars = container.lines
     np.testing.assert_array_equal(lines.get_ydata(), [35, 25, np.nan])
     assert [bar[:, 1].tolist() for bar in bars[0].get_segments()[:2]] == [[28, 37], [19, 26]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rnn", "attention"]
+    assert legend_texts(axes) == ["rnn", "attention"]
     save_figure(figure, tmp_path / "bleu.png", {"rows": ROWS, "conventions": "BLEU"})
     assert (tmp_path / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_interval_beside_its_value_can_be_drawn() -> None:
     figure = plot_bleu_by_length({"a": [{**ROWS[0], "lower": 31.0}]})
-    (bars,) = figure.axes[0].containers[0].lines[2]
+    container = figure.axes[0].containers[0]
+    assert isinstance(container, ErrorbarContainer)
+    (bars,) = container.lines[2]
     assert bars.get_segments()[0][:, 1].tolist() == [30, 32], "from the value itself, which lies below its interval"
 
 
 def test_other_buckets_are_refused() -> None:
-    with pytest.raises(AssertionError, match="same buckets"):
+    with pytest.raises(ValueError, match="same buckets"):
         plot_bleu_by_length({"a": ROWS, "b": ROWS[:2]})

@@ -148,11 +148,29 @@ def _of_timm_rotary(call: Call) -> Heads:
 
 
 def _with_apart_bias(call: Call, tokens: Tensor) -> Tensor:
-    """EVA keeps its biases apart (keys have none) and adds them in place or inside; they are added again here."""
+    """EVA and BEiT keep their biases apart (keys have none) and add them in place or inside: they are added again."""
     module = call.module
     if getattr(module, "q_bias", None) is None:
         return call.project("qkv", tokens)
     return F.linear(tokens, module.qkv.weight, torch.cat((module.q_bias, module.k_bias, module.v_bias)))
+
+
+def _of_timm_beit(call: Call) -> Heads:
+    """BEiT's: a table of its own for relative biases, and perhaps the bias of all blocks."""
+    module, tokens = call.module, call.args[0]
+    whole = _with_apart_bias(call, tokens)
+    query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    own = None if module.relative_position_bias_table is None else module._get_rel_pos_bias()
+    given = [bias for bias in (own, call.argument("shared_rel_pos_bias")) if bias is not None]
+    bias = sum(given) if given else None
+    return Heads(query, key, value, None, bias, module.scale, partial(_timm_finish, module, tokens), tokens)
+
+
+def _of_timm_relative(call: Call) -> Heads:
+    """`vit_relpos_*`: a bias of its own, or the one of all blocks."""
+    heads = _of_timm(call)
+    own = call.module.rel_pos
+    return heads._replace(bias=call.argument("shared_rel_pos") if own is None else own.get_bias())
 
 
 def _rotated(module: Any, vectors: Tensor, rotation: Tensor) -> Tensor:
@@ -244,6 +262,7 @@ _IN_TRANSFORMERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "dinov3_vit": (_of_hf_rotary, ("DINOv3ViTAttention",)),
     "clip": (_of_hf, ("CLIPAttention",)),
     "siglip": (_of_hf, ("SiglipAttention",)),
+    "siglip2": (_of_hf, ("Siglip2Attention",)),
     "aimv2": (_of_hf, ("Aimv2Attention",)),
     "vit_mae": (_of_hf, ("ViTMAEAttention", "ViTMAESelfAttention")),
     "vit_msn": (_of_hf, ("ViTMSNAttention", "ViTMSNSelfAttention")),
@@ -260,6 +279,8 @@ READERS: dict[str, Reader] = {
     "timm.models.vision_transformer.Attention": _of_timm,
     "timm.layers.attention.AttentionRope": _of_timm_rotary,
     "timm.models.eva.EvaAttention": _of_timm_rotary,
+    "timm.models.beit.Attention": _of_timm_beit,
+    "timm.models.vision_transformer_relpos.RelPosAttention": _of_timm_relative,
     "torch.nn.modules.activation.MultiheadAttention": _of_torch,
     **{
         f"transformers.models.{folder}.modeling_{folder}{'_vision' * (folder == 'data2vec')}.{name}": reader

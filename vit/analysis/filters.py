@@ -9,7 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import first_convolution
+from vit.analysis.model_structure import pixel_weights
 from vit.config import check_arguments, check_positive
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class PatchFilters:
 def patch_filters(model: nn.Module, count: int = NUM_SHOWN) -> PatchFilters:
     """The first `count` principal components of the layer that reads the pixels, of a model of any library.
 
-    Fewer where the weights have no more. Unsupported where no convolution reads 3 channels.
+    Fewer where the weights have no more. Unsupported where no layer reads 3 channels.
     """
     check_positive("count", count)
-    name, convolution = first_convolution(model)
-    filters, explained = principal_components(convolution.weight, count)
+    name, weights = pixel_weights(model)
+    filters, explained = principal_components(weights, count)
     return PatchFilters(filters=filters, explained=explained, layer=name)
 
 

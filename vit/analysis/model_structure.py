@@ -5,10 +5,12 @@ Owns the names that timm, torchvision and transformers give to these modules.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from einops import rearrange
 from torch import Tensor, nn
 
 from vit.analysis.unsupported import Unsupported
@@ -30,6 +32,7 @@ BLOCKS = {
     "DINOv3ViTLayer": "norm2",
     "CLIPEncoderLayer": "layer_norm2",
     "SiglipEncoderLayer": "layer_norm2",
+    "Siglip2EncoderLayer": "layer_norm2",
     "Aimv2EncoderLayer": "rms_norm2",
     "ViTMAELayer": "layernorm_after",
     "ViTMSNLayer": "layernorm_after",
@@ -79,6 +82,28 @@ def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d]:
     raise Unsupported(f"model: {type(model).__name__} is not valid: no convolution of it reads 3 channels")
 
 
+def pixel_weights(model: nn.Module) -> tuple[str, Tensor]:
+    """The layer that reads the pixels and its weights `c 3 ph pw`; a linear layer's are those on the pixels of a patch.
+
+    Unsupported where no layer reads three channels.
+    """
+    rows = _linear_patches(model)
+    if rows is None:
+        name, convolution = first_convolution(model)
+        return name, convolution.weight
+    name, layer, (ph, pw) = rows
+    return name, rearrange(layer.weight, "c (ph pw k) -> c k ph pw", ph=ph, pw=pw)
+
+
+def _linear_patches(model: Any) -> tuple[str, nn.Linear, tuple[int, int]] | None:
+    """The linear layer of timm's NaFlexVit and of transformers' SigLIP 2 on the pixels of a patch, and the patch."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and name.endswith(("embeds.proj", "embeddings.patch_embedding")):
+            owner = model.get_submodule(name.rpartition(".")[0])
+            return name, module, _pair(owner.patch_size)
+    return None
+
+
 def has_class_token(model: nn.Module) -> bool:
     """Whether the first token is a class token. A pooling head's query (AIMv2's) is none, whatever its name."""
     return any(name.endswith(CLASS_TOKENS) and "head." not in name for name, _ in model.named_parameters())
@@ -106,9 +131,11 @@ def patch_grid(model: Any, image_size: tuple[int, int] | None = None) -> Grid:
 
 
 def patch_size(model: Any) -> tuple[int, int]:
-    """Pixels from a patch to the next, along height and width: the stride of the layer that reads the pixels."""
-    ours = isinstance(model, VisionTransformer)
-    return _pair(model.config.patch_size if ours else first_convolution(model)[1].stride)
+    """Pixels from a patch to the next, along height and width, as the layer that reads the pixels has them."""
+    if isinstance(model, VisionTransformer):
+        return model.config.patch_size
+    rows = _linear_patches(model)
+    return _pair(first_convolution(model)[1].stride) if rows is None else rows[2]
 
 
 def crop_to_patches(model: Any, images: Tensor) -> Tensor:
@@ -123,7 +150,13 @@ def _image_size(model: Any) -> tuple[int, int] | None:
     for owner, field in ((embedding, "img_size"), (model, "image_size"), (settings, "image_size")):
         if (size := getattr(owner, field, None)) is not None:
             return _pair(size)
-    return None
+    grid = getattr(getattr(model, "embeds", None), "pos_embed_grid_size", None)  # timm's NaFlexVit
+    if (count := getattr(settings, "num_patches", None)) is not None:  # transformers' SigLIP 2
+        grid = (math.isqrt(count),) * 2
+    if grid is None:
+        return None
+    steps = patch_size(model)
+    return grid[0] * steps[0], grid[1] * steps[1]
 
 
 def _pair(size: Any) -> tuple[int, int]:

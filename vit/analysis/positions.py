@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from vit.analysis.model_structure import Grid, patch_grid
 from vit.analysis.unsupported import Unsupported
-from vit.config import check, check_arguments
+from vit.config import PositionResize, check, check_arguments
 from vit.config.arguments import check_type
 from vit.layers.positions import Positions, RelativeBias, resize_grid
+from vit.libraries import timm_naflex
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -28,6 +29,15 @@ MOST_TILES = 16
 """Along a side of the figure; more cannot be told apart."""
 LEARNED = ("pos_embed", "pos_embedding", "position_embeddings", "position_embedding.weight")
 """Endings of a learned table's name in the libraries; rows of prefix tokens come first."""
+RESIZES: dict[str, PositionResize] = {
+    "timm.": "bicubic_antialiased",
+    "open_clip.": "bicubic_antialiased",
+    "torchvision.": "bicubic_corners",
+    "transformers.models.dinov2_with_registers.": "bicubic_antialiased",
+    "transformers.models.siglip2.": "bilinear_antialiased",
+    "transformers.": "bicubic",
+}
+"""Home of a model's class → the library's way of resizing a learned table; the first that fits."""
 CONVENTIONS = {
     "similarity": "cosine of the position vectors of two patches; prefix tokens' are left out",
     "rope": "the mean over all directions of a query q of its score with itself, <R_i q, R_j q> / |q|², exactly: the "
@@ -129,19 +139,20 @@ def similarity_of(table: PositionTable) -> PositionSimilarity:
 def position_vectors(model: Any, grid: Grid | None = None) -> dict[str, PositionTable]:
     """The position vectors of a model of any library, by kind, on its own grid or resized to `grid`.
 
-    Learned tables of other libraries are resized as ours (bicubic, antialiased). Unsupported where there are none.
+    Learned tables of other libraries are resized as these do it. Unsupported where there are none, and where a table is
+    to be resized whose library is not known.
     """
     check_type("model", model, nn.Module)
     check(grid is None or min(grid) > 0, "grid", grid, "it must have rows and columns of patches")
     positions = getattr(model, "positions", None)
-    tables = _own(model, positions, grid) if isinstance(positions, Positions) else _of_others(model, grid)
+    tables = _our_tables(model, positions, grid) if isinstance(positions, Positions) else _other_tables(model, grid)
     if not tables:
         kinds = f"a parameter ending in {', '.join(LEARNED)}, or rotary positions"
         raise Unsupported(f"model: {type(model).__name__} is not valid: it has no position vectors ({kinds})")
     return {table.kind: table for table in tables}
 
 
-def _own(model: Any, positions: Positions, grid: Grid | None) -> list[PositionTable]:
+def _our_tables(model: Any, positions: Positions, grid: Grid | None) -> list[PositionTable]:
     grid, kind, device = grid or model.grid_size, model.config.positions, next(model.parameters()).device
     if isinstance(positions, RelativeBias):
         rule = "its positions are biases on the scores, and have no vectors to compare"
@@ -158,32 +169,46 @@ def _own(model: Any, positions: Positions, grid: Grid | None) -> list[PositionTa
     return tables
 
 
-def _of_others(model: Any, grid: Grid | None) -> list[PositionTable]:
+def _other_tables(model: Any, grid: Grid | None) -> list[PositionTable]:
     tables = []
     for name, parameter in model.named_parameters():
-        if name.endswith(LEARNED) and parameter.dim() in (2, 3) and "text" not in name:
-            tables.append(_learned(model, parameter, grid))
+        if name.endswith(LEARNED) and parameter.dim() in (2, 3, 4) and "text" not in name:
+            tables.append(_learned_table(model, parameter, grid))
             break
     for name, module in model.named_modules():
         if name.endswith(("rope", "rope_embeddings")):
-            tables.append(_rotary(model, module, grid or patch_grid(model)))
+            tables.append(_rotary_table(model, module, grid or patch_grid(model)))
             break
     return tables
 
 
-def _learned(model: Any, parameter: Tensor, grid: Grid | None) -> PositionTable:
-    """The last rows of a table, `(prefix + n) c`, perhaps with a 1 in front."""
-    old = patch_grid(model)
-    rows = parameter if parameter.dim() == 2 else parameter[0]
+def _learned_table(model: Any, parameter: Tensor, grid: Grid | None) -> PositionTable:
+    """The last rows of a table, `(prefix + n) c`, perhaps with a 1 in front, or of a grid `1 gh gw c`."""
+    old = (parameter.shape[1], parameter.shape[2]) if parameter.dim() == 4 else patch_grid(model)
+    rows = parameter if parameter.dim() == 2 else parameter[0].flatten(0, -2)
     count = old[0] * old[1]
     if len(rows) < count:
         raise Unsupported(f"model: {type(model).__name__} is not valid: {len(rows)} positions for {old[0]}×{old[1]}")
-    new = grid or old
-    vectors = resize_grid(rows[None, len(rows) - count :], old, new)[0]
+    new, vectors = grid or old, rows[len(rows) - count :]
+    if new != old:
+        vectors = resize_grid(vectors[None], old, new, _library_resize(model))[0]
     return PositionTable(vectors=vectors, grid=new, kind="learned")
 
 
-def _rotary(model: Any, module: Any, grid: Grid) -> PositionTable:
+def _library_resize(model: nn.Module) -> PositionResize:
+    """The way of resizing positions of the library that a model's class is from."""
+    for module in model.modules():
+        if type(module).__name__ == "NaFlexVit":
+            if timm_naflex.unsupported_part(module):
+                raise Unsupported(f"grid: {type(model).__name__} resizes its positions in a way that is not known")
+            return timm_naflex.position_resize(module)
+        if home := next((home for home in RESIZES if type(module).__module__.startswith(home)), None):
+            return RESIZES[home]
+    known = ", ".join(home.rstrip(".") for home in RESIZES)
+    raise Unsupported(f"grid: how {type(model).__name__} resizes its positions is not known; known are {known}")
+
+
+def _rotary_table(model: Any, module: Any, grid: Grid) -> PositionTable:
     """timm's `get_embed` gives sines beside cosines, of every layer and head where they differ; transformers' module
     both for an image of the size.
     """

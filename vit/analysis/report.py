@@ -20,6 +20,7 @@ from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments, nearest
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import write_json
+from vit.wording import counted
 
 logger = logging.getLogger(__name__)
 STATE = "analysis.json"
@@ -44,7 +45,7 @@ def draw_analysis(
             raise ValueError(f"--figures: {name!r} is not valid: {nearest(name, FIGURES)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = _begun(target, folder)
+    state = _read_state(target, folder)
     for place, name in enumerate(names, start=1):
         if _is_finished(name, state, folder):
             duration = "kept"
@@ -69,7 +70,7 @@ def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
     return name in state["left_out"] or (name in state["pictures"] and all(file.is_file() for file in files))
 
 
-def _begun(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
+def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
     """Read the folder's state of this target; figures of any other are deleted. ValueError for a damaged state."""
     made_of = {
         "model": target.name,
@@ -107,8 +108,8 @@ def analysis_page(state: dict[str, Any], folder: Path) -> str:
     height, width = made_of["image_size"]
     body = [
         f"<h1>Inside {html_text(made_of['model'])}</h1>",
-        f'<p class="about">{made_of["images"]:,} images of {html_text(made_of["images_of"])} at {height}×{width} '
-        f"pixels (fingerprint {made_of['fingerprint']}); weights {made_of['weights']}.</p>",
+        f'<p class="about">{counted(made_of["images"], "image")} of {html_text(made_of["images_of"])} at '
+        f"{height}×{width} pixels (fingerprint {made_of['fingerprint']}); weights {made_of['weights']}.</p>",
     ]
     for name, caption in state["pictures"].items():
         body += [

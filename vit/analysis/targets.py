@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from vit.analysis.profile import AttentionProfile, attention_profile
 from vit.config import DataConfig, Preprocessing, check, check_arguments
@@ -27,6 +26,7 @@ from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import balanced_subset
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel, weights_digest
+from vit.progress import tracked
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ class AnalysisTarget:
     def profile(self) -> AttentionProfile:
         """The attention profile over all images; computed once."""
         total = math.ceil(len(self.images.names) / self.batch_size)
-        return attention_profile(self.model, tqdm(self.batches(), "attention", total, leave=False, disable=None))
+        return attention_profile(self.model, tracked(self.batches(), "attention", total, unit="batch", leave=False))
 
     @property
     def has_matching_classes(self) -> bool:
@@ -138,7 +138,7 @@ def from_split(split: Split, preprocessing: Preprocessing, num_images: int, sour
     """The pixels of a `balanced_subset` of a split. ValueError naming an image that cannot be read."""
     indices = balanced_subset(split, num_images, stream="analysis").indices
     try:
-        places = tqdm(indices.tolist(), "reading", leave=False, disable=None)
+        places = tracked(indices.tolist(), "reading", len(indices), unit="img", leave=False)
         pixels = [resize_and_crop(split.source.read(index), preprocessing) for index in places]
     except BrokenImage as error:
         raise ValueError(f"--data: {error.name} is not a readable image ({error.reason})") from error

@@ -81,10 +81,13 @@ def attention_weights(
 
 
 def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> None:
-    """ValueError for vectors that do not fit together."""
+    """ValueError for vectors that do not fit together, and for a score that is none."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         for name, vectors in (("query", query), ("key", key), ("value", value)):
             check_type(name, vectors, Tensor)
+    if isinstance(score, type) or not callable(score):
+        shown = score.__name__ if isinstance(score, type) else repr(score)
+        raise ValueError(f"score: {shown} is not valid: it must be one of vit.attention.scores, as ScaledDotProduct()")
     if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
         rule = ""
     elif query.shape[0] != key.shape[0]:

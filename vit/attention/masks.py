@@ -23,6 +23,7 @@ def padding(lengths: Tensor, num_keys: int) -> Tensor:
 def causal(num_queries: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
     """Allow keys up to the query's position, `n m`. Queries are the last of the keys, as with a key cache."""
     num_keys = num_queries if num_keys is None else num_keys
+    _check_counts(num_queries, num_keys)
     positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
     return torch.arange(num_keys, device=device) <= positions[:, None]
 
@@ -32,6 +33,7 @@ def window(num_queries: int, radius: int, num_keys: int | None = None, *, device
     if not isinstance(radius, int) or radius < 0:
         raise ValueError(f"radius: {radius} is not valid: it must be a whole number of at least 0")
     num_keys = num_queries if num_keys is None else num_keys
+    _check_counts(num_queries, num_keys)
     positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
     return (torch.arange(num_keys, device=device) - positions[:, None]).abs() <= radius
 
@@ -43,3 +45,9 @@ def segments(query_segments: Tensor, key_segments: Tensor | None = None) -> Tens
         shapes = f"{tuple(query_segments.shape)} and {tuple(key_segments.shape)}"
         raise ValueError(f"segments: {shapes} are not valid: they must be (b, n) and (b, m), a number a token")
     return rearrange(query_segments[:, :, None] == key_segments[:, None, :], "b n m -> b 1 n m")
+
+
+def _check_counts(num_queries: int, num_keys: int) -> None:
+    for name, count in (("num_queries", num_queries), ("num_keys", num_keys)):
+        if not isinstance(count, int | torch.SymInt) or count < 0:  # SymInt: torch.export's sizes
+            raise ValueError(f"{name}: {count!r} is not valid: it must be a whole number of at least 0")

@@ -23,7 +23,7 @@ from vit.randomness import SampleRandom
 class SelfAttention(nn.Module):
     """`b n c -> b n c`. `stream` selects the random numbers of attention dropout and is unique within a model.
 
-    `output_norm`: a LayerNorm before the output's projection (EVA-02: Fang et al. 2023).
+    `output_norm`: a norm before the output's projection (EVA-02: Fang et al. 2023). `norm`: the kind of all norms.
     """
 
     def __init__(
@@ -32,9 +32,11 @@ class SelfAttention(nn.Module):
         num_heads: int,
         *,
         qkv_bias: bool = True,
+        output_bias: bool = True,
         qk_norm: bool = False,
         output_norm: bool = False,
         norm_eps: float = 1e-6,
+        norm: type[nn.LayerNorm] | type[nn.RMSNorm] = nn.LayerNorm,
         dropout_rate: float = 0.0,
         backend: str = "auto",
         stream: int = 0,
@@ -46,10 +48,10 @@ class SelfAttention(nn.Module):
         self.backend = backend
         self.stream = stream
         self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
-        self.query_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
-        self.key_norm = nn.LayerNorm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
-        self.output_norm = nn.LayerNorm(width, norm_eps) if output_norm else nn.Identity()
-        self.output = nn.Linear(width, width)
+        self.query_norm = norm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
+        self.key_norm = norm(width // num_heads, norm_eps) if qk_norm else nn.Identity()
+        self.output_norm = norm(width, norm_eps) if output_norm else nn.Identity()
+        self.output = nn.Linear(width, width, bias=output_bias)
 
     def forward(
         self,

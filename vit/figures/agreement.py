@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from vit.figures.style import PALE, as_floats, empty_figure, hide_frame, style, write_in_cell
+from vit.figures.style import PALE, as_floats, check_shape, empty_figure, hide_frame, style, write_in_cell
 
 
 def plot_agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> Figure:
@@ -18,7 +18,7 @@ def plot_agreement(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> 
         figure = empty_figure(side * len(matrices) + 0.075 * longest + 0.3, side + 0.06 * longest + 0.5)
         panels = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
         for axes, (title, values) in zip(panels, matrices.items(), strict=True):
-            assert values.shape == (len(names),) * 2, f"{values.shape} values for {len(names)} models"
+            check_shape("matrices", values, (len(names),) * 2, "a row and a column for each of `names`")
             axes.set_facecolor(PALE)
             axes.imshow(as_floats(values), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
             hide_frame(axes)

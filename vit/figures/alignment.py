@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from vit.figures.style import add_colorbar, as_floats, empty_figure, hide_frame, style
+from vit.figures.style import add_colorbar, as_floats, check_shape, empty_figure, hide_frame, style
 
 _INCHES_PER_TOKEN = 0.26
 
@@ -16,7 +16,7 @@ def plot_alignment(weights: ArrayLike, source_tokens: Sequence[str], target_toke
     """Draw weights (m, n): a row for each target token, a column for each source token."""
     weights = as_floats(weights)
     sizes = len(target_tokens), len(source_tokens)
-    assert weights.shape == sizes, f"{weights.shape} weights for {sizes[0]} target and {sizes[1]} source tokens"
+    check_shape("weights", weights, sizes, f"{sizes[0]} target and {sizes[1]} source tokens")
     with style():
         figure = empty_figure(
             max(4.0, _INCHES_PER_TOKEN * sizes[1] + 2.2), max(2.6, _INCHES_PER_TOKEN * sizes[0] + 1.4)

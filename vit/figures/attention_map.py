@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from vit.figures.style import add_colorbar, as_floats, empty_figure, hide_frame, style, write_in_cell
+from vit.figures.style import add_colorbar, as_floats, check_shape, empty_figure, hide_frame, style, write_in_cell
 
 _MAX_KEYS_WITH_NUMBERS = 12
 """The weights are written into the cells up to this many keys."""
@@ -26,7 +26,7 @@ def plot_attention_map(
     maps = as_floats(weights)
     maps = maps[None] if maps.ndim == 2 else maps
     sizes = len(titles), len(queries), len(keys)
-    assert maps.shape == sizes, f"{maps.shape} weights for {sizes} titles, queries, keys"
+    check_shape("weights", maps, sizes, "titles, queries, keys")
     numbered, top = len(keys) <= _MAX_KEYS_WITH_NUMBERS, float(maps.max())
     with style():
         side = _NUMBERED_CELL if numbered else _CELL

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
+from vit.config import check
 from vit.figures.mosaic import mosaic, mosaic_length, tile_centres
 from vit.figures.style import RED, as_floats, empty_figure, hide_frame, style
 
@@ -29,7 +30,7 @@ def plot_head_maps(
     head. Every map is scaled to its own maximum; the patch `query` (row, column) is framed in the image.
     """
     values = as_floats(maps)
-    assert len(values) == len(layers), f"{len(values)} maps for {len(layers)} layers"
+    check(len(values) == len(layers), "maps", values.shape, f"there are {len(layers)} layers; give a row for each")
     tiles = values / np.maximum(values.max(axis=(2, 3), keepdims=True), np.finfo(np.float64).tiny)
     picture = np.asarray(image)
     rows, columns, height, width = tiles.shape

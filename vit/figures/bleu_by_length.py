@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from vit.config import check
 from vit.figures.style import BLUE, GREEN, MARKERS, ORANGE, PURPLE, RED, SKY, empty_figure, style
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
@@ -20,9 +21,10 @@ def plot_bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Fi
     `rows`: a model's name → its buckets, as `vit.tasks.translation.metrics.bleu_by_length` gives them, the same buckets
     for every model. A bucket without sentences is a gap.
     """
-    assert 0 < len(rows) <= MOST_MODELS, f"between 1 and {MOST_MODELS} models, not {len(rows)}"
+    check(0 < len(rows) <= MOST_MODELS, "rows", len(rows), f"between 1 and {MOST_MODELS} models can be told apart")
     buckets = [[(row["low"], row["high"], row["sentences"]) for row in of_model] for of_model in rows.values()]
-    assert all(found == buckets[0] for found in buckets), "the models must have the same buckets"
+    same = all(found == buckets[0] for found in buckets)
+    check(same, "rows", list(rows), "the models must have the same buckets")
     with style():
         figure = empty_figure(max(4.2, 0.85 * len(buckets[0]) + 1.2), 3.4)
         axes = figure.subplots()
@@ -40,13 +42,13 @@ def plot_bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Fi
                 capsize=2,
                 elinewidth=0.9,
             )
-        axes.set_xticks(range(len(buckets[0])), [_name(*bucket) for bucket in buckets[0]])
+        axes.set_xticks(range(len(buckets[0])), [_bucket_label(*bucket) for bucket in buckets[0]])
         axes.set(xlabel="words of the source, and how many sentences have as many", ylabel="BLEU (95 % intervals)")
         axes.set_ylim(bottom=0)
         axes.legend()
     return figure
 
 
-def _name(low: float, high: float, sentences: float) -> str:
+def _bucket_label(low: float, high: float, sentences: float) -> str:
     words = f"{low:.0f}" if high - low == 1 else f"{low:.0f}–{high - 1:.0f}"
     return f"{words}\n{sentences:.0f}"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from vit.figures.style import BLUE, GREY, PALE, add_colorbar, empty_figure, shorten, style, write_in_cell
+from vit.figures.style import BLUE, GREY, PALE, add_colorbar, check_shape, empty_figure, shorten, style, write_in_cell
 
 _MAX_WITH_COUNTS, _MAX_WITH_NAMES = 20, 50  # classes
 _MAX_NAME = 18
@@ -25,7 +25,7 @@ def plot_confusion_matrix(counts: NDArray[np.int64], class_names: Sequence[str])
     listed beside the map. A class without samples is a grey row.
     """
     counts = np.asarray(counts)
-    assert counts.shape == (len(class_names),) * 2, f"{counts.shape} counts for {len(class_names)} names"
+    check_shape("counts", counts, (len(class_names),) * 2, "a row and a column for each class")
     many = len(class_names) > _MAX_WITH_COUNTS
     side = float(np.clip(0.42 * len(class_names) + 1.6, 3.4, 7.0 if many else 8.5))
     with style():

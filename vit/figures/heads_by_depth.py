@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from vit.config import check
 from vit.figures.style import BLUE, GREY, ORANGE, add_colorbar, as_floats, empty_figure, panel_grid, style
 
 _PER_LAYER, _PER_HEAD = 0.2, 0.16  # inches of width
@@ -38,7 +39,8 @@ def plot_heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("
 
     Up to three panels stand side by side, four in a square, six in two rows.
     """
-    assert len(panels) == len(titles) <= 6, f"{len(panels)} panels, {len(titles)} titles"
+    fits = len(panels) == len(titles) <= 6
+    check(fits, "panels", len(panels), f"there are {len(titles)} titles; give a title for each, at most 6")
     depth = np.asarray(panels[0].values).shape[0]
     width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
     with style():
@@ -77,7 +79,7 @@ def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",
 
     Panels of several models stand side by side on one scale.
     """
-    assert len(panels) == len(titles), f"{len(panels)} panels, {len(titles)} titles"
+    check(len(panels) == len(titles), "panels", len(panels), f"there are {len(titles)} titles; give a title for each")
     most_heads = max(np.asarray(panel.values).shape[1] for panel in panels)
     scale = Normalize(1, max(2, *(len(np.asarray(panel.values)) for panel in panels)))
     with style():
@@ -100,7 +102,8 @@ def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",
 
 def _draw_lines(axes: Axes, panel: HeadValues, scale: Normalize) -> None:
     values = as_floats(panel.values)  # l h
-    assert (np.diff(values, axis=1) >= 0).all(), "the heads of a layer are not sorted"
+    is_sorted = bool((np.diff(values, axis=1) >= 0).all())
+    check(is_sorted, "panels", values.shape, "the heads of a layer are not sorted; sort the values of each row")
     ends = None if panel.interval is None else as_floats(panel.interval)  # 2 l h
     places = np.arange(1, values.shape[1] + 1)
     for layer, heads in enumerate(values):

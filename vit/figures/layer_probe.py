@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from vit.config import check
 from vit.figures.style import BLUE, GREEN, ORANGE, PURPLE, empty_figure, style
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE)
@@ -14,7 +15,7 @@ _COLORS = (BLUE, ORANGE, GREEN, PURPLE)
 
 def plot_layer_probe(accuracy: Mapping[str, Sequence[float]], title: str = "") -> Figure:
     """Draw a line for each kind of features that a probe reads, a point for each block."""
-    assert len(accuracy) <= len(_COLORS), f"{len(accuracy)} lines, {len(_COLORS)} colours"
+    check(len(accuracy) <= len(_COLORS), "accuracy", len(accuracy), f"at most {len(_COLORS)} lines can be told apart")
     with style():
         figure = empty_figure(4.6, 2.9)
         axes = figure.subplots()

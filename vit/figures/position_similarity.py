@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from vit.config import check
 from vit.figures.mosaic import mosaic, mosaic_length, tile_centres
 from vit.figures.style import add_colorbar, as_floats, empty_figure, hide_frame, style
 
@@ -19,7 +20,13 @@ def plot_position_similarity(
 ) -> Figure:
     """Draw `tiles[i, j]` (gh, gw), the similarity of the patch at `rows[i]`, `columns[j]` to all patches."""
     values = as_floats(tiles)
-    assert values.shape[:2] == (len(rows), len(columns)), f"tiles {values.shape} for {len(rows)}×{len(columns)} places"
+    fits = values.ndim == 4 and values.shape[:2] == (len(rows), len(columns))
+    check(
+        fits,
+        "tiles",
+        values.shape,
+        f"they must be {len(rows)} × {len(columns)} × gh × gw, as there are rows and columns",
+    )
     height, width = values.shape[2:]
     gap = max(1, round(_GAP * max(height, width)))
     with style():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from vit.config import check
 from vit.figures.style import BLUE, GREEN, GREY, ORANGE, empty_figure, style
 
 _COLORS = (BLUE, ORANGE, GREEN)
@@ -21,7 +22,7 @@ def plot_score_scaling(
     `learned` is the weight on the right key after training, `chance` that of uniform weights.
     """
     names = list(dict.fromkeys([*variances, *gradients, *learned]))
-    assert len(names) <= len(_COLORS), f"{len(names)} scores, {len(_COLORS)} colours"
+    check(len(names) <= len(_COLORS), "variances", len(names), f"at most {len(_COLORS)} scores can be told apart")
     colors = dict(zip(names, _COLORS, strict=False))
     with style():
         figure = empty_figure(9.6, 3.1)

@@ -22,6 +22,8 @@ from matplotlib.figure import Figure as Figure  # exported: other packages do no
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from vit.config import check
+
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 GREY, PALE = "#595959", "#D9D9D9"
 COLORS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
@@ -99,6 +101,11 @@ def write_in_cell(axes: Axes, cell: tuple[int, ...], text: str, *, on_dark: bool
 def as_floats(values: Any) -> np.ndarray:
     """Convert array, tensor or list to a float64 array."""
     return np.asarray(values, dtype=np.float64)
+
+
+def check_shape(name: str, values: np.ndarray, expected: tuple[int, ...], meaning: str) -> None:
+    """ValueError for an array of another shape, which `meaning` explains."""
+    check(values.shape == expected, name, values.shape, f"the shape must be {expected}: {meaning}")
 
 
 def shorten(text: str, length: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from vit.config import check
 from vit.figures.mosaic import mosaic, mosaic_length, tile_centres
 from vit.figures.style import as_floats, hide_frame, style
 
@@ -20,8 +21,9 @@ _GAP = 1  # cells between maps
 def plot_text_heads(maps: ArrayLike, queries: Sequence[str], keys: Sequence[str], title: str = "") -> Figure:
     """Draw `maps` (l, h, n, m) of n `queries` (down) and m `keys` (across), all on one scale from 0 to 1."""
     values = as_floats(maps)
+    fits = values.ndim == 4 and values.shape[2:] == (len(queries), len(keys))
+    check(fits, "maps", values.shape, f"they must be l × h × {len(queries)} queries × {len(keys)} keys")
     rows, columns, n, m = values.shape
-    assert (n, m) == (len(queries), len(keys)), f"{values.shape} weights for {len(queries)} queries, {len(keys)} keys"
     across, down = mosaic_length(columns, m, _GAP), mosaic_length(rows, n, _GAP)
     cell = min(_CELL, _MAX_WIDTH / across)
     left, bottom = (_LETTER * max(map(len, tokens)) + _MARGIN for tokens in (queries, keys))

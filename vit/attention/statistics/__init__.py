@@ -16,7 +16,7 @@ from vit.attention.core import DOT_PRODUCT, as_4d, check_shapes
 from vit.attention.scores import Score
 from vit.attention.statistics import fused, streamed
 from vit.attention.statistics.space import build_space
-from vit.attention.statistics.spec import AttentionStatistics, RawStatistics, StatisticsSpec, key_sets
+from vit.attention.statistics.spec import AttentionStatistics, StatisticsSpec, key_sets
 from vit.config import check, nearest
 
 STATISTICS_BACKENDS = {"streamed": streamed.streamed, "triton": fused.fused}
@@ -75,14 +75,11 @@ def attention_statistics(
         query_offset=None if cross else num_keys - num_queries,
         block_size=block_size,
     )
-    with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
-        return spec.name(_compute(query, key, spec, backend))
-
-
-def _compute(query: Tensor, key: Tensor, spec: StatisticsSpec, backend: str) -> RawStatistics:
     choices = ["auto", *STATISTICS_BACKENDS]
     check(backend in choices, "backend", backend, nearest(backend, choices))
-    return STATISTICS_BACKENDS["streamed" if backend == "auto" else backend](query, key, spec)
+    compute = STATISTICS_BACKENDS["streamed" if backend == "auto" else backend]
+    with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
+        return spec.name(compute(query, key, spec))
 
 
 __all__ = ["STATISTICS_BACKENDS", "AttentionStatistics", "attention_statistics"]
