@@ -38,7 +38,8 @@ def test_one_step_of_adam_moves_every_number_by_the_learning_rate() -> None:
     pairing.error().backward()
     with torch.no_grad():
         for parameter in pairing.parameters():
-            parameter -= 0.3 * parameter.grad.sign()
+            assert parameter.grad is not None
+            parameter.sub_(0.3 * parameter.grad.sign())
     expected = pairing.weight_on_own_key()
     assert learn_pairing("additive", 5, num_steps=1, learning_rate=0.3) == pytest.approx(expected, abs=1e-5)
 

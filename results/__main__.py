@@ -1,0 +1,49 @@
+"""`python -m results`: keep a run's record, or write the documents' numbers from the records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vit.cli import run_command
+from vit.cli.parsing import Parser
+
+_DESCRIPTION = """\
+keep RUN NAME: keep a finished run's record as results/NAME/seedN. write: write every number between markers in README,
+docs and configs. check: an error that names the files in which one is stale."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit code."""
+    return run_command(_run, list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(argv: list[str]) -> None:
+    parser = Parser(prog="python -m results", description=_DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    keep = commands.add_parser("keep")
+    keep.add_argument("run", type=Path, metavar="RUN")
+    keep.add_argument("name", metavar="NAME")
+    keep.add_argument("--command", dest="made_by", required=True, help="the command that made the run")
+    keep.add_argument("--circumstances", required=True, help="threads, and what else the machine did")
+    commands.add_parser("write")
+    commands.add_parser("check")
+    args = parser.parse_args(argv)
+    if args.command == "keep":
+        from results import records
+
+        print(records.keep(args.run, args.name, args.made_by, args.circumstances))
+        return
+    from results.documents import stale
+
+    files = stale()
+    if args.command == "check" and files:
+        raise ValueError(f"results: stale: {', '.join(map(str, files))}; write them by `python -m results write`")
+    for file, text in files.items():
+        file.write_text(text)
+        print(f"written: {file}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

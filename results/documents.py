@@ -1,0 +1,106 @@
+"""Numbers of the documents, written between markers from the records.
+
+    <!--= top1 digits_vit -->97.77 %<!--/-->     a quantity of `QUANTITIES`, of the runs kept under a name
+    <!--= json benchmarks/results/growth.json rows/0/x .2f -->1.61<!--/-->    a number of a JSON file, and its format
+    <!--= table cifar10 -->…<!--/-->             a table of `results.tables`
+
+The line `# Expected:` of a configuration is written from the records of the configuration's name, where there are any.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from results.records import RESULTS, ROOT, Record, percent, read_records
+from results.tables import TABLES
+from vit.config import nearest
+
+_MARKED = re.compile(r"<!--= (?P<request>[^>]+?) -->(?P<text>.*?)<!--/-->", re.DOTALL)
+_EXPECTED = re.compile(r"^# Expected: .*(?:\n#            .*)*", re.MULTILINE)
+_WIDTH = 118
+
+
+def _minutes(records: list[Record]) -> str:
+    seconds = sorted(record.summary["seconds"] for record in records)
+    shortest, longest = (
+        f"{value / 60:.0f}" if value >= 600 else f"{value / 60:.1f}" for value in (seconds[0], seconds[-1])
+    )
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+QUANTITIES: Mapping[str, Callable[[list[Record]], str]] = {
+    "top1": lambda records: percent([record.summary["test.top1"] for record in records]),
+    "last_top1": lambda records: percent([record.summary["last.test.top1"] for record in records]),
+    "map": lambda records: percent([record.summary["test.map"] for record in records]),
+    "bleu": lambda records: f"{records[0].summary['test.bleu']:.1f}",
+    "runs": lambda records: str(len(records)),
+    "minutes": _minutes,
+    "parameters": lambda records: f"{records[0].summary['params'] / 1e6:.2f} M",
+    "gmacs": lambda records: f"{records[0].summary['gmacs']:.3f} G",
+}
+
+
+def text_of(request: str) -> str:
+    """The text that belongs between the markers of a request. ValueError for what there is no record of."""
+    kind, *rest = request.split()
+    if kind == "table":
+        (name,) = rest
+        if name not in TABLES:
+            raise ValueError(f"results: there is no table {name!r}; {nearest(name, TABLES)}")
+        return f"\n\n{TABLES[name]()}\n"
+    if kind == "json":
+        file, place, form = rest
+        value = json.loads((ROOT / file).read_text())
+        for step in place.split("/"):
+            value = value[int(step) if isinstance(value, list) else step]
+        return format(value, form)
+    if kind not in QUANTITIES:
+        raise ValueError(f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, 'table', 'json'])}")
+    (name,) = rest
+    return QUANTITIES[kind](read_records(name))
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+def rewritten(document: str) -> str:
+    """A document's text with every marked number written anew."""
+    return _MARKED.sub(lambda match: f"<!--= {match['request']} -->{text_of(match['request'])}<!--/-->", document)
+
+
+def unmarked(document: str) -> str:
+    """What stands in a document outside markers and code: the text that may hold no measured number."""
+    plain = _MARKED.sub("", document)
+    return re.sub(r"```.*?```|`[^`\n]*`|^    .*$", "", plain, flags=re.DOTALL | re.MULTILINE)
+
+
+def expected(name: str) -> str:
+    """The line `# Expected:` of a configuration with records, wrapped like its neighbours."""
+    records = read_records(name)
+    summary, made = records[0].summary, records[0].made
+    runs = "one seed" if len(records) == 1 else f"mean ± standard deviation of {len(records)} seeds"
+    text = (
+        f"{QUANTITIES['top1'](records)} test top-1 ({runs}, {summary['precision']}); {_minutes(records)} minutes on "
+        f"{made['machine']}, {made['circumstances']}."
+    )
+    return textwrap.fill(text, _WIDTH, initial_indent="# Expected:  ", subsequent_indent="#            ")
+
+
+def configurations() -> Iterator[Path]:
+    """Configurations whose accuracy is on record."""
+    for file in sorted((ROOT / "configs").glob("**/*.yaml")):
+        if (RESULTS / file.stem).is_dir():
+            yield file
+
+
+def stale() -> dict[Path, str]:
+    """Files that differ from what the records say, with the text that they should have."""
+    wanted = {file: rewritten(file.read_text()) for file in documents()}
+    for file in configurations():
+        wanted[file] = _EXPECTED.sub(expected(file.stem).replace("\\", ""), file.read_text(), count=1)
+    return {file: text for file, text in wanted.items() if text != file.read_text()}

@@ -1,0 +1,89 @@
+"""Records: what is kept of a run in `results/NAME/seedN/`, a few kilobytes each.
+
+`config.yaml` and `summary.json` are the run's own, `metrics.jsonl` is its history thinned to a line an epoch, and
+`record.json` says how the run was made: command, commit, machine, and what else the machine did meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vit.config import check, nearest
+from vit.processor import MULTIPLIES_BFLOAT16, processor_name
+from vit.runs import write_json
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+_PLACE = "output_dir:"
+"""The setting that is not kept: where the run lay."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: its summary, and how it was made."""
+
+    summary: dict[str, Any]
+    made: dict[str, Any]
+
+
+def keep(run: Path, name: str, command: str, circumstances: str) -> Path:
+    """Copy what is kept of a finished run to `results/NAME/seedN/` and return that folder.
+
+    ValueError for a run that has not finished, and outside a git checkout.
+    """
+    check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = found.stdout.strip()
+    check(found.returncode == 0, "commit", str(ROOT), "this is no git checkout: a record names the commit that made it")
+    summary_file = run / "summary.json"
+    folder = RESULTS / name / f"seed{json.loads(summary_file.read_text())['seed']}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(summary_file, folder / "summary.json")
+    settings = (run / "config.yaml").read_text().splitlines(keepends=True)
+    (folder / "config.yaml").write_text("".join(line for line in settings if not line.startswith(_PLACE)))
+    history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(history)))
+    made = {
+        "command": command,
+        "commit": commit,
+        "machine": processor_name(),
+        "multiplies_bfloat16": MULTIPLIES_BFLOAT16,
+        "circumstances": circumstances,
+    }
+    write_json(folder / "record.json", made)
+    return folder
+
+
+def thinned(history: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each epoch's last line about training, and every line about validation."""
+    for row, following in zip(history, [*history[1:], {}], strict=True):
+        if "train.loss" not in row or row["epoch"] != following.get("epoch"):
+            yield row
+
+
+def record_names() -> list[str]:
+    return sorted({str(file.parents[1].relative_to(RESULTS)) for file in RESULTS.glob("**/seed*/record.json")})
+
+
+def read_records(name: str) -> list[Record]:
+    """The runs kept under a name, by seed. ValueError where there is none."""
+    folders = sorted((RESULTS / name).glob("seed*"), key=lambda folder: int(folder.name.removeprefix("seed")))
+    if not folders:
+        raise ValueError(f"results: there is no record {name!r}; {nearest(name, record_names())}")
+    return [
+        Record(*(json.loads((folder / file).read_text()) for file in ("summary.json", "record.json")))
+        for folder in folders
+    ]
+
+
+def percent(values: Sequence[float], digits: int = 2) -> str:
+    """A fraction as a percentage; of several runs their mean ± standard deviation."""
+    mean = f"{100 * statistics.fmean(values):.{digits}f}"
+    return mean + (f" ± {100 * statistics.stdev(values):.{digits}f} %" if len(values) > 1 else " %")

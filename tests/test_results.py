@@ -1,0 +1,139 @@
+"""The documents' numbers are those of the records in `results/`, and what stands there by hand is noticed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from results import documents, records
+from results.__main__ import main
+from results.tables import TABLES
+
+MEASURED = re.compile(r"\d[\d,.]*(?: ?±| ?%| ?points| times| images/s| BLEU)|\d\.\d")
+"""A percentage, a factor or a decimal: what only a measurement gives."""
+
+
+@pytest.fixture
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of its own: the tests may run in an unpacked archive."""
+    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "empty"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def finished_run(folder: Path, seed: int, top1: float) -> Path:
+    folder.mkdir()
+    (folder / "config.yaml").write_text("model: vit\n")
+    (folder / "summary.json").write_text(json.dumps({"seed": seed, "test.top1": top1, "seconds": 90.0}))
+    lines = [
+        {"step": 1, "epoch": 0, "train.loss": 2.0},
+        {"step": 2, "epoch": 0, "train.loss": 1.0},
+        {"step": 2, "epoch": 1, "val.top1": 0.5},
+        {"step": 3, "epoch": 1, "train.loss": 0.9},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_every_marked_number_is_what_its_record_says() -> None:
+    assert [str(file) for file in documents.stale()] == [], "write them by `python -m results write`"
+
+
+def test_the_readme_holds_no_measured_number_by_hand() -> None:
+    assert MEASURED.findall(documents.unmarked((records.ROOT / "README.md").read_text())) == []
+
+
+@pytest.mark.parametrize("sentence", ["97.8 % of the images", "3 times as fast", "it takes 1.18", "81 points ahead"])
+def test_a_number_by_hand_is_noticed(sentence: str) -> None:
+    assert MEASURED.search(documents.unmarked(f"text\n\n{sentence}\n"))
+
+
+@pytest.mark.parametrize("text", ["<!--= table trained -->97.8 %<!--/-->", "`--lr 0.1`", "    vit train --lr 0.1\n"])
+def test_markers_and_code_may_hold_numbers(text: str) -> None:
+    assert not MEASURED.search(documents.unmarked(text))
+
+
+def test_a_changed_number_is_stale() -> None:
+    readme = (records.ROOT / "README.md").read_text()
+    table = TABLES["trained"]()
+    first = re.search(r"\d\d\.\d\d", table)
+    assert first is not None
+    assert documents.rewritten(readme) == readme
+    changed = readme.replace(first[0], "99.99", 1)
+    assert changed != readme
+    assert documents.rewritten(changed) == readme
+
+
+def test_every_record_says_how_it_was_made() -> None:
+    names = records.record_names()
+    assert names
+    for name in names:
+        for record in records.read_records(name):
+            assert {"command", "commit", "machine", "circumstances"} <= record.made.keys()
+            assert record.summary["seconds"] > 0
+    for folder in records.RESULTS.glob("**/seed*"):
+        assert {"config.yaml", "summary.json", "metrics.jsonl", "record.json"} == {
+            file.name for file in folder.iterdir()
+        }
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 40_000
+
+
+def test_a_run_is_kept_with_its_history_thinned(own_results: Path, tmp_path: Path) -> None:
+    for seed, top1 in ((0, 0.75), (1, 0.77)):
+        run = finished_run(tmp_path / f"run{seed}", seed, top1)
+        assert main(["keep", str(run), "small", "--command", "python train.py", "--circumstances", "one thread"]) == 0
+    kept = own_results / "small" / "seed0"
+    history = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], "val.top1" in line) for line in history] == [(2, False), (2, True), (3, False)]
+    assert json.loads((kept / "record.json").read_text())["command"] == "python train.py"
+    assert documents.text_of("top1 small") == "76.00 ± 1.41 %"
+    assert documents.text_of("runs small") == "2"
+    assert documents.text_of("minutes small") == "1.5"
+    shutil.rmtree(own_results / "small" / "seed1")
+    assert documents.text_of("top1 small") == "75.00 %"
+
+
+def test_a_run_that_is_not_finished_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keep", str(tmp_path), "small", "--command", "a", "--circumstances", "b"]) == 2
+    assert "has no summary.json" in capsys.readouterr().err
+
+
+def test_a_record_needs_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert main(["keep", str(run), "small", "--command", "a", "--circumstances", "b"]) == 2
+    assert "this is no git checkout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [("top1 digits_wit", "digits_vit"), ("top digits_vit", "top1"), ("table trainde", "trained")],
+)
+def test_what_has_no_record_is_named(request_: str, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        documents.text_of(request_)
+
+
+def test_check_fails_where_a_document_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("<!--= runs digits_vit -->77<!--/-->")
+    monkeypatch.setattr(documents, "documents", lambda: [document])
+    monkeypatch.setattr(documents, "configurations", lambda: iter(()))
+    assert main(["check"]) == 2
+    assert "page.md" in capsys.readouterr().err
+    assert main(["write"]) == 0
+    assert main(["check"]) == 0
+    assert "77" not in document.read_text()
