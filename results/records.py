@@ -38,6 +38,7 @@ def keep(run: Path, name: str, command: str, circumstances: str) -> Path:
 
     ValueError for a run that has not finished, and outside a git checkout.
     """
+    summary_file = run / "summary.json"
     check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     commit = found.stdout.strip()

@@ -46,7 +46,7 @@ def signature(name: str, value: Any) -> str:
     for parameter in inspect.signature(value).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
             words.append("*")
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = "*" * (parameter.kind == parameter.VAR_POSITIONAL) + "**" * (parameter.kind == parameter.VAR_KEYWORD)
         has_default = parameter.default is not parameter.empty
         is_plain = isinstance(parameter.default, str | int | float | None)
         default = (f"={parameter.default!r}" if is_plain else "=…") if has_default else ""

@@ -1,5 +1,6 @@
 """Arguments and settings of another type than their annotation: one line that says what is wrong and what is right."""
 
+# mypy: disable-error-code="arg-type,type-var"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +30,7 @@ def draw(
 
 def test_what_fits_reaches_the_function_untouched() -> None:
     model, images = nn.Identity(), iter([torch.zeros(1)])
-    assert draw(model, images, size=[3, 4]) == (model, images, [3, 4], 5)  # type: ignore[arg-type]
+    assert draw(model, images, size=[3, 4]) == (model, images, [3, 4], 5)
     assert next(images).shape == (1,)  # the check took nothing from the iterator
     assert (draw.__name__, draw.__doc__) == ("draw", "Draw.")
 
@@ -88,7 +89,7 @@ def test_what_fits(hint: Any, value: object) -> None:
 
 def test_what_holds_the_right_thing_is_pointed_at() -> None:
     with pytest.raises(ValueError, match=r"^model: .* it must be a Module; give its \.model$"):
-        draw(Opened(nn.Identity()), [])  # type: ignore[arg-type]
+        draw(Opened(nn.Identity()), [])
 
 
 def test_iterators_are_not_opened() -> None:
@@ -118,7 +119,7 @@ def test_settings_made_in_python_are_checked(make: Callable[[], object], said: s
 
 
 def test_lists_become_tuples_in_settings() -> None:
-    made = Preprocessing(image_size=[8, 8], mean=[0, 0, 0])  # type: ignore[arg-type]
+    made = Preprocessing(image_size=[8, 8], mean=[0, 0, 0])
     assert made == Preprocessing(image_size=(8, 8), mean=(0, 0, 0))
     check_types("data", made)
 

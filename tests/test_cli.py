@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import math
 import os
@@ -10,19 +12,22 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from tests.data.image_folders import make_folder
 from tests.training.tiny import tiny
 from vit import __version__
-from vit.cli import main, parsing
-from vit.runs import read_metrics
-from vit.settings import dump_run_config
+from vit.cli import main
+from vit.runs import last_checkpoint, read_metrics
+from vit.settings import dump_run_config, flat_settings
+from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import NonFinite
-from vit.training import checkpoints, loop
+from vit.training import loop
 from vit.training.loop import train
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
@@ -109,6 +114,12 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (["trian"], "vit: there is no command 'trian'; did you mean 'train'?"),
         (["vit"], "vit: there is no command 'vit'; choose from analyze, compare"),
+        (["train", "{recipe}"], "recipe.yaml' is not expected here: did you mean --config {recipe}?"),
+        (["train", "digits_vit"], "did you mean --config digits_vit?"),
+        (["plan", "{tmp}"], "did you mean --data {tmp}?"),
+        (["train", "many"], "'many' is not expected here: a setting is given as --section.setting VALUE"),
+        (["train", "--model.lr", "3"], "--model.lr: there is no such setting; did you mean 'optim.lr'?"),
+        (["train", "--model.image_size", "-1"], "model.image_size: (-1, -1) is not valid: it must be above 0"),
         (["convert", "{run}", "--to", "timm"], "--output: there is nothing to do; give --output"),
         (["train", "--config", "{tmp}/absent.yaml"], "--config: cannot read"),
         (["train", "--config"], "expected one argument"),
@@ -151,7 +162,7 @@ def test_wrong_words(
     (broken / "config.yaml").write_text("optim:\n  learnrate: 1\n")
     places = {"run": run, "recipe": recipe, "tmp": tmp_path, "broken": broken}
     assert main([word.format_map(places) for word in words]) == 2
-    assert expected in one_line(capsys)
+    assert expected.format_map(places) in one_line(capsys)
 
 
 def _no_permission(*_: Any, **options: Any) -> None:
@@ -162,7 +173,7 @@ def _no_permission(*_: Any, **options: Any) -> None:
 def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
+    monkeypatch.setattr(tempfile, "TemporaryFile", _no_permission)
     assert main([*words, "--config", str(recipe), "--output_dir", str(tmp_path / "new")]) == 2
     assert f"{str(tmp_path)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
@@ -170,7 +181,7 @@ def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
 def test_a_file_that_nobody_may_write_is_named_before_the_work(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(parsing.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert main(["doctor", "RUN", "--output", str(recipe)]) == 2
     assert f"--output: {str(recipe)!r} is not valid: it exists and cannot be written to" in one_line(capsys)
 
@@ -190,7 +201,7 @@ def test_a_folder_that_may_not_be_entered_is_named_before_the_work(
         return stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", refuse)
-    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
+    monkeypatch.setattr(tempfile, "TemporaryFile", _no_permission)
     assert main([*words[:-1], str(closed / words[-1])]) == 2
     assert f"{str(closed)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
@@ -199,7 +210,7 @@ def test_a_file_that_is_there_needs_its_folder_too(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is replaced, or another is written beside it."""
-    monkeypatch.setattr(parsing.tempfile, "TemporaryFile", _no_permission)
+    monkeypatch.setattr(tempfile, "TemporaryFile", _no_permission)
     assert main(["doctor", "RUN", "--output", str(recipe)]) == 2
     assert f"{str(recipe.parent)!r} cannot be written to (Permission denied)" in one_line(capsys)
 
@@ -244,6 +255,59 @@ def test_predict_prints_the_five_likeliest(run: Path, image: Path, capsys: pytes
     assert all(name.strip().startswith("pattern ") for _, name in shown)
 
 
+def test_predict_takes_folders_lists_and_lines(
+    run: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tables too; a broken file costs its own line only, and the exit code says that there was one."""
+    folder = tmp_path / "my photos"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("b.png", "deep/a 🐶.png"):
+        (folder / name).write_bytes(image.read_bytes())
+    (tmp_path / "list.txt").write_text(f"my photos/b.png\n{image}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{image}\n\n"))
+    places = [str(folder), str(tmp_path / "list.txt"), "-"]
+    assert main(["predict", str(run), "--device", "cpu", "--top", "2", "--format", "csv", *places]) == 0
+    header, *rows = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["file", "rank", "class", "probability"]
+    files = [folder / "b.png", folder / "deep" / "a 🐶.png", tmp_path / "my photos" / "b.png", image, image]
+    assert [(row[0], row[1]) for row in rows] == [(str(file), rank) for file in files for rank in ("1", "2")]
+    (folder / "broken.jpg").write_bytes(b"no image")
+    assert main(["predict", str(run), "--device", "cpu", "--format", "json", "--top", "1", str(folder)]) == 2
+    said = capsys.readouterr()
+    (first, second) = json.loads(said.out)
+    assert [Path(each["file"]).name for each in (first, second)] == ["b.png", "a 🐶.png"]
+    assert first["classes"] == second["classes"]
+    assert 0 < first["classes"][0]["probability"] <= 1
+    broken, summary = said.err.splitlines()
+    assert "broken.jpg' is not a readable image" in broken
+    assert summary == "vit: 1 of 3 images could not be read"
+
+
+def test_results_on_other_images_do_not_overwrite(run: Path, tmp_path: Path) -> None:
+    """Two folders of the same files' names keep results of their own, which say where they are from."""
+    classes = {f"pattern {number}": 3 for number in range(7)}
+    for place in ("one", "two"):
+        words = [
+            "--data",
+            str(make_folder(tmp_path / place / "photos", classes)),
+            "--output_dir",
+            str(tmp_path / "out"),
+        ]
+        assert main(["eval", str(run), *words, "--data.test_fraction", "1"]) == 0
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("imagefolder-photos-*_best_auto.json")]
+    assert {record["data"]["root"] for record in records} == {str(tmp_path / p / "photos") for p in ("one", "two")}
+    assert len({record["data"]["fingerprint"] for record in records}) == 1
+    header, *rows = csv.reader(next((tmp_path / "out").glob("*.csv")).read_text().splitlines())
+    assert header == ["file", "true", "predicted", "probability"]
+    assert len(rows) == 21
+    assert {row[0] for row in rows} == {f"{name}/{number:03d}.png" for name in classes for number in range(3)}
+    right = [row[1] == row[2] for row in rows]
+    assert right == sorted(right), "mistakes first"
+    for kind in (True, False):
+        sure = [float(row[3]) for row, each in zip(rows, right, strict=True) if each == kind]
+        assert sure == sorted(sure, reverse=True)
+
+
 def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(run), "--output_dir", str(tmp_path)]) == 0
     said = capsys.readouterr()
@@ -251,7 +315,8 @@ def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: p
     summary = json.loads((run / "summary.json").read_text())
     assert metrics["n_seen"] == metrics["n_total"] == 10
     assert metrics["top1"] == summary["test.top1"]
-    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".json", ".png"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".json", ".png", ".csv"}
+    assert said.err == f"see {tmp_path}\n"
 
 
 def test_train_tells_where_the_run_is(
@@ -262,8 +327,19 @@ def test_train_tells_where_the_run_is(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--config", str(recipe)]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{Path('runs/recipe')}: test top-1 ")
-    assert "of 10 images" in said.out
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["model", "multiply-adds", "images", "parameters"]
+    assert re.fullmatch(r"epoch 1 of 1: loss \S+, val.top1 \S+%, rate \S+, \S+ images/s, .+ in all", lines[7])
+    assert "\r" not in said.out + said.err
+    assert said.err == ""
+    top1, low, high = re.fullmatch(
+        r"runs/recipe: test top-1 (\S+)% of 10 images \(95 % interval (\S+)% to (\S+)%\), .+ of training", lines[8]
+    ).groups()  # type: ignore[union-attr]
+    assert float(low) < float(top1) < float(high)
+    assert lines[9:] == [
+        "model card: runs/recipe/README.md; pictures: runs/recipe/figures",
+        "next: vit predict runs/recipe IMAGE…   vit analyze runs/recipe",
+    ]
     assert (tmp_path / "runs" / "recipe" / "summary.json").is_file()
     assert main(["train", "--config", str(recipe)]) == 2
     assert "holds a run already" in one_line(capsys)
@@ -404,7 +480,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     words = ["train", "--config", str(recipe), "--output_dir", str(tmp_path), "--train.save_every_steps", "2"]
     assert main(words) == 1
     assert "No space left on device" in one_line(capsys)
-    assert checkpoints.last_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000002"
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000002"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -459,3 +535,41 @@ def test_the_doors_are_the_command(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("vit: --optim.learnrate: there is no such setting")
+
+
+def test_the_help_of_train_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    """By section, with its default, and what it is where the dataclass says so."""
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = capsys.readouterr().out
+    listed = re.findall(r"^  --(\S+) ", said, re.MULTILINE)
+    assert set(flat_settings(ClassificationRun())) <= set(listed)
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "--optim.lr 0.001 Peak learning rate at `data.batch_size` images per step" in lines
+    assert "--data.download false" in lines
+    assert any(line.startswith("--model.pooling null ") for line in lines)
+    assert any(line.startswith("--data.mean [0.5,0.5,0.5]") for line in lines)
+    assert max(map(len, said.splitlines())) < 240
+
+
+def test_the_help_of_a_comparison_by_training(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--train", "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: vit compare --train")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """As `vit predict … | head -1` closes the pipe: no message, and none when Python ends."""
+    image = tmp_path / "a.png"
+    Image.new("RGB", (8, 8)).save(image)
+    words = ["predict", "vit_tiny_patch16_32", str(image), "--device", "cpu"]
+    command = [sys.executable, "-m", "vit.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert process.returncode == 0
+    assert "roken" not in said
+    assert "Traceback" not in said

@@ -14,11 +14,11 @@ from torch import nn
 import vit
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model, open_model
-from vit.models import config_to_dict
+from vit.models import VisionTransformer, config_to_dict
 from vit.runs import Checkpoint, write_checkpoint
 from vit.weights import write_tensors
 
-OPTIONS = {"image_size": 8, "patch_size": 4, "width": 16, "depth": 1, "num_heads": 2}
+OPTIONS: dict[str, Any] = {"image_size": 8, "patch_size": 4, "width": 16, "depth": 1, "num_heads": 2}
 PREPROCESSING = {
     "image_size": [8, 8],
     "crop_fraction": 0.875,
@@ -56,7 +56,7 @@ def weights_at(run: Path, step: int, group: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("select", ["best", "last"])
 @pytest.mark.parametrize("weights", ["auto", "raw", "ema"])
-def test_a_run_gives_the_weights_that_are_asked_for(select: str, weights: str, run: Path) -> None:
+def test_a_run_gives_the_weights_that_are_asked_for(select: Any, weights: Any, run: Path) -> None:
     loaded = open_model(run, select=select, weights=weights)
     assert loaded.state is not None
     expected = weights_at(run, {"best": 1, "last": 2}[select], "model" if weights == "raw" else "ema")
@@ -92,13 +92,14 @@ def test_a_runs_architecture_needs_no_name(run: Path) -> None:
     assert model.config.width == 16
     assert create_model(pretrained=str(run), num_classes=0)(torch.zeros(1, 3, 8, 8)).shape == (1, 16)
     bigger = create_model(pretrained=str(run), image_size=(8, 16))
+    assert isinstance(bigger, VisionTransformer)
     assert bigger.config.grid_size == (2, 4)
     assert bigger(torch.zeros(1, 3, 8, 16)).shape == (1, 3)
 
 
 def test_a_checkpoints_folder_is_as_good_as_the_run(run: Path) -> None:
     model = create_model(pretrained=str(run / "checkpoints" / "step-00000002"))
-    assert torch.equal(model.head.weight, weights_at(run, 2, "ema")["head.weight"])
+    assert torch.equal(model.get_parameter("head.weight"), weights_at(run, 2, "ema")["head.weight"])
 
 
 def test_the_backbone_is_frozen_and_the_head_is_not(run: Path) -> None:
@@ -150,7 +151,7 @@ create_timm = timm.create_model
 def test_timms_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timm, "create_model", small_timm)
     name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
-    theirs = small_timm(name).eval()
+    theirs: Any = small_timm(name).eval()
     loaded = load_model(ModelConfig(pretrained=f"timm:{name}"))
     assert loaded.model.config.num_classes == 1000
     images = torch.randn(1, 3, 224, 224)

@@ -263,3 +263,11 @@ def test_an_error_inside_a_users_function_keeps_its_place(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'width'"):
         open_model("users_broken:build")
+
+
+@pytest.mark.parametrize(
+    ("source", "written"), [("my.py:build", "my:build"), ("./models/my.py:build", "models.my:build")]
+)
+def test_a_path_in_the_place_of_a_module_is_answered_with_the_module(source: str, written: str) -> None:
+    with pytest.raises(ValueError, match=rf"model: '{source}' is not valid: .* write {written}$"):
+        open_model(source)

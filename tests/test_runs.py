@@ -22,7 +22,7 @@ from vit.runs import (
     read_checkpoint,
     read_metrics,
     replace_atomically,
-    rewind_metrics,
+    restore_metrics,
     verify_checkpoint,
     write_checkpoint,
     write_json,
@@ -221,7 +221,7 @@ def test_write_json_leaves_the_old_file_when_it_dies(tmp_path: Path, monkeypatch
 def test_metrics_are_rewound_to_a_step(tmp_path: Path) -> None:
     for step in (5, 10, 15):
         append_metrics(tmp_path, {"step": step, "loss": step / 10})
-    rewind_metrics(tmp_path, 10)
+    restore_metrics(tmp_path, 10, None)
     assert [record["step"] for record in read_metrics(tmp_path)] == [5, 10]
     append_metrics(tmp_path, {"step": 15})
     assert [record["step"] for record in read_metrics(tmp_path)] == [5, 10, 15]
@@ -232,14 +232,14 @@ def test_a_line_that_a_killed_process_left_unfinished_is_forgotten(tmp_path: Pat
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 10, "lo')
     assert read_metrics(tmp_path) == [{"step": 5}]
-    rewind_metrics(tmp_path, 5)
+    restore_metrics(tmp_path, 5, None)
     append_metrics(tmp_path, {"step": 10})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 5}\n{"step": 10}\n'
 
 
 def test_metrics_of_a_run_that_has_none(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
-    rewind_metrics(tmp_path, 0)
+    restore_metrics(tmp_path, 0, None)
     assert read_metrics(tmp_path) == []
 
 

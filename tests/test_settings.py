@@ -10,6 +10,7 @@ import sys
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from vit.settings import (
     COMMAND_LINE,
     DEFAULT,
     FILE,
+    RESET,
     SHRUNK,
     diff_runs,
     differences,
@@ -69,16 +71,16 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_the_command_line_lies_over_the_file_over_the_defaults(recipe: Path) -> None:
-    run = resolve_run(recipe, ["--optim.lr", "3e-4", "--model.num_heads=2", "--seed", "9"])
-    assert run.config.optim.lr == 3e-4
-    assert run.config.model.num_heads == 2
-    assert run.config.seed == 9
-    assert run.config.model.depth == 3
-    assert run.config.model.image_size == (16, 24)
-    assert run.config.data.mean == (0.1, 0.2, 0.3)
-    assert run.config.optim.betas == (0.8, 0.95)
-    assert run.config.optim.clip_norm is None
-    assert run.config.optim.weight_decay == OptimConfig().weight_decay
+    config: Any = resolve_run(recipe, ["--optim.lr", "3e-4", "--model.num_heads=2", "--seed", "9"]).config
+    assert config.optim.lr == 3e-4
+    assert config.model.num_heads == 2
+    assert config.seed == 9
+    assert config.model.depth == 3
+    assert config.model.image_size == (16, 24)
+    assert config.data.mean == (0.1, 0.2, 0.3)
+    assert config.optim.betas == (0.8, 0.95)
+    assert config.optim.clip_norm is None
+    assert config.optim.weight_decay == OptimConfig().weight_decay
 
 
 def test_every_setting_says_where_it_came_from(recipe: Path) -> None:
@@ -128,7 +130,7 @@ def test_the_dump_names_every_setting() -> None:
     )
 
 
-def flat(content: dict, prefix: str = "") -> dict:
+def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     nested = {key: value for key, value in content.items() if isinstance(value, dict)}
     plain = {f"{prefix}{key}": value for key, value in content.items() if key not in nested}
     for key, value in nested.items():
@@ -299,13 +301,22 @@ def test_any_recipe_can_be_one_epoch_long(name: str, tmp_path: Path) -> None:
     shrunk = {key for key, origin in short.origins.items() if origin == SHRUNK}
     assert {key for key in before if before[key] != after[key]} <= {"train.epochs"} | shrunk
     proportion = before["optim.warmup_epochs"] / before["train.epochs"]
-    if before["optim.warmup_epochs"] > 1:
+    if before["optim.warmup_epochs"] >= 1:
         assert after["optim.warmup_epochs"] == pytest.approx(proportion)
-    assert ("optim.warmup_epochs" in shrunk) == (before["optim.warmup_epochs"] > 1)
+    assert ("optim.warmup_epochs" in shrunk) == (before["optim.warmup_epochs"] >= 1)
     written = tmp_path / "config.yaml"
     written.write_text(dump_run_config(short.config, short.origins))
     assert read_run_config(written) == (short.config, short.origins)
     assert run_config_from(json.loads(json.dumps(asdict(short.config)))) == short.config
+
+
+def test_a_warm_up_as_long_as_the_run_shrinks(recipe: Path) -> None:
+    """Else the rate would never reach its peak."""
+    recipe.write_text("train:\n  epochs: 10\noptim:\n  warmup_epochs: 2\n")
+    for epochs, warmup in ((1, 0.2), (2, 0.4), (3, 2.0)):
+        run = resolve_run(recipe, ["--epochs", str(epochs)])
+        assert run.config.optim.warmup_epochs == pytest.approx(warmup)
+        assert run.origins["optim.warmup_epochs"] == (FILE if epochs == 3 else SHRUNK)
 
 
 def test_images_grow_in_fewer_epochs_of_a_shorter_run() -> None:
@@ -375,10 +386,12 @@ def test_a_packaged_configuration_is_found_by_name_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert resolve_run("digits_vit").config.model.width == 64
+    packaged: Any = resolve_run("digits_vit").config
+    assert packaged.model.width == 64
     assert resolve_run("text/copying_rnn").config.task == "translation"
     (tmp_path / "digits_vit").write_text(RECIPE)  # a file of the user's comes first
-    assert resolve_run("digits_vit").config.model.depth == 3
+    own: Any = resolve_run("digits_vit").config
+    assert own.model.depth == 3
 
 
 def test_a_wrong_name_of_a_configuration_is_answered_with_the_nearest_and_all() -> None:
@@ -386,7 +399,9 @@ def test_a_wrong_name_of_a_configuration_is_answered_with_the_nearest_and_all() 
         ValueError, match=r"--config: 'digit_vit' is neither.*did you mean 'digits_vit'.*imagenet_vit_b"
     ):
         resolve_run("digit_vit")
-    with pytest.raises(ValueError, match=r"--config: 'zzz' is neither .*; choose from .*digits_vit, .*your_images$"):
+    with pytest.raises(
+        ValueError, match=r"--config: 'zzz' is neither .*; choose from .*digits_vit, .*your_images_resnet$"
+    ):
         resolve_run("zzz")
 
 
@@ -462,7 +477,7 @@ def test_a_run_whose_files_are_wrong_is_named(tmp_path: Path, name: str, content
 
 
 @pytest.mark.parametrize("content", [{"optim": {"learnrate": 1}}, {"optim": {"lr": "fast"}}])
-def test_a_checkpoint_with_other_settings_is_refused(content: dict) -> None:
+def test_a_checkpoint_with_other_settings_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^checkpoint: optim\.(learnrate|lr): "):
         run_config_from(content)
 
@@ -510,3 +525,54 @@ def test_only_allowed_settings_are_overridden(words: list[str], expected: str) -
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{tmp_path}.* is not a run folder"):
         diff_runs(tmp_path, tmp_path)
+
+
+SHAPED = """
+model: {name: vit, image_size: 8, patch_size: 2, width: 64, depth: 6, num_heads: 4, stochastic_depth_rate: 0.1}
+optim: {lr: 1.0e-3}
+"""
+
+
+def test_a_model_named_on_the_command_line_has_its_own_shape(tmp_path: Path) -> None:
+    """Not the width, depth and patch of the file's model, under its name; a shape beside the name overrides it."""
+    path = tmp_path / "shaped.yaml"
+    path.write_text(SHAPED)
+    run: Any = resolve_run(path, ["--model.name", "vit_base_patch16_224", "--model.depth", "4"])
+    assert run.config.model == ModelConfig(name="vit_base_patch16_224", depth=4)
+    reset = {name for name, origin in run.origins.items() if origin == RESET}
+    assert reset == {f"model.{name}" for name in ("image_size", "patch_size", "width", "num_heads", *RATE)}
+    assert run.config.optim.lr == 1e-3
+    assert model_of(path, "--model", "resnet18_cifar") == ModelConfig(name="resnet18_cifar")
+    same: Any = resolve_run(path, ["--model", "vit", "--model.depth", "4"])
+    assert (same.config.model.width, same.config.model.depth) == (64, 4)
+    assert RESET not in same.origins.values()
+
+
+RATE = ("stochastic_depth_rate",)
+
+
+def model_of(path: Path, *words: str) -> Any:
+    config: Any = resolve_run(path, words).config
+    return config.model
+
+
+def test_pretrained_weights_bring_their_architecture(tmp_path: Path) -> None:
+    """A file of weights alone may not tell it; of a configuration with weights, the shape is meant for others too."""
+    path, weights = tmp_path / "shaped.yaml", tmp_path / "weights.pth"
+    path.write_text(SHAPED)
+    weights.write_bytes(b"")
+    tuned = model_of(path, "--model.pretrained", "timm:vit_tiny", "--model.image_size", "48")
+    assert tuned == ModelConfig(pretrained="timm:vit_tiny", image_size=48)
+    assert model_of(path, "--model.pretrained", str(weights)).width == 64
+    named = ["--model.pretrained", str(weights), "--model.name", "vit_small_patch16_224"]
+    assert model_of(path, *named).width is None
+    for own in ("pretrained: 'timm:a', ", ""):
+        path.write_text(f"model: {{{own}image_size: 48}}")
+        other = model_of(path, "--model.pretrained", "timm:b")
+        assert other == ModelConfig(pretrained="timm:b", image_size=48)
+
+
+def test_a_list_of_texts_can_be_given_on_the_command_line(recipe: Path) -> None:
+    recipe.write_text("task: multilabel\n")
+    config: Any = resolve_run(recipe, ["--data.label_columns", "[red, blue]"]).config
+    assert list(config.data.label_columns) == ["red", "blue"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from vit.stopwatch import Stopwatch, untimed
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [100.0]
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     return clock
 
 
@@ -42,7 +44,7 @@ def test_a_stage_that_fails_is_timed(now: list[float]) -> None:
 
 def test_nothing_is_timed_without_a_stopwatch(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: read.append("the clock") or 0.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: read.append("the clock") or 0.0)
     monkeypatch.setattr(stopwatch, "record_function", lambda stage: read.append(stage))
     with untimed("outer"), untimed("inner") as entered:
         assert entered is None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from vit.config import DataConfig as DataConfig
     from vit.config import Preprocessing as Preprocessing
     from vit.hub import OpenedModel as OpenedModel
     from vit.hub import create_model as create_model

@@ -1,14 +1,31 @@
-"""Support for `accelerate launch`: its flags, and the processes that it does not start itself. Imports no torch."""
+"""Processes of one run: those that `accelerate launch --cpu` does not start itself, and which of them speaks.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import re
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+_PR_SET_PDEATHSIG = 1
+_SECONDS_TO_END = 10.0
+_STOPPED = (129, 130, 143)
+"""Exit codes of a rank that was asked to stop: the others are saving too."""
 
 
 def start_missing_processes(words: list[str]) -> None:
-    """Replace this process by torch's launcher of `vit WORDS…` if `accelerate launch --cpu` started one of N.
+    """Run `vit WORDS…` in N processes and exit, if `accelerate launch --cpu` started one of N.
 
     ValueError where N is not on its command line. Does nothing otherwise.
     """
@@ -27,8 +44,78 @@ def start_missing_processes(words: list[str]) -> None:
             "accelerate: its launcher was asked for several processes on a CPU and started one; say "
             "`accelerate launch --cpu --num_processes N`, or use `torchrun --nproc_per_node N train.py --device cpu`"
         )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", count[1]]
-    os.execv(sys.executable, [*launcher, "-m", "vit.cli", *words])
+    end_with_parent()  # the launcher dies of a SIGTERM and passes it on to nobody
+    sys.exit(run_ranks(int(count[1]), [sys.executable, "-m", "vit.cli", *words]))
+
+
+def run_ranks(count: int, command: list[str]) -> int:
+    """Run a command in `count` processes joined on this machine; return 0, or the exit code of the first that failed.
+
+    Signals are passed on to all of them. When one has failed, the others have `_SECONDS_TO_END`, in which they notice
+    it themselves; 1 stands for a process that a signal killed.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    world = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}  # as torchrun sets it
+    processes = []
+    for rank in range(count):
+        variables = {**world, **os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        # in a session of its own, so that a Ctrl-C in the terminal reaches it once, from here
+        processes.append(subprocess.Popen(command, env=variables, start_new_session=True, preexec_fn=end_with_parent))
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    return _wait_for(processes)
+
+
+def _wait_for(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Wait until all have ended; kill those that outlive a failed one by `_SECONDS_TO_END`."""
+    failed, deadline = 0, math.inf
+    while any(process.poll() is None for process in processes):
+        if not failed and (failed := _first_failure(processes)) and failed not in _STOPPED:
+            deadline = time.monotonic() + _SECONDS_TO_END
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+        time.sleep(0.1)
+    failed = failed or _first_failure(processes)
+    return 1 if failed < 0 else failed
+
+
+def _first_failure(processes: list[subprocess.Popen[bytes]]) -> int:
+    return next((code for code in (process.poll() for process in processes) if code), 0)
+
+
+def end_with_parent() -> None:
+    """Have Linux send this process SIGTERM when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def tells_first() -> bool:
+    """Whether this process is the first of its launch on this machine to say how the launch ends: true once.
+
+    Always true where there is one process. The ranks share a parent, the launcher, after which a marker is named.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return True
+    import psutil
+
+    marker = Path(tempfile.gettempdir(), f"vit-ranks-{os.getuid()}-{os.getppid()}-{os.environ.get('MASTER_PORT')}")
+    if marker.exists() and marker.stat().st_mtime < psutil.Process().create_time():  # of a launch that is over
+        marker.unlink(missing_ok=True)
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
 
 
 def launched_with_cpu_flag() -> bool:

@@ -3,12 +3,13 @@
     RUN/config.yaml            every setting, and where each came from
     RUN/metrics.jsonl          one line a logged step or evaluated epoch
     RUN/summary.json           flat; accuracies are fractions
-    RUN/checkpoints/step-…/    model, ema and optimizer as safetensors, state.json, hashes.json
+    RUN/lock.json              the process that is training in it (`run_lock.py`)
+    RUN/checkpoints/step-…/    model, ema and optimizer as safetensors, state.json, metrics.jsonl so far, hashes.json
     RUN/figures/ predictions/ README.md
 
 Nothing in it is a pickle. A checkpoint is written to a temporary folder, hashed, flushed to the disk and renamed, so a
-killed process leaves either the whole of it or none. The best checkpoint is named in the state of the newest, so no
-second file can disagree with it.
+killed process leaves either the whole of it or none. Folders are flushed too, for a file survives a power cut only if
+its name does. The best checkpoint is named in the state of the newest, so no second file can disagree with it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vit.config.run_state import check_state
+
 log = logging.getLogger(__name__)
 
 _HASHES = "hashes.json"
 _STATE = "state.json"
+_HISTORY = "metrics.jsonl"
 
 
 class DamagedCheckpoint(ValueError):
@@ -54,27 +58,47 @@ class Checkpoint:
 def replace_atomically(path: Path) -> Iterator[Path]:
     """A path beside `path` for a new file, which replaces `path` in one step at the end of the block.
 
-    A reader sees the old file or the whole new one. After an error there is only the old one.
+    A reader sees the old file or the whole new one, after a power cut too. After an error there is only the old one.
     """
     unfinished = path.with_name(f".{os.getpid()}-{path.name}")
     try:
         yield unfinished
         _flush(unfinished)
         unfinished.replace(path)
+        _flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, so that they survive a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        _flush(folder.parent)
+
+
+def flush_tree(folder: Path) -> None:
+    """Flush every file and folder in `folder` to the disk."""
+    for parent, _, names in os.walk(folder):
+        files = [file for file in (Path(parent, name) for name in names) if file.is_file() and not file.is_symlink()]
+        for path in (*files, Path(parent)):
+            _flush(path)
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step (`replacing`)."""
+    """Replace a JSON file in one step (`replace_atomically`)."""
     with replace_atomically(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
-    """Write `RUN/checkpoints/step-…`, then delete all but the newest `keep` and the best ones that these name."""
+    """Write `RUN/checkpoints/step-…`, then delete all but the newest `keep` and the best ones that these name.
+
+    It holds a copy of the run's history, from which `restore_metrics` continues.
+    """
     root = run / "checkpoints"
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     for leftover in (*root.glob(".writing-*"), *root.glob(".removing-*")):
         shutil.rmtree(leftover, ignore_errors=True)
     target = root / _folder_name(step)
@@ -83,6 +107,9 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     for name, tensors in checkpoint.tensors.items():
         _write_tensors(temporary / f"{name}.safetensors", tensors)
     (temporary / _STATE).write_text(json.dumps(checkpoint.state, indent=1))
+    if (run / _HISTORY).exists():
+        shutil.copyfile(run / _HISTORY, temporary / _HISTORY)
+        _flush(run / _HISTORY)
     hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
     (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
     for path in (*temporary.iterdir(), temporary):
@@ -91,7 +118,7 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
         _discard(target)
     temporary.rename(target)
     _flush(root)
-    _retire(root, keep)
+    _delete_superseded(root, keep)
     return target
 
 
@@ -122,7 +149,7 @@ def discard_after(run: Path, step: int) -> None:
             _discard(folder)
 
 
-def _retire(root: Path, keep: int) -> None:
+def _delete_superseded(root: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints and the best that each of these names: a run may continue from any
     of them.
     """
@@ -221,7 +248,9 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     last = last_checkpoint(location)
     if last is None:
         raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)")
-    best = (_read_json(last / _STATE) or {}).get("best")
+    state = _read_json(last / _STATE) or {}
+    check_state(state, last, [])
+    best = state.get("best")
     if select == "last" or not best:
         return last
     folder = last.parent / _folder_name(best["step"])
@@ -258,25 +287,39 @@ def holds_checkpoints(location: Path) -> bool:
 
 
 def append_metrics(run: Path, record: dict[str, Any]) -> None:
-    with (run / "metrics.jsonl").open("a") as stream:
+    with (run / _HISTORY).open("a") as stream:
         stream.write(json.dumps(record) + "\n")
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The logged lines, without a last one that a killed process left unfinished."""
-    path = run / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    """The logged lines of a run or checkpoint, without a last one that a killed process left unfinished."""
+    path = run / _HISTORY
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     records = []
     for line in lines:
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             continue
+        if isinstance(record, dict):
+            records.append(record)
     return records
 
 
-def rewind_metrics(run: Path, step: int) -> None:
-    """Remove lines logged after `step`, so that a continued run's history is that of an uninterrupted one."""
-    kept = [record for record in read_metrics(run) if record["step"] <= step]
-    with replace_atomically(run / "metrics.jsonl") as unfinished:
+def restore_metrics(run: Path, step: int, checkpoint: Path | None) -> None:
+    """Make the history what it was at `step`, where a run continues from `checkpoint` (None: from the beginning).
+
+    Lines logged later are removed, and lines that are missing or altered come back from the checkpoint's own copy,
+    which a warning says. A checkpoint of an older version has no copy: the lines up to its step are kept.
+    """
+    kept = [record for record in read_metrics(run) if record.get("step", step) <= step]
+    if checkpoint is not None and (checkpoint / _HISTORY).is_file():
+        saved = read_metrics(checkpoint)
+        if kept != saved:
+            log.warning(
+                "%s differs from the copy in %s (%s lines up to step %s, and there %s): restored from it",
+                *(run / _HISTORY, checkpoint.name, len(kept), step, len(saved)),
+            )
+        kept = saved
+    with replace_atomically(run / _HISTORY) as unfinished:
         unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept))

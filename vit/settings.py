@@ -11,25 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 from vit.config import RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
+from vit.config.model import ARCHITECTURE
 from vit.config.validation import flatten, make_settings, our_name, refuse_unknown, setting_types
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)
 
 DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
+RESET = "reset by another model"
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
     config: RunConfig
     origins: dict[str, str]
-    """Dotted setting → default, file, command line, or shrunk with the epochs."""
+    """Dotted setting → one of the origins above."""
 
 
 def find_config(name: str | Path) -> Path:
@@ -54,7 +56,8 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     """Read a YAML file, or a packaged configuration by name, and put the command line's `--optim.lr 3e-4` over it.
 
     A warm-up (or a time in which images grow) that stands in the file, and for which the command line's `train.epochs`
-    leaves no room, shrinks in proportion to the epochs.
+    leaves no room, shrinks in proportion to the epochs. A model that the command line names has its own shape, not that
+    of the file's model.
 
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
@@ -64,10 +67,13 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     _refuse_unknown(kind, in_file, f"{path}: ")
     given = _read_overrides(kind, overrides)
     shrunk = _shrink(in_file, given)
-    config = make_settings(kind, in_file | given | shrunk)
+    reset = _shape_of_another_model(kind, in_file, given)
+    kept = {name: value for name, value in in_file.items() if name not in reset}
+    config = make_settings(kind, kept | given | shrunk)
     origins = {
         **dict.fromkeys(flat_settings(config), DEFAULT),
         **dict.fromkeys(in_file, FILE),
+        **dict.fromkeys(reset, RESET),
         **dict.fromkeys(given, COMMAND_LINE),
         **dict.fromkeys(shrunk, SHRUNK),
     }
@@ -177,6 +183,28 @@ def _tasks_with(name: str) -> list[str]:
     return [task for task, folder in TASKS.items() if name in setting_types(folder.run_config)]
 
 
+def _shape_of_another_model(kind: type[RunConfig], in_file: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The file's settings that describe its own model where the command line names another.
+
+    Pretrained weights name their architecture, unless they are a single file. A file that names no model means its
+    settings for any.
+    """
+    own = in_file.get("model.name")
+    if own is None or "model.pretrained" not in setting_types(kind):
+        return []
+    named = given.get("model.name", own) != own
+    weights = given.get("model.pretrained")
+    brings_its_own = weights is not None and "model.pretrained" not in in_file and not Path(str(weights)).is_file()
+    if not (named or brings_its_own):
+        return []
+    settings = {*ARCHITECTURE, "name"} if brings_its_own else ARCHITECTURE
+    return [
+        name
+        for name, value in in_file.items()
+        if name.startswith("model.") and name[6:] in settings and value is not None and name not in given
+    ]
+
+
 def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """New values of the file's settings that do not fit into the command line's smaller number of epochs."""
     file = _numbers({"train.epochs": TrainConfig().epochs} | dict(in_file))
@@ -185,7 +213,7 @@ def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     if not 0 < after < before:
         return shrunk
     warmup = file.get("optim.warmup_epochs", 0)
-    if after < warmup <= before and "optim.warmup_epochs" not in given:
+    if after <= warmup <= before and "optim.warmup_epochs" not in given:
         shrunk["optim.warmup_epochs"] = warmup * after / before
     growing = file.get("augment.growing_epochs", 0)
     if after <= growing < before and not {"augment.growing_epochs", "augment.first_image_size"} & set(given):
@@ -209,7 +237,7 @@ def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, An
     while remaining:
         option, has_value, word = remaining.pop(0).partition("=")
         if not option.startswith("--"):
-            raise ValueError(f"{option!r} is not expected here: a setting is given as --section.setting VALUE")
+            raise ValueError(f"{option!r} is not expected here: {_meant_by(option)}")
         name = _full_name(kind, option[2:].replace("-", "_"))
         if not has_value:
             if not remaining or remaining[0].startswith("--"):  # -1 is a value
@@ -219,8 +247,20 @@ def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, An
         if name == "data":
             given |= _data_at(word, get_type_hints(kind)["data"])
         else:
-            given[name] = _value(word, types[name])
+            given[name] = _read_value(word, types[name])
     return given
+
+
+def _meant_by(word: str) -> str:
+    """An answer to a word where an option was expected."""
+    if Path(word).is_dir():
+        return f"did you mean --data {word}?"
+    try:
+        find_config(word)
+    except ValueError:
+        return "a setting is given as --section.setting VALUE"
+    is_yaml = Path(word).suffix in ("", ".yaml", ".yml")
+    return f"did you mean --config {word}?" if is_yaml else "a setting is given as --section.setting VALUE"
 
 
 def _full_name(kind: type[RunConfig], name: str) -> str:
@@ -250,13 +290,17 @@ def _data_at(place: str, section: Any) -> dict[str, str]:
     """The settings that `--data PLACE` stands for: a data set's name, or a folder."""
     if place.partition(":")[0] in {name.partition(":")[0] for name in section.sets}:
         return {"data.name": place}
-    check(Path(place).is_dir(), "--data", place, f"it is neither a folder nor one of {', '.join(section.sets)}")
+    exists = Path(place).is_dir() or (section.folder_set == "imagefolder" and Path(place).is_file())
+    rule = f"it is neither a folder nor one of {', '.join(section.sets)}"
+    check(exists, "--data", place, rule if len(section.sets) > 1 else "it is no folder")
     return {"data.name": section.folder_set, "data.root": place}
 
 
-def _value(word: str, hint: Any) -> Any:
+def _read_value(word: str, hint: Any) -> Any:
     """The word as YAML reads it; where the setting takes text, the word itself."""
-    kinds = get_args(hint) or (hint,)
+    kinds = (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+    if str in kinds and not word.strip():
+        return word  # which YAML reads as null
     try:
         value = yaml.load(word, _Loader)
     except yaml.YAMLError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import RunConfig
+from vit.config.run_state import check_state
 from vit.runs import find_checkpoint, read_checkpoint
 from vit.settings import override, run_config_from
 from vit.tasks import TASKS
@@ -20,7 +21,9 @@ def trained_settings(
 
     `allowed`: settings and sections that these may be; None: those that `vit eval` can override. ValueError for others.
     """
-    config = run_config_from(read_checkpoint(find_checkpoint(run, select), []).state["config"])
+    checkpoint = read_checkpoint(find_checkpoint(run, select), [])
+    check_state(checkpoint.state, checkpoint.path, ["config"])
+    config = run_config_from(checkpoint.state["config"])
     return override(config, overrides, config.evaluation_settings if allowed is None else allowed)
 
 
