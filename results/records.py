@@ -43,7 +43,6 @@ def keep(run: Path, name: str, command: str, circumstances: str) -> Path:
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     commit = found.stdout.strip()
     check(found.returncode == 0, "commit", str(ROOT), "this is no git checkout: a record names the commit that made it")
-    summary_file = run / "summary.json"
     folder = RESULTS / name / f"seed{json.loads(summary_file.read_text())['seed']}"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(summary_file, folder / "summary.json")

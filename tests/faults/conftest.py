@@ -15,10 +15,9 @@ __all__ = ["no_figures"]
 @pytest.fixture(autouse=True)
 def signals_of_the_foreground() -> Iterator[None]:
     """A shell's background job ignores SIGINT, a nohup SIGHUP, and what a test starts would inherit it."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-        if before[number] == signal.SIG_IGN:
-            signal.signal(number, handler)
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
