@@ -1,8 +1,10 @@
-"""Where Triton programs run, what needs a CUDA device or a quiet machine, and the order of the tests."""
+"""Where Triton programs run, signals, what needs a CUDA device or a quiet machine, and the order of the tests."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +18,16 @@ import torch  # noqa: E402
 
 if not torch.cuda.is_available():  # read when triton is first imported, which is later: `vit` imports it on first use
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def signals_restored() -> Iterator[None]:
+    """A command that was stopped keeps its handlers until Python ends: the next test's Ctrl-C would end the process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
 
 FIRST = ("test_processes", "test_sharding", "test_kill", "test_timm_family")
 

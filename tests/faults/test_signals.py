@@ -11,7 +11,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,11 +51,7 @@ def test_a_second_ctrl_c_is_asked_for_patience_and_the_run_saved(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     at_step(monkeypatch, 2, interrupt(2))
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path / "run")]) == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path / "run")]) == 130
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("vit:")]
     assert len(lines) == 2
     assert "another Ctrl-C leaves at once, without saving" in lines[0]
@@ -82,31 +78,20 @@ def test_the_third_leaves_at_once(
 def test_ctrl_c_before_training_is_a_line_and_again_leaves_at_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("vit.settings.resolve_run", lambda *_: interrupt(1)())
-    try:
-        assert main(["plan"]) == 130
-        assert capfd.readouterr().err == "vit: stopped by Ctrl-C\n"
+    assert main(["plan"]) == 130
+    assert capfd.readouterr().err == "vit: stopped by Ctrl-C\n"
 
-        def leave(_: int) -> None:
-            raise Left
+    def leave(_: int) -> None:
+        raise Left
 
-        monkeypatch.setattr(os, "_exit", leave)
-        with pytest.raises(Left):
-            os.kill(os.getpid(), signal.SIGINT)  # while Python ends
-        assert capfd.readouterr().err == "vit: left at once by Ctrl-C\n"
-    finally:
-        signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(Left):
+        os.kill(os.getpid(), signal.SIGINT)  # while Python ends
+    assert capfd.readouterr().err == "vit: left at once by Ctrl-C\n"
 
 
-@pytest.fixture
-def sighup_restored() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGHUP)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("no_figures", "sighup_restored")
+@pytest.mark.usefixtures("no_figures")
 def test_a_closed_terminal_stops_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tiny(), tmp_path / "unbroken")
     with monkeypatch.context() as patch:
@@ -121,12 +106,9 @@ def test_a_closed_terminal_stops_and_saves(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("no_figures")
 def test_nohup_keeps_its_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        at_step(monkeypatch, 1, lambda: os.kill(os.getpid(), signal.SIGHUP))
-        assert train(tiny(), tmp_path / "run")["steps"] == 6
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    at_step(monkeypatch, 1, lambda: os.kill(os.getpid(), signal.SIGHUP))
+    assert train(tiny(), tmp_path / "run")["steps"] == 6
 
 
 def words(config: Path, run: Path) -> list[str]:
