@@ -143,7 +143,7 @@ def _work(session: Session, num_images: int, peers: Sequence[str]) -> _Work:
     check(precision in ("fp32", "bf16"), "train.precision", precision, rule)
     _, difference = timm_model(session)
     with torch.device("meta"):
-        meta_model = build_model(task_of(session).model.config)  # a new one, because the session's may be compiled
+        meta_model = build_model(task_of(session).backbone.config)  # a new one, because the session's may be compiled
     gflop = {
         name: round(STEP_PASSES * 2 * multiply_adds(meta_model, size, every_token=name != OURS) * num_images / 1e9, 6)
         for name in (OURS, *peers)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit.cli.parsing import Parser
-from vit.config import DATA_SETS, DataConfig, check
+from vit.config import DATA_SETS, DataConfig, ImageRun, check
 from vit.tasks import TASKS, TaskFolder
 from vit.tasks.classification import require_classification
 from vit.tasks.classification.config import ClassificationRun
@@ -140,11 +141,11 @@ def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[st
     if data is None and not any(word.split("=")[0] == "--data.name" for word in overrides):
         run = first_run(models)
         own = trained_settings(run)
-        if not isinstance(own, ClassificationRun):
+        if not (isinstance(own, ImageRun) and type(own.data) is DataConfig):
             raise ValueError(
                 f"--data: required: {str(run)!r} is a run of task {own.task!r}; name images of one class each"
             )
-        base = own
+        base = replace(base, data=own.data)
     return override(base, [*(["--data", data] if data else []), *overrides], SETTINGS).data
 
 

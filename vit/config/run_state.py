@@ -41,6 +41,7 @@ class _Task(TypedDict):
     preprocessing: NotRequired[_Preprocessing]
     class_names: NotRequired[list[str]]
     thresholds: NotRequired[list[float]]
+    encoder: NotRequired[str]
 
 
 class _State(TypedDict):

@@ -22,6 +22,8 @@ CONVENTIONS = {
     "train.accuracy": "fraction since the previous record, against the label with the larger weight",
     "val.nll": "mean of -log p(label) over the validation set, nats",
     "val.top1": "fraction of the validation set; `ema.` the same with the averaged weights",
+    "val.loss": "mean over the validation set of the loss that is optimised, where that is the metric",
+    "val.knn": "accuracy of the frozen features by weighted nearest neighbours (20, cosine) among training images",
     "val.map": "mean average precision over the validation set, of several labels an image",
     "lr": "scheduled rate before any layer-wise factor",
 }
@@ -30,6 +32,8 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
         "train.loss": ("training", BLUE),
         "val.nll": ("validation", ORANGE),
         "ema.val.nll": ("validation, averaged weights", GREEN),
+        "val.loss": ("validation", ORANGE),
+        "ema.val.loss": ("validation, averaged weights", GREEN),
     },
     "accuracy": {
         "train.accuracy": ("training", BLUE),
@@ -37,6 +41,10 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
         "ema.val.top1": ("validation, averaged weights", GREEN),
         "val.token_accuracy": ("validation", ORANGE),
         "ema.val.token_accuracy": ("validation, averaged weights", GREEN),
+    },
+    "k-NN accuracy": {
+        "val.knn": ("validation", ORANGE),
+        "ema.val.knn": ("validation, averaged weights", GREEN),
     },
     "mAP": {
         "val.map": ("validation", ORANGE),
@@ -51,7 +59,7 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
 
 
 def plot_learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw a panel each for loss, accuracy, mAP, BLEU and learning rate against the samples seen.
+    """Draw a panel each for loss, accuracy, k-NN accuracy, mAP, BLEU and learning rate against the samples seen.
 
     `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left out.
     Many noisy training records are drawn pale, with their running mean on top. Accuracies are fractions.
@@ -116,7 +124,7 @@ def _running_mean(y: np.ndarray, window: int) -> np.ndarray:
 
 def _finish(axes: Axes, name: str, x_key: str) -> None:
     count_axis(axes, x_key.replace("_", " "))
-    if name in ("accuracy", "mAP"):
+    if name in ("accuracy", "k-NN accuracy", "mAP"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
     if name == "learning rate":

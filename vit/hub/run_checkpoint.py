@@ -29,6 +29,8 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
     check_kind(Path(source), task["model"]["kind"], ("vit", "resnet"))
     try:
         model = build_model(config_from_dict(task["model"]))
+        part = task.get("encoder", "")  # of a model around it, which is left out
+        tensors = {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
         model.load_state_dict(tensors)
         stored = task["preprocessing"].items()
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}

@@ -64,7 +64,12 @@ class PatchDropout(_RandomLayer):
         num_kept = max(1, round(num_patches * (1 - self.rate)))
         order = _uniform(patches, (num_patches,), self.stream, rng).argsort(dim=1, stable=True)
         kept = order[:, :num_kept].sort(dim=1).values  # b k
-        return patches.gather(1, repeat(kept, "b k -> b k c", c=patches.shape[-1])), kept
+        return take_patches(patches, kept), kept
+
+
+def take_patches(patches: Tensor, kept: Tensor) -> Tensor:
+    """The patches of the given indices, `b n c` and `b k -> b k c`."""
+    return patches.gather(1, repeat(kept, "b k -> b k c", c=patches.shape[-1]))
 
 
 class LayerScale(nn.Module):

@@ -40,7 +40,7 @@ from vit.layers.text_positions import LearnedPositions
 
 STD = 0.02
 POSITIONS = ("grid", "rows", "columns", "prefix", "probe")
-TOKENS = ("class_token", "distillation_token", "register_tokens")
+TOKENS = ("class_token", "distillation_token", "register_tokens", "mask_token")
 BIASES = ("table", "prefix_table")
 _TRUNCATED_STD = 0.8796256610342398
 """Standard deviation of a standard normal cut at ±2."""

@@ -20,7 +20,7 @@ from vit.layers.norm import build_norm
 from vit.layers.patches import PatchEmbedding
 from vit.layers.pooling import AttentionPool, QueryPool
 from vit.layers.positions import build_positions
-from vit.layers.regularization import Dropout, PatchDropout
+from vit.layers.regularization import Dropout, PatchDropout, take_patches
 from vit.models.backbone import Backbone, Intermediates, OutputFormat, check_output_format, select_blocks
 from vit.models.initialization import initialize, initialize_head
 from vit.randomness import SampleRandom
@@ -88,9 +88,14 @@ class VisionTransformer(Backbone):
         """
         return self.forward_head(self._tokens(images, rng, self._num_read()), separate_heads=separate_heads)
 
-    def forward_features(self, images: Tensor, rng: SampleRandom | None = None) -> Tensor:
-        """All tokens after the last block, `b (prefix + n) c`, normalised unless the norm follows the pooling."""
-        return self._tokens(images, rng, None)
+    def forward_features(
+        self, images: Tensor, rng: SampleRandom | None = None, *, kept: Tensor | None = None
+    ) -> Tensor:
+        """All tokens after the last block, `b (prefix + n) c`, normalised unless the norm follows the pooling.
+
+        `kept`: the indices, int64 `b k`, of the only patches that the blocks see; then `b (prefix + k) c`.
+        """
+        return self._tokens(images, rng, None, kept=kept)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False, *, separate_heads: bool = False) -> Tensor:
         """Logits from `forward_features`' tokens; with `pre_logits`, the head's input, `b c`."""
@@ -143,17 +148,22 @@ class VisionTransformer(Backbone):
         rng: SampleRandom | None,
         num_read: int | None,
         *,
+        kept: Tensor | None = None,
         chosen: Collection[int] = (),
         streams: list[Tensor] | None = None,
         last: int | None = None,
     ) -> Tensor:
         """`forward_features`; with `num_read`, the final block computes only that many of the first tokens.
 
-        `streams` receives the residual stream after each of the `chosen` blocks; blocks after `last` are skipped.
+        `kept` takes the place of patch dropout. `streams` receives the residual stream after each of the `chosen`
+        blocks; blocks after `last` are skipped.
         """
         grid = self.embedding.grid_size(images)
         patches = self.positions(self.embedding_norm(self.embedding(images)), grid)
-        patches, kept = self.patch_dropout(patches, rng)
+        if kept is None:
+            patches, kept = self.patch_dropout(patches, rng)
+        else:
+            patches = take_patches(patches, kept)
         x = self.pre_norm(self.position_dropout(self._with_prefix(patches), rng))
         rotations = self.positions.rotations(grid, kept, images.device)
         biases = self.positions.biases(grid, kept)

@@ -94,6 +94,7 @@ TASKS = {
     for folder in (
         TaskFolder("classification", optional=("draw_inside",)),
         TaskFolder("multilabel", optional=("classify_images", "open_test_images", "compare_runs")),
+        TaskFolder("masked_autoencoder"),
         TaskFolder("translation", optional=("compare_runs", "analyze_run")),
         TaskFolder("regression"),
     )

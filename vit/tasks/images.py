@@ -21,6 +21,7 @@ from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.hub import OpenedModel, load_model
 from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_to_dict
+from vit.models.model import Model
 from vit.models.zoo import architecture_overrides
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import TaskInfo
@@ -34,6 +35,7 @@ class ImageTask(ABC, Generic[Run]):
 
     metric: str
     has_accuracy = False
+    higher_is_better = True
 
     def __init__(self, config: Run, accelerator: Accelerator, timer: Timer = untimed) -> None:
         self.config = config
@@ -45,14 +47,15 @@ class ImageTask(ABC, Generic[Run]):
         with timer("fingerprint of the data"):
             fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
         with timer("model"):
-            loaded = load_model(config.model, num_classes=len(self.class_names))
-        same = not loaded.class_names or config.model.new_head or loaded.class_names == self.class_names
+            loaded = load_model(config.model, num_classes=self.num_outputs)
+        replaced = not loaded.class_names or config.model.new_head or not self.num_outputs
+        same = replaced or loaded.class_names == self.class_names
         rule = (
             f"the classes of {config.model.pretrained} are not the data's; set model.new_head true to train a new head"
         )
         check(same, "model.new_head", config.model.new_head, rule)
-        self.model: Classifier = loaded.model
-        self.preprocessing = config.data.preprocessing(self.model.config.image_size)
+        self.backbone: Classifier = loaded.model
+        self.preprocessing = config.data.preprocessing(self.backbone.config.image_size)
         check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
         self.info = TaskInfo(
             model_name=config.model.name or str(config.model.pretrained),
@@ -60,6 +63,7 @@ class ImageTask(ABC, Generic[Run]):
             fingerprint=fingerprints,
             unit="images",
             metric=self.metric,
+            higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
             notes=[] if loaded.report is None else [loaded.report.summary()],
         )
@@ -76,9 +80,19 @@ class ImageTask(ABC, Generic[Run]):
         self._check_batch_norm(loader)
         self.val_loader = self.eval_loader(self.val_split)
         self.teacher = self.load_teacher()
-        patch_size = common_patch(self.model, *([] if self.teacher is None else [self.teacher]))
+        patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
         augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
         self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
+
+    @property
+    def model(self) -> Model:
+        """The backbone itself, or what a task trains around it."""
+        return self.backbone
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the backbone's head; 0: it has none."""
+        return len(self.class_names)
 
     @abstractmethod
     def open_splits(self) -> tuple[Split, Split]:
@@ -112,7 +126,7 @@ class ImageTask(ABC, Generic[Run]):
 
     def state(self) -> dict[str, Any]:
         return {
-            "model": config_to_dict(self.model.config),
+            "model": config_to_dict(self.backbone.config),
             "preprocessing": asdict(self.preprocessing),
             "class_names": self.class_names,
             "broken": self.broken_images(),
@@ -123,7 +137,7 @@ class ImageTask(ABC, Generic[Run]):
 
     def _check_batch_norm(self, loader: TrainLoader) -> None:
         """A ResNet normalises over a micro-batch: one image, or a stand-in, gives no statistics."""
-        if isinstance(self.model, ResNet) and self.model.config.version == 1 and loader.smallest_chunk < 2:
+        if isinstance(self.backbone, ResNet) and self.backbone.config.version == 1 and loader.smallest_chunk < 2:
             rule = (
                 "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
                 f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
@@ -176,8 +190,9 @@ class ImageReport:
         given = architecture_overrides(task.config.model)
         changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
         shape = f" with {', '.join(changed)}" if changed else ""
+        head = f"{task.num_outputs} classes" if task.num_outputs else "no head"
         return {
-            "model": f"{task.info.model_name}{shape}, image {size}{grows}, {len(task.class_names)} classes",
+            "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
             "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward, attention's products included",
             "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
             f"{task.config.data.batch_size} a step",
@@ -200,14 +215,14 @@ class ImageReport:
     def _multiply_adds(self, image_size: tuple[int, int]) -> int:
         """Counted on a model without weights: a forward pass of a sharded one needs every process."""
         with torch.device("meta"):
-            meta_model = build_model(self._task.model.config)
+            meta_model = build_model(self._task.backbone.config)
         return multiply_adds(meta_model, image_size)
 
     def _memory(self, precision: str) -> dict[str, int]:
         """Bytes by what they hold, in one process."""
         task, train, data = self._task, self._task.config.train, self._task.config.data
         parts = training_memory(
-            task.model,
+            task.backbone,
             task.preprocessing.image_size,
             batch_size=data.batch_size // train.accumulation_steps // task.accelerator.num_processes,
             optimizer=task.config.optim.name,

@@ -91,7 +91,7 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
     # as in torch: files from before version 0.4.1 have no such counts, and no computation reads them
     report.uncounted = [key for key in absent if key.endswith(COUNT)]
     report.missing = [key for key in absent if key not in report.uncounted]
-    report.check()
+    report.check(tuple(f"{name}." for name in model.head_names()) if isinstance(model, Classifier) else ())
     for key, value in source.items():
         if value.shape != target[key].shape:
             raise ValueError(

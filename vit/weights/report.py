@@ -37,8 +37,11 @@ class LoadReport:
     uncounted: list[str] = field(default_factory=list)
     """BatchNorm's counts of batches, which older files lack and nothing computes with; they stay 0."""
 
-    def check(self) -> None:
-        """Raise ValueError naming tensors that are missing or unexpected."""
+    def check(self, heads: tuple[str, ...] = ()) -> None:
+        """Raise ValueError naming tensors that are missing or unexpected; `heads`: the first parts of heads' names."""
+        if self.missing and not self.unexpected and all(name.startswith(heads) for name in self.missing):
+            rule = "it has no head; set model.new_head true to train a new one"
+            raise ValueError(f"model.pretrained: {self.source} does not have {', '.join(self.missing)}: {rule}")
         for what, names in (("does not have", self.missing), ("has, and the model does not,", self.unexpected)):
             if names:
                 shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

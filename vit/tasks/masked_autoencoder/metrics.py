@@ -1,0 +1,103 @@
+"""A masked autoencoder's loss, and what is measured on images that it was not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import reduce
+from torch import Tensor, nn
+
+from vit.config import check
+from vit.data.loading import EvalLoader
+from vit.data.preprocessing import normalize
+from vit.engine import Accelerator, gather_uneven
+from vit.evaluation.evaluate import check_seen_once, collect_outputs, evaluating
+from vit.evaluation.transfer import NUM_NEIGHBOURS, knn_predictions
+from vit.models.masked_autoencoder import MaskedAutoencoder, patch_pixels, seen_patches
+from vit.randomness import SampleRandom
+from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig
+
+_EPSILON = 1e-6
+"""Added to a patch's variance, as He et al. do."""
+
+
+def masked_losses(predicted: Tensor, targets: Tensor, kept: Tensor, *, normalize_pixels: bool) -> Tensor:
+    """Mean squared errors (b,) over the patches `b n (p q 3)` that are not among `kept`, `b k`."""
+    if normalize_pixels:
+        targets = (targets - targets.mean(dim=-1, keepdim=True)) / spread(targets)
+    errors: Tensor = reduce((predicted - targets).square(), "b n v -> b n", "mean")
+    hidden = torch.ones_like(errors).scatter(1, kept, 0.0)
+    return (errors * hidden).sum(dim=1) / hidden.sum(dim=1)
+
+
+def spread(pixels: Tensor) -> Tensor:
+    """Standard deviation of each patch's values, `b n 1`."""
+    return (pixels.var(dim=-1, keepdim=True) + _EPSILON).sqrt()
+
+
+def image_losses(
+    model: nn.Module, images: Tensor, rng: SampleRandom, settings: MaskedAutoencoderConfig, patch_size: tuple[int, int]
+) -> Tensor:
+    """Losses (b,) of normalised images `b 3 H W`; `rng` chooses the patches that are hidden."""
+    targets = patch_pixels(images, patch_size)
+    kept = seen_patches(targets.shape[1], settings.mask_ratio, rng.fork("mask"))
+    predicted = model(images, kept, rng=rng.fork("model")).float()
+    return masked_losses(predicted, targets, kept, normalize_pixels=settings.normalize_pixels)
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Measures any state of a model. Each image has the same patches hidden every time."""
+
+    accelerator: Accelerator
+    settings: MaskedAutoencoderConfig
+    neighbours: EvalLoader
+    """Training images, among which nearest neighbours are searched."""
+
+    def __post_init__(self) -> None:
+        split = self.neighbours.split
+        rule = f"{NUM_NEIGHBOURS} neighbours vote, and there are {len(split)} training images"
+        check(len(split) >= NUM_NEIGHBOURS, "mae.knn_images", self.settings.knn_images, rule)
+
+    def losses(self, model: nn.Module, loader: EvalLoader) -> Tensor:
+        """The losses (n,) of a whole split, sorted by index, the same on every process."""
+        bare, device = self.bare(model), self.accelerator.device
+        indices, losses = [torch.zeros(0, dtype=torch.int64, device=device)], [torch.zeros(0, device=device)]
+        with evaluating(bare), torch.inference_mode():
+            for batch in loader:
+                if len(batch.images):
+                    images = normalize(batch.images.to(device), loader.preprocessing)
+                    indices.append(batch.indices.to(device))
+                    rng = SampleRandom.at(0, 0, indices[-1])
+                    losses.append(image_losses(bare, images, rng, self.settings, bare.config.patch_size))
+        all_indices, all_losses = self._gather(torch.cat(indices)).cpu(), self._gather(torch.cat(losses)).cpu()
+        check_seen_once(all_indices, loader, device=device, gather=self._gather)
+        return all_losses[all_indices.argsort(stable=True)]
+
+    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> float:
+        """Accuracy of weighted nearest neighbours on the encoder's pooled features."""
+        encoder = self.bare(model).encoder
+        (_, train_labels, train), (_, labels, features) = (
+            collect_outputs(
+                encoder,
+                lambda images: encoder.pool(encoder.forward_features(images)),
+                each,
+                device=self.accelerator.device,
+                autocast=self.accelerator.autocast,
+                gather=self._gather,
+                width=encoder.config.head_width,
+            )
+            for each in (self.neighbours, loader)
+        )
+        predicted = torch.from_numpy(knn_predictions(train, train_labels, features))
+        return float((predicted == labels).double().mean())
+
+    def bare(self, model: nn.Module) -> MaskedAutoencoder:
+        """The model without the wrapper of several processes; its forward pass is still autocast's."""
+        unwrapped = self.accelerator.unwrap_model(model)
+        assert isinstance(unwrapped, MaskedAutoencoder)
+        return unwrapped
+
+    def _gather(self, values: Tensor) -> Tensor:
+        return gather_uneven(self.accelerator, values)

@@ -1,0 +1,77 @@
+"""Training a masked autoencoder: data, model, losses, validation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor, nn
+
+from vit.data.augmented import AugmentedBatch
+from vit.data.images import Split, check_test, open_training
+from vit.data.splits import balanced_subset
+from vit.engine import Accelerator
+from vit.models import VisionTransformer
+from vit.models.masked_autoencoder import ENCODER, DecoderConfig, MaskedAutoencoder
+from vit.randomness import SampleRandom
+from vit.stopwatch import Timer, untimed
+from vit.tasks.images import ImageTask
+from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
+from vit.tasks.masked_autoencoder.metrics import Meter, image_losses
+from vit.tasks.task import NonFinite
+
+
+class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
+    """The `Task` of a `MaskedAutoencoderRun`. ValueError for any setting that cannot be honoured."""
+
+    metric = "loss"
+    higher_is_better = False
+
+    def __init__(self, config: MaskedAutoencoderRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
+        super().__init__(config, accelerator, timer)
+        encoder = self.backbone
+        rule = "patches are hidden from a Vision Transformer; a ResNet has none"
+        if not isinstance(encoder, VisionTransformer):
+            raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
+        self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
+        neighbours = balanced_subset(self.train_split, config.mae.knn_images, stream="neighbours")
+        self.meter = Meter(accelerator, config.mae, self.eval_loader(neighbours))
+
+    def open_splits(self) -> tuple[Split, Split]:
+        splits = open_training(self.config.data)
+        check_test(self.config.data)
+        return splits
+
+    @property
+    def model(self) -> MaskedAutoencoder:
+        return self.autoencoder
+
+    @property
+    def num_outputs(self) -> int:
+        return 0
+
+    def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
+        """Squared errors of the patches that were hidden, averaged over each image."""
+        rng = SampleRandom.at(self.config.seed, epoch, batch.positions)
+        losses = image_losses(model, batch.images, rng, self.config.mae, self.autoencoder.config.patch_size)
+        return losses, losses.new_zeros(len(losses))
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """`loss`, and `knn`: accuracy of the encoder's frozen features by neighbours among training images."""
+        loss = float(self.meter.losses(model, self.val_loader).mean())
+        if not math.isfinite(loss):
+            raise NonFinite("the loss of validation images is not finite")
+        return {"loss": loss, "knn": self.meter.knn_accuracy(model, self.val_loader)}
+
+    def state(self) -> dict[str, Any]:
+        """The encoder is a model by itself, whose tensors' names begin with `encoder`; it has no classes."""
+        own = {"class_names": [], "encoder": ENCODER, "decoder": asdict(decoder_of(self.config.mae))}
+        return {**super().state(), **own}
+
+
+def decoder_of(config: MaskedAutoencoderConfig) -> DecoderConfig:
+    return DecoderConfig(config.decoder_width, config.decoder_depth, config.decoder_heads)
+
+
+open_task = MaskedPrediction
