@@ -43,6 +43,21 @@ def test_the_curves_hold_the_records_numbers() -> None:
     assert np.asarray(figure.axes[2].lines[0].get_xydata()).tolist() == [[64, 1e-3], [192, 1e-3]]
 
 
+def test_the_rate_is_drawn_from_the_schedule_where_it_is_given() -> None:
+    rate = plot_learning_curves([STEP, EPOCH], ([0, 32, 128], [0.0, 0.1, 0.05])).axes[2].lines
+    assert [np.asarray(line.get_xydata()).tolist() for line in rate] == [[[0, 0.0], [32, 0.1], [128, 0.05]]]
+
+
+def test_an_image_more_or_less_does_not_look_like_a_trend() -> None:
+    records = [{"epoch": epoch, "val.top1": 0.95 + 0.001 * epoch} for epoch in range(3)]
+    (axes,) = plot_learning_curves(records).axes
+    low, high = axes.get_ylim()
+    assert high - low == pytest.approx(0.05)
+    assert low < 0.95 < 0.952 < high
+    (axes,) = plot_learning_curves([{"epoch": 1, "val.top1": 1.0}]).axes
+    assert axes.get_ylim()[1] == 1.005
+
+
 @pytest.mark.parametrize(
     ("history", "panels"),
     [
@@ -90,6 +105,7 @@ def test_few_classes_are_written_out() -> None:
         np.ma.asarray(axes.images[0].get_array()).filled(np.nan), [[5 / 6, 1 / 6], [np.nan, np.nan]]
     )
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
+    assert figure.axes[-1].get_ylabel() == "share of the true class's images"
 
 
 def test_many_classes_list_the_most_frequent_confusions() -> None:

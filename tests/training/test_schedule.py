@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from vit.config import OptimConfig
-from vit.training.schedule import learning_rate
+from vit.training.schedule import has_followed, learning_rate, rate_curve
 
 EPOCH, TOTAL = 100, 1000
 
@@ -60,3 +60,27 @@ def test_the_rate_at_an_image_is_the_same_for_any_batch() -> None:
     }
     for batch, curve in curves.items():
         assert all(curves[10][images] == value for images, value in curve.items()), batch
+
+
+def test_the_curve_holds_both_ends_and_the_peak() -> None:
+    config = OptimConfig(lr=0.4, warmup_epochs=1.5)
+    seen, rates = rate_curve(TOTAL, EPOCH, config, num_points=4)
+    assert seen == [0, 150, 333, 667, 1000]
+    assert rates == [learning_rate(each, TOTAL, EPOCH, config) for each in seen]
+    assert rates[1] == 0.4
+
+
+def test_rates_of_a_run_that_was_continued_to_more_epochs_are_of_two_schedules() -> None:
+    config = OptimConfig(lr=0.4, warmup_epochs=1)
+    steps = range(32, TOTAL + 1, 32)
+
+    def logged(total: int) -> list[dict[str, float]]:  # every second step of 32 images
+        return [
+            {"images_seen": seen, "lr": learning_rate(seen - 32, total, EPOCH, config)} | {"step": seen // 32}
+            for seen in steps[::2]
+        ]
+
+    history = [{"images_seen": 0, "val.top1": 0.1}, *logged(TOTAL)]
+    assert has_followed(history, "images_seen", TOTAL, EPOCH, config)
+    assert not has_followed([*logged(TOTAL // 2)[:8], *logged(TOTAL)[8:]], "images_seen", TOTAL, EPOCH, config)
+    assert has_followed([], "images_seen", TOTAL, EPOCH, config)

@@ -39,6 +39,7 @@ def plot_confusion_matrix(counts: NDArray[np.int64], class_names: Sequence[str])
         axes.spines[:].set_visible(False)
         axes.set(xlabel="predicted class", ylabel="true class")
         bar = add_colorbar(figure, image, axes, shrink=0.6, ticks=[0, 0.05, 0.2, 0.5, 1], aspect=30)
+        bar.set_label("share of the true class's images")
         bar.ax.set_yticklabels(["0", "5 %", "20 %", "50 %", "100 %"])
         _name_classes(axes, class_names)
         if beside is None:

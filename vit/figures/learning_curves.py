@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, PercentFormatter
+from matplotlib.ticker import FormatStrFormatter, MaxNLocator, PercentFormatter
 
 from vit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, count_axis, empty_figure, style
 
 _MAX_WITH_MARKERS = 50
+_LEAST_RANGE = 0.05
+"""The accuracy axis spans this at least, lest a few images look like a trend."""
 _PARTS = 25
 """The running mean is taken over this part of the records."""
 CONVENTIONS = {
@@ -26,6 +28,8 @@ CONVENTIONS = {
     "val.knn": "accuracy of the frozen features by weighted nearest neighbours (20, cosine) among training images",
     "val.map": "mean average precision over the validation set, of several labels an image",
     "lr": "scheduled rate before any layer-wise factor",
+    "rates": "samples seen before a step, and its rate, over the whole schedule; null for a run that was continued to "
+    "more epochs, whose logged rates are drawn",
 }
 _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
     "loss": {
@@ -58,9 +62,12 @@ _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
 }
 
 
-def plot_learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
+def plot_learning_curves(
+    history: Sequence[Mapping[str, Any]], rates: tuple[Sequence[float], Sequence[float]] | None = None
+) -> Figure:
     """Draw a panel each for loss, accuracy, k-NN accuracy, mAP, BLEU and learning rate against the samples seen.
 
+    `rates`: samples seen before every step, and its rate; without them the rates of the records are drawn.
     `history`: the records of `metrics.jsonl`, in which any key may be missing; a panel without numbers is left out.
     Many noisy training records are drawn pale, with their running mean on top. Accuracies are fractions.
     """
@@ -76,7 +83,9 @@ def plot_learning_curves(history: Sequence[Mapping[str, Any]]) -> Figure:
             axes = figure.add_subplot(1, len(panels), place + 1)
             axes.set_title(name)
             for key, (label, color) in _PANELS[name].items():
-                if _has(history, key):
+                if key == "lr" and rates is not None:
+                    axes.plot(*rates, color=color)
+                elif _has(history, key):
                     _draw(axes, *_series(history, x_key, key), color, label, noisy=key.startswith("train."))
             _finish(axes, name, x_key)
     return figure
@@ -126,9 +135,12 @@ def _finish(axes: Axes, name: str, x_key: str) -> None:
     count_axis(axes, x_key.replace("_", " "))
     if name in ("accuracy", "k-NN accuracy", "mAP"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
+        low, high = axes.get_ylim()
+        missing = max(0.0, _LEAST_RANGE - (high - low)) / 2
+        axes.set_ylim(max(low - missing, -0.005), min(high + missing, 1.005))
     if name == "learning rate":
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     elif len(axes.get_legend_handles_labels()[1]) > 0:
         axes.legend()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter
+from matplotlib.ticker import FormatStrFormatter, MaxNLocator
 
 from vit.figures.style import PURPLE, count_axis, empty_figure, style
 
@@ -18,6 +18,7 @@ def plot_schedule(samples_seen: Sequence[float], lr: Sequence[float], unit: str 
         axes.set_title("learning rate")
         axes.plot(samples_seen, lr, color=PURPLE, marker="o" if len(lr) == 1 else None)
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         count_axis(axes, f"{unit} seen")
     return figure

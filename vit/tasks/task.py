@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from vit.models.model import Model
 
 
+Rates = tuple[Sequence[float], Sequence[float]]
+"""Samples seen before a step, and the learning rate of it."""
+
+
 class NonFinite(RuntimeError):
     """The loss, a gradient or a prediction is not a finite number; the weights were not changed by it."""
 
@@ -107,8 +111,11 @@ class Report(Protocol):
     def summary(self, best: Any, last: Any) -> dict[str, Any]:
         """The task's numbers for `summary.json`, from the results of two checkpoints. Every process calls it."""
 
-    def write(self, run: Path, best: Any, summary: dict[str, Any]) -> None:
-        """Write predictions, figures and model card into the run folder."""
+    def write(self, run: Path, best: Any, summary: dict[str, Any], rates: Rates | None, /) -> None:
+        """Write predictions, figures and model card into the run folder.
+
+        `rates`: the learning rate's exact curve; None where only the logged rates are known.
+        """
 
 
 @dataclass(frozen=True)

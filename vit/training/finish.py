@@ -9,6 +9,8 @@ from typing import Any
 from vit.evaluation.cost import count_parameters
 from vit.runs import find_checkpoint, flush_tree, read_checkpoint, read_metrics, write_json
 from vit.sharding import load_full
+from vit.tasks.task import Rates
+from vit.training.schedule import has_followed, rate_curve
 from vit.training.session import Session
 
 
@@ -41,13 +43,20 @@ def finish_run(session: Session) -> dict[str, Any]:
         **report.summary(results["best"], results["last"]),
     }
     if session.is_main:
-        report.write(session.run, results["best"], summary)
+        report.write(session.run, results["best"], summary, _rates(session))
         flush_tree(session.run)  # where there is a summary, all that it speaks of is there too
         write_json(session.run / "summary.json", summary)
     session.accelerator.wait_for_everyone()
     if session.config.train.tensorboard:
         session.accelerator.end_training()
     return summary
+
+
+def _rates(session: Session) -> Rates | None:
+    """The schedule that the run followed; None for one that was continued to more epochs and had another one before."""
+    schedule = session.total_samples, session.task.train_loader.samples_per_epoch, session.config.optim
+    seen_key = f"{session.task.info.unit}_seen"
+    return rate_curve(*schedule) if has_followed(read_metrics(session.run), seen_key, *schedule) else None
 
 
 def _common_facts(session: Session) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vit.config import RunConfig
 from vit.settings import SHRUNK, flat_settings
 from vit.training.display import run_facts
-from vit.training.schedule import learning_rate
+from vit.training.schedule import rate_curve
 from vit.training.session import open_session
 from vit.wording import counted
 
@@ -18,7 +18,7 @@ _MARKS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of a run that has not begun; rates are at evenly spaced points of it."""
+    """The numbers of a run that has not begun; the rates are those of `rate_curve`."""
 
     rows: dict[str, str]
     unit: str
@@ -49,8 +49,7 @@ def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None) -> Pl
     }
     if shrunk := [f"{key} to {settings[key]}" for key, origin in (origins or {}).items() if origin == SHRUNK]:
         rows[SHRUNK] = ", ".join(shrunk)
-    points = [round(session.total_samples * index / 599) for index in range(600)]
-    rates = [learning_rate(seen, session.total_samples, loader.samples_per_epoch, optim) for seen in points]
+    points, rates = rate_curve(session.total_samples, loader.samples_per_epoch, optim)
     return Plan(rows, session.task.info.unit, points, rates)
 
 

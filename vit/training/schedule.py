@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from vit.config import OptimConfig
 
@@ -25,3 +28,31 @@ def learning_rate(samples_seen: int, total_samples: int, samples_per_epoch: int,
         "constant": 1.0,
     }[config.schedule]
     return config.min_lr + (config.lr - config.min_lr) * remaining
+
+
+def rate_curve(
+    total_samples: int, samples_per_epoch: int, config: OptimConfig, num_points: int = 600
+) -> tuple[list[int], list[float]]:
+    """Samples seen, and the rate of the step that begins there, at even distances and at the end of the warm-up."""
+    even = {round(total_samples * place / (num_points - 1)) for place in range(num_points)}
+    peak = math.ceil(config.warmup_epochs * samples_per_epoch)
+    seen = sorted(even | {min(peak, total_samples)})
+    return seen, [learning_rate(each, total_samples, samples_per_epoch, config) for each in seen]
+
+
+def has_followed(
+    history: Sequence[Mapping[str, Any]], seen_key: str, total_samples: int, samples_per_epoch: int, config: OptimConfig
+) -> bool:
+    """Whether the rates on record are this schedule's: not those of a run that was continued to more epochs.
+
+    A record holds the rate of a step that began after the samples of the record before and ended at its own.
+    """
+    logged = [(record[seen_key], record["lr"]) for record in history if "lr" in record]
+    peak, slack = math.ceil(config.warmup_epochs * samples_per_epoch), 1e-6 * config.lr
+    for (before, _), (after, rate) in pairwise([(0, 0.0), *logged]):
+        # a schedule rises and then falls, so it is lowest at an end
+        places = {before, after, min(max(peak, before), after)}
+        rates = [learning_rate(place, total_samples, samples_per_epoch, config) for place in places]
+        if not min(rates) - slack <= rate <= max(rates) + slack:
+            return False
+    return True

@@ -24,6 +24,7 @@ from vit.figures.style import save_figure
 from vit.runs import read_metrics
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import ImageReport
+from vit.tasks.task import Rates
 from vit.wording import counted
 
 MOST_COMPARED = 30_000
@@ -63,10 +64,10 @@ class ClassificationReport(ImageReport):
         own = isinstance(test.source, FileSource) and len(train) + len(test) <= MOST_COMPARED
         return near_duplicates(train, test) if own and self.task.accelerator.is_main_process else None
 
-    def write(self, run: Path, best: Predictions, summary: dict[str, Any]) -> None:
+    def write(self, run: Path, best: Predictions, summary: dict[str, Any], rates: Rates | None) -> None:
         best.save(run / "predictions" / "test.npz")
         write_table(run / "predictions" / "test.csv", best, self.test_loader.split.source)
-        draw_run(run, best)
+        draw_run(run, best, rates)
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
             (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
@@ -94,13 +95,13 @@ def _duplicate_notes(summary: dict[str, Any]) -> list[str]:
     return [f"{count:,} of the test images are nearly the same as a training image ({DUPLICATES})"] if count else []
 
 
-def draw_run(run: Path, predictions: Predictions) -> None:
+def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
     """Draw the learning curves and the confusion matrix of a run, with their numbers."""
     figures = run / "figures"
     figures.mkdir(exist_ok=True)
     history = read_metrics(run)
-    numbers = {"history": history, "conventions": CONVENTIONS}
-    save_figure(plot_learning_curves(history), figures / "learning_curves.png", numbers)
+    numbers: dict[str, Any] = {"history": history, "rates": rates, "conventions": CONVENTIONS}
+    save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
     counts = confusion_matrix(predictions)
     names = predictions.class_names
     numbers = {

@@ -24,6 +24,7 @@ from vit.tasks.images import ImageReport
 from vit.tasks.masked_autoencoder.metrics import Meter
 from vit.tasks.masked_autoencoder.reconstruction import Reconstructions, reconstruct
 from vit.tasks.masked_autoencoder.training import MaskedPrediction, decoder_of
+from vit.tasks.task import Rates
 from vit.wording import counted
 
 
@@ -84,13 +85,13 @@ class MaskedAutoencoderReport(ImageReport):
             "last.test.knn": last.knn,
         }
 
-    def write(self, run: Path, best: TestResult, summary: dict[str, Any]) -> None:
+    def write(self, run: Path, best: TestResult, summary: dict[str, Any], rates: Rates | None) -> None:
         figures = run / "figures"
         figures.mkdir(exist_ok=True)
         best.pictures.save(figures / "reconstructions.png")
         history = read_metrics(run)
-        numbers = {"history": history, "conventions": CONVENTIONS}
-        save_figure(plot_learning_curves(history), figures / "learning_curves.png", numbers)
+        numbers = {"history": history, "rates": rates, "conventions": CONVENTIONS}
+        save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
         (run / "README.md").write_text(model_card(run, summary))
 
 

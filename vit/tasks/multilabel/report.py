@@ -24,6 +24,7 @@ from vit.tasks.multilabel.metrics import (
 )
 from vit.tasks.multilabel.table import open_test
 from vit.tasks.multilabel.training import Multilabel
+from vit.tasks.task import Rates
 from vit.wording import counted
 
 
@@ -46,13 +47,13 @@ class MultilabelReport(ImageReport):
             "last.test.map": ranking_metrics(last)["map"],
         }
 
-    def write(self, run: Path, best: LabelPredictions, summary: dict[str, Any]) -> None:
+    def write(self, run: Path, best: LabelPredictions, summary: dict[str, Any], rates: Rates | None) -> None:
         best.save(run / "predictions" / "test.npz")
         (run / "figures").mkdir(exist_ok=True)
         draw_classes(best, run / "figures" / "average_precision.png")
         history = read_metrics(run)
-        numbers = {"history": history, "conventions": LEARNING_CONVENTIONS}
-        save_figure(plot_learning_curves(history), run / "figures" / "learning_curves.png", numbers)
+        numbers = {"history": history, "rates": rates, "conventions": LEARNING_CONVENTIONS}
+        save_figure(plot_learning_curves(history, rates), run / "figures" / "learning_curves.png", numbers)
         (run / "README.md").write_text(model_card(run, summary, best))
 
 

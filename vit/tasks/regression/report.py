@@ -19,6 +19,7 @@ from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import INTERVAL, Points, even_points, true_curve
 from vit.tasks.regression.metrics import CONVENTIONS, Regression, evaluate_kernel, regression_metrics
 from vit.tasks.regression.training import KernelRegression
+from vit.tasks.task import Rates
 from vit.wording import counted
 
 _MOST_PANELS = 5
@@ -67,7 +68,7 @@ class RegressionReport:
             "noise_variance": config.data.noise**2,
         }
 
-    def write(self, run: Path, best: Regression, summary: dict[str, Any]) -> None:
+    def write(self, run: Path, best: Regression, summary: dict[str, Any], _rates: Rates | None) -> None:
         config = self.task.config
         at_epoch = {epoch: self._evaluate_widths(torch.tensor(w)) for epoch, w in self.task.snapshots.items()}
         last = read_checkpoint(find_checkpoint(run, "last"), ["model"]).tensors["model"]

@@ -13,6 +13,7 @@ from vit.figures.bleu_by_length import plot_bleu_by_length
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
+from vit.tasks.task import Rates
 from vit.tasks.translation.config import TextDataConfig
 from vit.tasks.translation.evaluation import length_edges
 from vit.tasks.translation.loading import TextEvalLoader
@@ -70,10 +71,10 @@ class TranslationReport:
             "beam_size": self.task.config.search.beam_size,
         }
 
-    def write(self, run: Path, best: Result, summary: dict[str, Any]) -> None:
+    def write(self, run: Path, best: Result, summary: dict[str, Any], rates: Rates | None) -> None:
         translations, _ = best
         translations.save(run / "predictions" / "test.jsonl")
-        draw_run(run, self.task.info.model_name, translations, self.task.config.data)
+        draw_run(run, self.task.info.model_name, translations, self.task.config.data, rates)
         (run / "README.md").write_text(model_card(run, summary, self.task.config.data))
 
 
@@ -86,13 +87,13 @@ def headline(summary: dict[str, Any]) -> str:
     return f"test BLEU {summary['test.bleu']:.2f} of {counted(summary['test.n_seen'], 'sentence')}"
 
 
-def draw_run(run: Path, model_name: str, translations: Translations, data: TextDataConfig) -> None:
+def draw_run(run: Path, model_name: str, translations: Translations, data: TextDataConfig, rates: Rates | None) -> None:
     """Draw the learning curves of a run and its BLEU by the source's length, with their numbers."""
     figures = run / "figures"
     figures.mkdir(exist_ok=True)
     history = read_metrics(run)
-    numbers: dict[str, Any] = {"history": history, "conventions": CONVENTIONS | TRANSLATION_CONVENTIONS}
-    save_figure(plot_learning_curves(history), figures / "learning_curves.png", numbers)
+    numbers: dict[str, Any] = {"history": history, "rates": rates, "conventions": CONVENTIONS | TRANSLATION_CONVENTIONS}
+    save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
     rows = {model_name: [row for row in bleu_by_length(translations, length_edges(data)) if row["sentences"]]}
     numbers = {"rows": rows, "conventions": TRANSLATION_CONVENTIONS}
     save_figure(plot_bleu_by_length(rows), figures / "bleu_by_length.png", numbers)
