@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.collections import LineCollection
 from torch import nn
 
 from tests.analysis.models import own
 from vit.analysis.layer_probe import probe_layers, read_layers
+from vit.comparison.statistics import wilson_interval
 from vit.config import DataConfig, Preprocessing, ResNetConfig
 from vit.data.images import open_training
 from vit.data.loading import EvalLoader
@@ -48,4 +51,14 @@ def test_a_layer_that_destroys_the_image_shows(monkeypatch: pytest.MonkeyPatch) 
     assert accuracy[1] < 0.2
     assert told == ["blocks.0 (patches)", "blocks.1 (patches)"]
     assert found.num_train == pytest.approx(len(train.indices))
-    assert len(plot_layer_probe(found.accuracy).axes[0].lines) == 1
+    (ends,) = found.intervals.values()
+    assert ends[0] == wilson_interval(round(accuracy[0] * found.num_test), found.num_test)
+    (axes,) = found.plot().axes
+    assert len(axes.lines) == 1
+    drawn = axes.collections[0]
+    assert isinstance(drawn, LineCollection)
+    assert [segment[:, 1].tolist() for segment in map(np.asarray, drawn.get_segments())] == [
+        list(each) for each in ends
+    ]
+    with pytest.raises(ValueError, match=r"intervals: \(1, 2\) .* \(2, 2\): two ends for each block of 'a'"):
+        plot_layer_probe({"a": [0.5, 0.6]}, intervals={"a": [(0.4, 0.6)]})

@@ -66,7 +66,8 @@ def test_without_outliers_and_without_class_token() -> None:
     assert bool(found.class_norm.isnan().all())
     assert math.isnan(found.border_share()[0])
     panels = found.plot().axes
-    assert [text.get_text() for axes in panels for text in axes.texts] == ["none"]
+    assert [text.get_text() for axes in panels for text in axes.texts] == ["no outlying patches"]
+    assert len(panels) == 4, "three panels, and a scale beside the first alone"
 
 
 def test_timms_registers_are_apart() -> None:

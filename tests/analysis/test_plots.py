@@ -60,15 +60,15 @@ def layer_probe() -> Any:
     return probe_layers(model(), train, test, device=torch.device("cpu"))
 
 
-def random_accuracy() -> float:
-    return float(torch.rand(()))
+def random_hits() -> torch.Tensor:
+    return torch.rand(12) < 0.5
 
 
 RESULTS: dict[str, Callable[[], Any]] = {
     "AttentionDistance": lambda: mean_attention_distance(model(), IMAGES),
     "AttentionMaps": lambda: attention_maps(model(), IMAGES),
     "AttentionProfile": lambda: attention_profile(model(), IMAGES),
-    "HeadAblation": lambda: ablate_heads(model(), random_accuracy),
+    "HeadAblation": lambda: ablate_heads(model(), random_hits),
     "LayerProbe": layer_probe,
     "PatchComponents": lambda: patch_components(model(), IMAGES),
     "PatchFilters": lambda: patch_filters(model()),
@@ -117,7 +117,7 @@ def test_maps_lie_over_the_images_that_were_seen_or_are_given() -> None:
     assert (np.ma.asarray(picture.images[0].get_array()) == 200).all()
     others = {"relevance": relevance(model(), IMAGES[:2]).maps}
     titles = [axes.get_title() for axes in maps.plot_overlays(others).axes[:4]]
-    assert titles == ["image", "last layer", "rollout", "relevance"]
+    assert titles == ["image", "last block", "rollout", "relevance"]
 
 
 def test_heads_are_drawn_sorted_on_request() -> None:
@@ -127,8 +127,9 @@ def test_heads_are_drawn_sorted_on_request() -> None:
 
 
 def test_heads_are_drawn_against_other_quantities() -> None:
-    ablation = ablate_heads(model(), random_accuracy)
+    ablation = ablate_heads(model(), random_hits)
     quantity = torch.rand(2, 2)
     panel = ablation.plot({"a quantity": quantity}).axes[1]
     assert panel.get_xlabel() == "a quantity"
-    assert np.asarray(panel.collections[0].get_offsets())[:, 0].tolist() == pytest.approx(quantity.flatten().tolist())
+    dots = panel.collections[-1].get_offsets()
+    assert np.asarray(dots)[:, 0].tolist() == pytest.approx(quantity.flatten().tolist())

@@ -62,6 +62,9 @@ def test_every_figure(tmp_path: Path) -> None:
     state = draw_analysis(replace(target, images=labelled, class_names=("a", "b", "c")), tmp_path)
     assert set(state["left_out"]) == {"layer_probe"}
     check_folder(tmp_path, set(figures.FIGURES) - {"layer_probe"})
+    page = (tmp_path / "analysis.html").read_text()
+    assert "<h2>Similarity of the blocks</h2>" in page
+    assert [name for name, caption in state["pictures"].items() if "healthy ViT" not in caption] == []
 
 
 def check_folder(folder: Path, drawn: set[str]) -> None:

@@ -44,3 +44,9 @@ def test_one_recipe_and_one_seed_have_neither_differences_nor_bars() -> None:
     (axes,) = figure.axes
     assert len(axes.lines) == 2
     assert "interval" not in axes.get_title("left")
+
+
+def test_an_interval_ends_at_100_percent() -> None:
+    (axes,) = plot_data_size({"a": points(0.99, half=0.05)}, {}).axes
+    bars = [tuple(np.asarray(line.get_ydata())) for line in axes.lines]
+    assert (pytest.approx(0.94), 1.0) in bars

@@ -13,7 +13,7 @@ from vit.figures.style import save_figure
 
 
 @pytest.mark.parametrize(("depth", "heads"), [(1, 1), (6, 3), (12, 12), (32, 16)])
-def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: Path) -> None:
+def test_every_head_is_a_dot_above_its_block(depth: int, heads: int, tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((depth, heads))
     ends = np.stack((values * 0.9, values * 1.1))
     panel = HeadValues(values=values, label="pixels", interval=ends, reference=1.5, reference_label="uniform")
@@ -26,7 +26,7 @@ def test_every_head_is_a_dot_above_its_layer(depth: int, heads: int, tmp_path: P
     np.testing.assert_allclose(places[:, 1], values.ravel())
     np.testing.assert_allclose(np.asarray(axes.get_lines()[0].get_ydata()), values.mean(axis=1))
     assert axes.get_ylim() == (0, pytest.approx(1.62))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a head", "mean of the layer", "uniform"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a head", "mean of the block", "uniform"]
     save_figure(figure, tmp_path / "figure.png", {"conventions": "none"})
 
 
@@ -47,3 +47,12 @@ def test_sorted_heads_of_two_models_share_a_scale() -> None:
     assert [axes.get_title(loc="left") for axes in (left, right)] == ["a", "b"]
     with pytest.raises(ValueError, match="not sorted"):
         plot_sorted_heads([HeadValues(values=[[2, 1]], label="pixels")])
+
+
+def test_an_interval_ends_where_values_do() -> None:
+    wide = HeadValues(values=[[0.5, 0.9]], label="weight", interval=[[[-0.2, 0.7]], [[0.6, 1.3]]], largest=1.0)
+    for draw in (plot_heads_by_depth, plot_sorted_heads):
+        bars = draw([wide]).axes[0].collections[0]
+        assert isinstance(bars, LineCollection)
+        ends = [np.asarray(segment)[:, 1].tolist() for segment in bars.get_segments()]
+        assert ends == [[0.0, 0.6], [0.7, 1.0]]

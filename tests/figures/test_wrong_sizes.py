@@ -32,7 +32,7 @@ MANY = {str(number): [0.5] for number in range(9)}
         (lambda: plot_agreement({"kappa": ONES}, ["a", "b"]), r"matrices: \(2, 3\) is not valid: .* \(2, 2\)"),
         (lambda: plot_alignment(ONES, ["a", "b"], ["c", "d"]), r"weights: \(2, 3\) .* 2 target and 2 source tokens"),
         (lambda: plot_attention_map(ONES, ["a"], ["b"]), r"weights: \(1, 2, 3\) .* \(1, 1, 1\): titles, queries, keys"),
-        (lambda: plot_head_maps(np.ones((4, 4, 3)), np.ones((2, 1, 2, 2)), [1]), "maps: .* there are 1 layers"),
+        (lambda: plot_head_maps(np.ones((4, 4, 3)), np.ones((2, 1, 2, 2)), [1]), "maps: .* there are 1 blocks"),
         (lambda: plot_bleu_by_length({}), "rows: 0 is not valid: between 1 and 6 models"),
         (lambda: plot_confusion_matrix(ONES.astype(int), ["a", "b"]), r"counts: \(2, 3\) .* for each class"),
         (lambda: plot_data_size({key: [] for key in MANY}, {}), "curves: 9 is not valid: at most 6 recipes"),

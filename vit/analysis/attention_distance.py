@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.profile import DISTANCES, AttentionProfile, attention_profile
+from vit.analysis.profile import DISTANCES, ENOUGH_FOR_BARS, AttentionProfile, attention_profile
 from vit.analysis.tokens import TokenLayout
 from vit.comparison.statistics import LEVEL, resampled_means
 from vit.config import check, check_arguments
@@ -40,20 +40,18 @@ UNITS = {
     "uniform": "a head with equal weights on all tokens, by the same convention",
 }
 SORTED = {
-    "sorted_pixels": "the heads of each layer by their means, nearest first",
+    "sorted_pixels": "the heads of each block by their means, nearest first",
     "sorted_interval": "lower and upper ends, 95 %, percentile bootstrap over images; in each resample the heads are "
     "sorted anew",
 }
 """Conventions of the sorted heads."""
 RESAMPLES = 1000
 _ENDS = torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None]
-ENOUGH_FOR_BARS = 8
-"""Images from which on intervals are drawn; of fewer they are as wide as the figure."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionDistance:
-    """Layers × heads, float64: means over patches and images."""
+    """Blocks × heads, float64: means over patches and images."""
 
     pixels: Tensor
     margin: Tensor
@@ -81,7 +79,7 @@ class AttentionDistance:
         return self.pixels / math.hypot(*self.layout.covered)
 
     def sorted_heads(self) -> tuple[Tensor, Tensor]:
-        """The heads of each layer, nearest first, `l h` in pixels, and the 95 % intervals of these ranks, `2 l h`."""
+        """The heads of each block, nearest first, `l h` in pixels, and the 95 % intervals of these ranks, `2 l h`."""
         n, layers, heads = self.per_image.shape
         flat = self.per_image.double().flatten(1).numpy()
         means = torch.from_numpy(resampled_means(flat, num_resamples=RESAMPLES, seed=0))
@@ -92,7 +90,7 @@ class AttentionDistance:
     def plot(
         self, *, sort_heads: bool = False, against: AttentionDistance | None = None, titles: tuple[str, ...] = ("", "")
     ) -> Figure:
-        """Draw a dot for each head above its layer, or a line for each layer through its heads, nearest first.
+        """Draw a dot for each head above its block, or a line for each block through its heads, nearest first.
 
         `against`: another model's heads, drawn beside these; `titles` name the two.
         """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from vit.analysis.analysis_figure import AnalysisFigure
-from vit.analysis.attention_distance import ENOUGH_FOR_BARS, PREFIXES, AttentionDistance, distance_from_profile
+from vit.analysis.attention_distance import PREFIXES, AttentionDistance, distance_from_profile
 from vit.analysis.maps import CONVENTIONS, attention_maps, relevance
-from vit.analysis.profile import QUANTITIES
+from vit.analysis.profile import ENOUGH_FOR_BARS, QUANTITIES
 from vit.analysis.targets import AnalysisTarget
 from vit.analysis.unsupported import Unsupported
 
+BARS = " Bars: 95 % intervals over images."
+MARGIN = "half of the 95 % interval of the mean over images (Student's t)"
 NUM_OVERLAYS = 4
 """Images in a sheet of overlays."""
 
@@ -31,27 +33,27 @@ def attention_distance(target: AnalysisTarget) -> AnalysisFigure:
             f"{float(others['raw'].pixels.mean()):.1f}."
         )
     if found.num_images >= ENOUGH_FOR_BARS:
-        caption += " Bars: 95 % intervals over images."
+        caption += BARS
     caption += (
-        " A healthy ViT has near and far heads in its first layers and mostly far ones in its last (ViT, figure 7)."
+        " A healthy ViT has near and far heads in its first blocks and mostly far ones in its last (ViT, figure 7)."
     )
     return AnalysisFigure(figure=found.plot(), numbers=numbers, caption=caption, table=target.profile.rows())
 
 
 def attention_distance_sorted(target: AnalysisTarget) -> AnalysisFigure:
     found = distance_from_profile(target.profile)
-    caption = "The same distances, the heads of each layer sorted."
+    caption = "The same distances, the heads of each block sorted."
     against: AttentionDistance | None = None
     if target.against is not None:
         try:
             against = distance_from_profile(target.against.profile)
-            caption = f"The heads of each layer of {target.name} and {target.against.name}, sorted by distance."
+            caption = f"The heads of each block of {target.name} and {target.against.name}, sorted by distance."
         except Unsupported as error:
             caption += f" Not beside those of {target.against.name}: {error}."
     if found.num_images >= ENOUGH_FOR_BARS:
         caption += " Bars: 95 % intervals, bootstrap over images."
     caption += (
-        " A healthy ViT has near heads beside far ones in its first layers; trained on too few images, it lacks the "
+        " A healthy ViT has near heads beside far ones in its first blocks; trained on too few images, it lacks the "
         "near ones (Raghu et al. 2021, figures 3 and 4)."
     )
     numbers = found.sorted_numbers()
@@ -65,17 +67,24 @@ def attention_distance_sorted(target: AnalysisTarget) -> AnalysisFigure:
 
 def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:
     profile = target.profile
+    names = ("entropy", "self_mass", "class_mass", "prefix_mass")
     numbers = {
-        **{name: profile.mean(name) for name in ("entropy", "self_mass", "class_mass", "prefix_mass")},
+        **{name: profile.mean(name) for name in names},
+        "margin": {name: profile.margin(name) for name in names},
         "uniform_entropy": profile.uniform_entropy,
         "images": profile.num_images,
         "layers": list(profile.layers),
-        "conventions": {**QUANTITIES, "mean": "over the patches as queries, then over images"},
+        "conventions": {**QUANTITIES, "mean": "over the patches as queries, then over images", "margin": MARGIN},
     }
     caption = (
         "Entropy of the weights, and what a patch gives to itself and to tokens that are no patches; means over "
-        f"{profile.num_images} images. In a healthy ViT heads differ, in the first layers most; one at 0 looks at a "
-        "single token always, one at the dashed line everywhere alike."
+        f"{profile.num_images} images."
+    )
+    if profile.num_images >= ENOUGH_FOR_BARS:
+        caption += BARS
+    caption += (
+        " In a healthy ViT heads differ, in the first blocks most; one at 0 looks at a single token always, one at the "
+        "dashed line everywhere alike (Clark et al. 2019, figure 4, on BERT)."
     )
     return AnalysisFigure(figure=profile.plot(), numbers=numbers, caption=caption)
 
@@ -95,10 +104,10 @@ def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
 def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
     images = target.first(NUM_OVERLAYS)
     found = attention_maps(target.model, images)
-    last = found.overlays()["last layer"]
+    last = found.overlays()["last block"]
     numbers = {"rollout": found.rollout, "last_layer": last, "images": target.images.names[:NUM_OVERLAYS]}
     others = {}
-    caption = "The last layer's heads on average, rollout (Abnar and Zuidema 2020)"
+    caption = "The heads of the last block on average, rollout (Abnar and Zuidema 2020)"
     try:
         if not target.has_head:
             raise Unsupported("the model has no head, whose class the patches could be relevant to")

@@ -1,7 +1,7 @@
 """Head ablation: accuracy without each head in turn (Michel et al. 2019; Voita et al. 2019).
 
 A head is ablated by zeroing the columns of the output projection that read it; the projection's bias stays. The caller
-measures the accuracy, on images of its choice.
+says which images the model gets right, of its choice.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vit.analysis.attention_calls import attention_reader
 from vit.analysis.unsupported import Unsupported
-from vit.config import check_arguments
+from vit.comparison.statistics import paired_share_interval
+from vit.config import check, check_arguments
 from vit.config.arguments import check_type
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ OUTPUTS = ("output", "proj", "out_proj", "o_proj")
 CONVENTIONS = {
     "ablated": "accuracy with one head's columns of the output projection zeroed, the bias kept, nothing retrained",
     "lost": "accuracy of the whole model minus that",
-    "rank_correlation": "Spearman, over all heads of all layers, of lost accuracy and the quantity",
+    "interval": "of lost, 95 %, paired over images (Agresti and Min 2005); of each head alone, not of all at once",
+    "rank_correlation": "Spearman, over all heads of all blocks, of lost accuracy and the quantity",
 }
 
 
@@ -37,7 +40,10 @@ class HeadAblation:
 
     whole: float
     ablated: Tensor
+    interval: Tensor
+    """The ends of the 95 % interval of `lost` over the images, 2 l h."""
     layers: list[str]
+    num_images: int
 
     @property
     def lost(self) -> Tensor:
@@ -53,10 +59,10 @@ class HeadAblation:
         return float(torch.corrcoef(pair)[0, 1])
 
     def plot(self, quantities: Mapping[str, Tensor] | None = None) -> Figure:
-        """Draw the lost accuracy of every head as a map, and against each of `quantities` (`l h`) by its name."""
+        """Draw the lost accuracy of every head as a map and, with intervals, against `quantities` (`l h`) by name."""
         from vit.figures import plot_head_ablation
 
-        return plot_head_ablation(self.lost, quantities or {})
+        return plot_head_ablation(self.lost, quantities or {}, interval=self.interval)
 
     def numbers(self, **quantities: Tensor) -> dict[str, Any]:
         """`quantities` by name, `l h` each: distance, entropy."""
@@ -64,6 +70,8 @@ class HeadAblation:
             "whole": self.whole,
             "ablated": self.ablated.tolist(),
             "lost": self.lost.tolist(),
+            "interval": self.interval.tolist(),
+            "num_images": self.num_images,
             "layers": self.layers,
             **{name: values.tolist() for name, values in quantities.items()},
             "rank_correlation": {name: self.rank_correlation(values) for name, values in quantities.items()},
@@ -73,27 +81,45 @@ class HeadAblation:
 
 @check_arguments
 def ablate_heads(
-    model: nn.Module, measure: Callable[[], float], *, progress: Callable[[int, int], None] | None = None
+    model: nn.Module, hits: Callable[[], Tensor], *, progress: Callable[[int, int], None] | None = None
 ) -> HeadAblation:
-    """`measure()` the accuracy with all heads and without each one; the weights are restored afterwards.
+    """Accuracy with all heads and without each one; the weights are restored afterwards.
 
-    `progress` is given the number of heads done and of all. Unsupported for attention without a projection of its own.
+    `hits()` says of each image, always the same ones, whether the model is right: bool (n,). `progress` is given the
+    number of heads done and of all. Unsupported for attention without a projection of its own.
     """
     attentions = attention_outputs(model)
     counts = {num_heads for _, num_heads in attentions.values()}
     if len(counts) != 1:
-        raise Unsupported(f"model: layers with {sorted(counts)} heads are not valid: all must have as many")
+        raise Unsupported(f"model: blocks with {sorted(counts)} heads are not valid: all must have as many")
     (num_heads,) = counts
-    whole = measure()
-    check_type("measure()", whole, float)
-    ablated = torch.zeros(len(attentions), num_heads, dtype=torch.float64)
-    for layer, (projection, _) in enumerate(attentions.values()):
+    whole = _checked(hits(), None)
+    only_whole, only_ablated = np.zeros((2, len(attentions), num_heads))
+    for block, (projection, _) in enumerate(attentions.values()):
         for head in range(num_heads):
             with without_head(projection, head, num_heads):
-                ablated[layer, head] = measure()
+                ablated = _checked(hits(), len(whole))
+            only_whole[block, head] = int((whole & ~ablated).sum())
+            only_ablated[block, head] = int((ablated & ~whole).sum())
             if progress is not None:
-                progress(layer * num_heads + head + 1, ablated.numel())
-    return HeadAblation(whole=whole, ablated=ablated, layers=list(attentions))
+                progress(block * num_heads + head + 1, only_whole.size)
+    accuracy, total = float(whole.double().mean()), np.full_like(only_whole, len(whole))
+    return HeadAblation(
+        whole=accuracy,
+        ablated=torch.from_numpy(accuracy - (only_whole - only_ablated) / total),
+        interval=torch.from_numpy(np.stack(paired_share_interval(only_whole, only_ablated, total))),
+        layers=list(attentions),
+        num_images=len(whole),
+    )
+
+
+def _checked(hits: Tensor, expected: int | None) -> Tensor:
+    """What the caller's function gave, on the CPU. ValueError unless it is bool (n,), of as many images every time."""
+    check_type("hits()", hits, Tensor)
+    shape = tuple(hits.shape)
+    check(hits.dtype == torch.bool and len(shape) == 1 and shape[0] > 0, "hits()", shape, "it must be bool (n,)")
+    check(expected in (None, len(hits)), "hits()", shape, f"it must be of the same {expected} images every time")
+    return hits.cpu()
 
 
 def attention_outputs(model: nn.Module) -> dict[str, tuple[nn.Linear, int]]:

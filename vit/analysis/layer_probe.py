@@ -1,4 +1,4 @@
-"""Linear probes on the tokens of each layer (Alain and Bengio 2016; Raghu et al. 2021, figure 13).
+"""Linear probes on the tokens after each block (Alain and Bengio 2016; Raghu et al. 2021, figure 13).
 
 The probe itself is `vit.evaluation.probe`'s.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks
+from vit.comparison.statistics import Interval, wilson_interval
 from vit.config import check_arguments
 from vit.data.loading import EvalLoader
 from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
@@ -26,7 +27,10 @@ CONVENTIONS = {
     "accuracy": f"{CONVENTION}; on the test images",
     "class": "reads the class token after the block",
     "patches": "reads the mean of the patches, or of a ResNet's map, after the block",
+    "intervals": "95 %, Wilson, over the test images; of one probe, whose training images stay the same",
 }
+READINGS = {"class": "class token", "patches": "mean of the patches"}
+"""What the legend says of each reading."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +42,26 @@ class LayerProbe:
     num_train: int
     num_test: int
 
+    @property
+    def intervals(self) -> dict[str, list[Interval]]:
+        """The ends of the 95 % interval of each accuracy over the test images."""
+        return {
+            reading: [wilson_interval(round(value * self.num_test), self.num_test) for value in values]
+            for reading, values in self.accuracy.items()
+        }
+
     def plot(self, title: str = "") -> Figure:
-        """Draw a line for each reading, a point for each block."""
+        """Draw a line for each reading, a point with its interval for each block."""
         from vit.figures import plot_layer_probe
 
-        return plot_layer_probe(self.accuracy, title)
+        return plot_layer_probe(
+            {READINGS.get(name, name): values for name, values in self.accuracy.items()},
+            title,
+            intervals={READINGS.get(name, name): ends for name, ends in self.intervals.items()},
+        )
 
     def numbers(self) -> dict[str, Any]:
-        return {**vars(self), "conventions": CONVENTIONS}
+        return {**vars(self), "intervals": self.intervals, "conventions": CONVENTIONS}
 
 
 @check_arguments
@@ -58,7 +74,7 @@ def probe_layers(
     autocast: Autocast = nullcontext,
     progress: Callable[[str], None] | None = None,
 ) -> LayerProbe:
-    """Accuracy of a linear probe after every block; one pass over each split, all layers' features at once.
+    """Accuracy of a linear probe after every block; one pass over each split, all blocks' features at once.
 
     `progress` is given the name of each block before its probe is fitted.
     """

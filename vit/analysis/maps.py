@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vit.figures.style import Figure
 
 MOST_ROWS = 6
-"""Layers whose head maps are drawn, evenly chosen."""
+"""Blocks whose head maps are drawn, evenly chosen."""
 Query = Literal["class", "patches"] | tuple[int, int]
 """The class token, the mean of all patches (which a pooled model reads), or one patch (row, column)."""
 CONVENTIONS = {
@@ -53,7 +53,7 @@ class AttentionMaps:
 
     @check_arguments
     def plot(self, image: int = 0, *, pixels: Tensor | None = None) -> Figure:
-        """Draw one of the images beside the maps of its heads, of at most six layers evenly chosen.
+        """Draw one of the images beside the maps of its heads, of at most six blocks evenly chosen.
 
         `pixels` (uint8 `b 3 H W`) are drawn instead of the normalised images, whose colours are stretched.
         """
@@ -67,8 +67,8 @@ class AttentionMaps:
         return plot_head_maps(picture, self.maps[layers, image], [layer + 1 for layer in layers], query=query)
 
     def overlays(self) -> dict[str, Tensor]:
-        """Maps to lay over the images, `b gh gw` each: the last layer's, the mean of its heads, and the rollout."""
-        return {"last layer": self.maps[-1].mean(dim=1), "rollout": self.rollout}
+        """Maps to lay over the images, `b gh gw` each: the last block's, the mean of its heads, and the rollout."""
+        return {"last block": self.maps[-1].mean(dim=1), "rollout": self.rollout}
 
     def plot_overlays(
         self, others: Mapping[str, Tensor] | None = None, *, pixels: Tensor | None = None, titles: Sequence[str] = ()

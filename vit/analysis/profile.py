@@ -1,4 +1,4 @@
-"""Attention of every head of every layer on average: distance, entropy, mass on the class token and on itself.
+"""Attention of every head of every block on average: distance, entropy, mass on the class token and on itself.
 
 One pass over the images. Statistics are streamed, so no map of all weights exists at any time; sums over images are
 kept, to which several processes add theirs, and of each image one number a head and kind of distance, to resample. A
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from vit.config import check, check_arguments
 from vit.evaluation.evaluate import Gather, one_process
 
 if TYPE_CHECKING:
+    from vit.figures import HeadValues
     from vit.figures.style import Figure
 
 QUANTITIES = {
@@ -36,13 +37,15 @@ QUANTITIES = {
     "self_mass": "weight of a patch on itself: the map's diagonal",
 }
 """Each a mean over the patches as queries, then over images."""
+ENOUGH_FOR_BARS = 8
+"""Images from which on intervals are drawn; of fewer they are as wide as the figure."""
 DISTANCES = ("distance", "distance_without_self", "raw_distance")
 """Those that are kept of each image."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionProfile:
-    """Means over images with their intervals, layers × heads each (l h)."""
+    """Means over images with their intervals, blocks × heads each (l h)."""
 
     layout: TokenLayout
     layers: tuple[str, ...]
@@ -87,24 +90,30 @@ class AttentionProfile:
 
     def plot(self) -> Figure:
         """Draw each head's entropy, and the weights of a patch on itself and on tokens that are no patches."""
-        from vit.figures import HeadValues, plot_heads_by_depth
+        from vit.figures import plot_heads_by_depth
 
         layout = self.layout
         panels = {
-            "entropy": HeadValues(
-                values=self.mean("entropy"),
-                label="entropy (nats)",
+            "entropy": replace(
+                self._panel("entropy", "entropy (nats)", self.uniform_entropy),
                 reference=self.uniform_entropy,
                 reference_label="uniform attention",
             ),
-            "diagonal": HeadValues(values=self.mean("self_mass"), label="weight of a patch on itself"),
+            "diagonal": self._panel("self_mass", "weight of a patch on itself", 1.0),
         }
         if layout.has_class_token:
-            panels["class token"] = HeadValues(values=self.mean("class_mass"), label="weight on the class token")
+            panels["class token"] = self._panel("class_mass", "weight on the class token", 1.0)
         if layout.num_prefix > int(layout.has_class_token):
-            prefix = HeadValues(values=self.mean("prefix_mass"), label="weight on non-patches")
-            panels["class token, registers"] = prefix
+            panels["class token, registers"] = self._panel("prefix_mass", "weight on non-patches", 1.0)
         return plot_heads_by_depth(list(panels.values()), list(panels))
+
+    def _panel(self, name: str, label: str, largest: float = math.inf) -> HeadValues:
+        """One of `QUANTITIES` to be drawn, with its intervals where there are images enough for them."""
+        from vit.figures import HeadValues
+
+        mean, margin = self.mean(name), self.margin(name)
+        ends = torch.stack((mean - margin, mean + margin)) if self.num_images >= ENOUGH_FOR_BARS else None
+        return HeadValues(values=mean, label=label, interval=ends, largest=largest)
 
 
 @check_arguments

@@ -1,4 +1,4 @@
-"""The effective receptive field of a layer's central token (Luo et al. 2016; Raghu et al. 2021, figure 6).
+"""The effective receptive field of the central token after a block (Luo et al. 2016; Raghu et al. 2021, figure 6).
 
 The gradient of a block's output at the centre by the pixels, its size averaged over images. For ViTs and ResNets.
 The Jacobian's columns are measured along a few random directions for each image, whose noise would make the field look
@@ -50,7 +50,7 @@ CONVENTIONS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReceptiveField:
-    """The field of every layer; row and column of the centre in pixels."""
+    """The field of every block; row and column of the centre in pixels."""
 
     squares: Tensor
     """d l H W, float64, of the pixels that patches lie on: by direction, or one if all were taken."""

@@ -24,6 +24,8 @@ from vit.wording import counted
 
 logger = logging.getLogger(__name__)
 STATE = "analysis.json"
+_TITLES = {"layer_similarity": "Similarity of the blocks", "layer_probe": "Linear probe after every block"}
+"""Of the figures whose titles are not their names."""
 ProgressFn = Callable[[str], None]
 """Called with a line for each finished figure."""
 
@@ -128,4 +130,4 @@ def analysis_page(state: dict[str, Any], folder: Path) -> str:
 
 
 def analysis_title(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+    return _TITLES.get(name, name.replace("_", " ").capitalize())

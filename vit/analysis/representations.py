@@ -46,7 +46,7 @@ class RepresentationSimilarity:
     """Images of batches of fewer than four."""
 
     def plot(self, first: str = "first model", second: str = "second model") -> Figure:
-        """Draw the similarity of every pair of layers, under the names of the two models."""
+        """Draw the similarity of every pair of blocks, under the names of the two models."""
         from vit.figures import plot_representation_similarity
 
         return plot_representation_similarity(self.similarity, first, second)

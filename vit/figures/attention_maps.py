@@ -22,15 +22,15 @@ _TOP, _BOTTOM, _BETWEEN = 0.35, 0.55, 0.65
 def plot_head_maps(
     image: ArrayLike,
     maps: ArrayLike,
-    layers: Sequence[int],
+    blocks: Sequence[int],
     title: str = "",
     query: tuple[int, int] | None = None,
 ) -> Figure:
-    """Draw the image (H, W, 3) uint8 beside maps (l, h, gh, gw): a row for each of `layers` (from 1), a column for each
+    """Draw the image (H, W, 3) uint8 beside maps (l, h, gh, gw): a row for each of `blocks` (from 1), a column for each
     head. Every map is scaled to its own maximum; the patch `query` (row, column) is framed in the image.
     """
     values = as_floats(maps)
-    check(len(values) == len(layers), "maps", values.shape, f"there are {len(layers)} layers; give a row for each")
+    check(len(values) == len(blocks), "maps", values.shape, f"there are {len(blocks)} blocks; give a row for each")
     tiles = values / np.maximum(values.max(axis=(2, 3), keepdims=True), np.finfo(np.float64).tiny)
     picture = np.asarray(image)
     rows, columns, height, width = tiles.shape
@@ -50,7 +50,7 @@ def plot_head_maps(
         hide_frame(right)
         heads, shown = _places_with_label(columns, sides / 0.24), _places_with_label(rows, sides * ratio / 0.16)
         right.set_xticks(tile_centres(columns, width, gap)[heads], [str(head + 1) for head in heads])
-        right.set_yticks(tile_centres(rows, height, gap)[shown], [str(layers[place]) for place in shown])
+        right.set_yticks(tile_centres(rows, height, gap)[shown], [str(blocks[place]) for place in shown])
         right.set(xlabel="head (each map from 0 to its own greatest weight)", ylabel="block", title=title)
     return cast(Figure, right.figure)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FixedLocator, PercentFormatter
 
 from vit.figures.style import BLUE, GREY, ORANGE, empty_figure, panel_grid, shorten, style
 
@@ -33,7 +33,8 @@ def plot_calibration(panels: Sequence[Panel]) -> Figure:
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
     with style():
-        figure = empty_figure(max(2.3 * columns, 4.2), 2.5 * rows + 0.35)
+        figure = empty_figure(max(2.4 * columns, 4.2), 2.5 * rows + 0.35)
+        figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr, call-arg]
         grid = panel_grid(figure, len(panels), columns, sharex=True, sharey=True)
         for axes, panel in zip(grid, panels, strict=True):
             axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
@@ -43,6 +44,7 @@ def plot_calibration(panels: Sequence[Panel]) -> Figure:
             axes.set(xlim=(0, 1), ylim=(0, 1.02))
             axes.set_title(shorten(panel.name, _MAX_NAME), fontsize=8)
             for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
                 axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         figure.supxlabel("confidence", fontsize=9)
         figure.supylabel("accuracy", fontsize=9)

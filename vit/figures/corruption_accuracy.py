@@ -29,5 +29,6 @@ def plot_corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]]
         highest = max(*clean.values(), *(max(values) for found in models.values() for values in found.values()))
         grid[0].set_ylim(0, 1.06 * highest or 1)
         figure.supxlabel("strength; 0: clean", fontsize=9)
+        figure.supylabel("top-1 accuracy", fontsize=9)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(models), 4))
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -31,7 +32,7 @@ def plot_data_size(curves: Mapping[str, Points], differences: Mapping[str, Point
         figure = empty_figure(5.4 * panels, 3.8)
         axes = figure.add_subplot(1, panels, 1)
         axes.set(title=f"test top-1; dots: seeds{bars}", ylabel="accuracy")
-        _draw(axes, curves, looks)
+        _draw(axes, curves, looks, least=0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.005))
         axes.legend()
@@ -40,13 +41,13 @@ def plot_data_size(curves: Mapping[str, Points], differences: Mapping[str, Point
             first = next(iter(curves))
             axes.set(title=f"difference to {first}, paired by seed", ylabel="points of accuracy")
             axes.axhline(0, color=GREY, linewidth=0.8)
-            _draw(axes, differences, looks)
+            _draw(axes, differences, looks, least=-1)
             axes.yaxis.set_major_formatter(FuncFormatter(signed_points))
             axes.legend()
     return figure
 
 
-def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[str, str]]) -> None:
+def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[str, str]], *, least: float) -> None:
     axes.set(xscale="log", xlabel="training images (part of the set)")
     for place, (name, points) in enumerate(curves.items()):
         color, marker = looks[name]
@@ -56,7 +57,7 @@ def _draw(axes: Axes, curves: Mapping[str, Points], looks: Mapping[str, tuple[st
         axes.plot(x, means, color=color, marker=marker, markersize=7, markerfacecolor="white", label=name)
         for at, point in zip(x, points, strict=True):
             if point["low"] is not None:
-                ends = [point["low"], point["high"]]
+                ends = np.clip([point["low"], point["high"]], least, 1)  # a t-interval may leave what is possible
                 axes.plot([at, at], ends, color=color, linewidth=6, alpha=0.25, solid_capstyle="butt", zorder=1.5)
             values = list(point["by_seed"].values())
             axes.plot([at] * len(values), values, ".", color=color, markersize=5, markeredgewidth=0, zorder=3)

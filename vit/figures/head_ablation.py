@@ -5,38 +5,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from vit.figures.style import GREY, add_colorbar, as_floats, empty_figure, style
+from vit.figures.style import GREY, add_colorbar, as_floats, check_shape, empty_figure, style
+
+_LABEL = "accuracy lost (points)"
 
 
-def plot_head_ablation(lost: ArrayLike, quantities: Mapping[str, ArrayLike]) -> Figure:
-    """Draw the lost fractions `lost` (l, h) in percentage points: as a map, and against each of `quantities` (l, h)."""
+def plot_head_ablation(
+    lost: ArrayLike, quantities: Mapping[str, ArrayLike], *, interval: ArrayLike | None = None
+) -> Figure:
+    """Draw the lost fractions `lost` (l, h) in percentage points: as a map, and against each of `quantities` (l, h).
+
+    `interval` (2, l, h): the ends of each value's 95 % interval. The map's scale then ends no earlier than the widest
+    of them, so that noise stays pale, and heads whose interval leaves out 0 have a dot.
+    """
     points = 100 * as_floats(lost)
-    layers, heads = points.shape
-    reach = max(float(np.abs(points).max()), 1e-9)
+    ends = None if interval is None else 100 * as_floats(interval)
+    if ends is not None:
+        check_shape("interval", ends, (2, *points.shape), "two ends for each head")
     with style():
-        figure = empty_figure(2.9 * (1 + len(quantities)), max(2.6, min(6.0, 0.19 * layers + 1.1)))
+        height = max(2.8, min(6.0, 0.19 * len(points) + 1.2))
+        figure = empty_figure(3.1 * (1 + len(quantities)), height)
         first, *others = figure.subplots(1, 1 + len(quantities), squeeze=False)[0]
-        edges = (0.5, heads + 0.5, 0.5, layers + 0.5)
-        norm = TwoSlopeNorm(0, -reach, reach)
-        image = first.imshow(points, cmap="PuOr_r", norm=norm, origin="lower", extent=edges, aspect="auto")
-        first.grid(visible=False)
-        first.set(xlabel="head", ylabel="block", title="points lost")
-        for axis in (first.xaxis, first.yaxis):
-            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-        add_colorbar(figure, image, first, aspect=25)
-        depth = np.repeat(np.arange(1, layers + 1), heads)
+        _draw_map(figure, first, points, ends)
+        scale = Normalize(1, max(len(points), 2))
         for axes, (name, values) in zip(others, quantities.items(), strict=True):
-            axes.axhline(0, color=GREY, linewidth=0.8)
-            dots = axes.scatter(
-                np.asarray(values).ravel(), points.ravel(), c=depth, cmap="viridis", vmin=1, vmax=max(layers, 2), s=14
-            )
-            axes.set(xlabel=name, ylabel="points lost" if axes is others[0] else "")
+            _draw_against(axes, as_floats(values), points, ends, scale)
+            axes.set(xlabel=name, ylabel=_LABEL if axes is others[0] else "")
         if others:
-            bar = add_colorbar(figure, dots, others[-1], aspect=25, label="block")
+            bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), others[-1], aspect=25, label="block")
             bar.ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     return figure
+
+
+def _draw_map(figure: Figure, axes: Axes, points: np.ndarray, ends: np.ndarray | None) -> None:
+    blocks, heads = points.shape
+    widest = 0.0 if ends is None else float((ends[1] - ends[0]).max()) / 2
+    reach = max(float(np.abs(points).max()), widest, 1e-9)
+    edges = (0.5, heads + 0.5, 0.5, blocks + 0.5)
+    norm = TwoSlopeNorm(0, -reach, reach)
+    image = axes.imshow(points, cmap="PuOr_r", norm=norm, origin="lower", extent=edges, aspect="auto")
+    if ends is not None:
+        sure = np.argwhere((ends[0] > 0) | (ends[1] < 0)) + 1
+        axes.plot(sure[:, 1], sure[:, 0], ".", color="black", markersize=5)
+    axes.grid(visible=False)
+    axes.set(title=_LABEL, xlabel="head", ylabel="block", xlim=edges[:2], ylim=edges[2:])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+    add_colorbar(figure, image, axes, aspect=25)
+
+
+def _draw_against(
+    axes: Axes, values: np.ndarray, points: np.ndarray, ends: np.ndarray | None, scale: Normalize
+) -> None:
+    """A dot for each head, in the colour of its block."""
+    colors = colormaps["viridis"](scale(np.arange(1, len(points) + 1))).repeat(points.shape[1], axis=0)
+    if ends is not None:
+        low, high = ends.reshape(2, -1)
+        axes.vlines(values.ravel(), low, high, colors=colors, alpha=0.35, linewidth=1.2)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.scatter(values.ravel(), points.ravel(), c=colors, s=14, zorder=3)

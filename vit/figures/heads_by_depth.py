@@ -1,7 +1,8 @@
-"""A quantity of every attention head: as dots above their layers, or sorted within each layer."""
+"""A quantity of every attention head: as dots above their blocks, or sorted within each block."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from vit.config import check
 from vit.figures.style import BLUE, GREY, ORANGE, add_colorbar, as_floats, empty_figure, panel_grid, style
 
-_PER_LAYER, _PER_HEAD = 0.2, 0.16  # inches of width
+_PER_BLOCK, _PER_HEAD = 0.2, 0.16  # inches of width
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,24 +26,26 @@ class HeadValues:
     """The quantity drawn in one panel."""
 
     values: ArrayLike
-    """Layers × heads."""
+    """Blocks × heads."""
     label: str
     """The axis label, with the unit."""
     interval: ArrayLike | None = None
-    """The ends of each value's interval, (2, layers, heads); NaN: none."""
+    """The ends of each value's interval, (2, blocks, heads); NaN: none. What lies outside [0, `largest`] is cut off."""
+    largest: float = math.inf
+    """The greatest possible value, as 1 of a weight; the least is 0."""
     reference: float | None = None
     reference_label: str = ""
 
 
 def plot_heads_by_depth(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
-    """Draw a dot for each head above its layer (ViT, figure 7 right), and the layer's mean as a line.
+    """Draw a dot for each head above its block (ViT, figure 7 right), and the block's mean as a line.
 
     Up to three panels stand side by side, four in a square, six in two rows.
     """
     fits = len(panels) == len(titles) <= 6
     check(fits, "panels", len(panels), f"there are {len(titles)} titles; give a title for each, at most 6")
     depth = np.asarray(panels[0].values).shape[0]
-    width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_LAYER * depth)
+    width = max(4.4 if len(panels) == 1 else 3.4, 1.3 + _PER_BLOCK * depth)
     with style():
         columns = 2 if len(panels) == 4 else min(len(panels), 3)
         rows = -(-len(panels) // columns)
@@ -64,18 +67,18 @@ def _draw_dots(axes: Axes, panel: HeadValues) -> None:
     shifts = np.linspace(-0.28, 0.28, num_heads) if num_heads > 1 else np.zeros(1)
     places = np.arange(1, depth + 1)[:, None] + shifts  # l h
     if panel.interval is not None:
-        low, high = as_floats(panel.interval)
+        low, high = _ends(panel)
         axes.vlines(places.ravel(), low.ravel(), high.ravel(), color=BLUE, alpha=0.4, lw=0.8)
     size = 16 if depth * num_heads <= 200 else 8
     axes.scatter(places.ravel(), values.ravel(), s=size, color=BLUE, alpha=0.8, linewidths=0, label="a head", zorder=3)
-    axes.plot(places.mean(axis=1), values.mean(axis=1), color=ORANGE, lw=1.2, label="mean of the layer", zorder=2)
+    axes.plot(places.mean(axis=1), values.mean(axis=1), color=ORANGE, lw=1.2, label="mean of the block", zorder=2)
     axes.set_xlim(0.4, depth + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    axes.set_xlabel("layer")
+    axes.set_xlabel("block")
 
 
 def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",)) -> Figure:
-    """Draw a line for each layer through its heads, whose values ascend (Raghu et al. 2021, figure 3).
+    """Draw a line for each block through its heads, whose values ascend (Raghu et al. 2021, figure 3).
 
     Panels of several models stand side by side on one scale.
     """
@@ -95,7 +98,7 @@ def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",
         grid[0].set_ylim(0, max(_top(panel) for panel in panels))
         if panels[0].reference is not None:
             figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", handlelength=1.6)
-        bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), grid, label="layer", aspect=24)
+        bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), grid, label="block", aspect=24)
         bar.locator = MaxNLocator(nbins=8, integer=True)
     return figure
 
@@ -103,16 +106,21 @@ def plot_sorted_heads(panels: Sequence[HeadValues], titles: Sequence[str] = ("",
 def _draw_lines(axes: Axes, panel: HeadValues, scale: Normalize) -> None:
     values = as_floats(panel.values)  # l h
     is_sorted = bool((np.diff(values, axis=1) >= 0).all())
-    check(is_sorted, "panels", values.shape, "the heads of a layer are not sorted; sort the values of each row")
-    ends = None if panel.interval is None else as_floats(panel.interval)  # 2 l h
+    check(is_sorted, "panels", values.shape, "the heads of a block are not sorted; sort the values of each row")
+    ends = None if panel.interval is None else _ends(panel)  # 2 l h
     places = np.arange(1, values.shape[1] + 1)
-    for layer, heads in enumerate(values):
-        color = colormaps["viridis"](scale(layer + 1))
+    for block, heads in enumerate(values):
+        color = colormaps["viridis"](scale(block + 1))
         axes.plot(places, heads, color=color, lw=1.1, marker="o", markersize=3)
         if ends is not None:
-            axes.vlines(places, ends[0, layer], ends[1, layer], color=color, alpha=0.6, lw=2.2)
+            axes.vlines(places, ends[0, block], ends[1, block], color=color, alpha=0.6, lw=2.2)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    axes.set_xlabel("head of its layer, sorted")
+    axes.set_xlabel("heads of a block, sorted")
+
+
+def _ends(panel: HeadValues) -> np.ndarray:
+    """The ends of the intervals, 2 l h, within what is possible."""
+    return np.clip(as_floats(panel.interval), 0, panel.largest)
 
 
 def _finish(axes: Axes, panel: HeadValues) -> None:

@@ -38,7 +38,7 @@ def plot_receptive_field(
             image = axes.imshow(relative, cmap="viridis", norm=LogNorm(_SMALLEST, 1), interpolation="nearest")
             axes.set_title(f"block {place + 1}", fontsize=8, loc="center", pad=2)
         ticks = [_SMALLEST, 0.01, 0.1, 1]
-        bar = add_colorbar(maps, image, maps.axes, aspect=18, shrink=0.9, ticks=ticks, label="part of the greatest")
+        bar = add_colorbar(maps, image, maps.axes, aspect=18, shrink=0.9, ticks=ticks, label="gradient / its maximum")
         bar.ax.minorticks_off()
         bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
         axes = curve.subplots()

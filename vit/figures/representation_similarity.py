@@ -1,4 +1,4 @@
-"""Similarity of the layers of two models as a map (Raghu et al. 2021, figures 1 and 2)."""
+"""Similarity of the blocks of two models as a map (Raghu et al. 2021, figures 1 and 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vit.figures.style import add_colorbar, as_floats, empty_figure, style
 
 
 def plot_representation_similarity(similarity: ArrayLike, first: str, second: str, title: str = "") -> Figure:
-    """Draw `similarity` (l, k): rows are layers of `first` from the bottom up, columns of `second`, counted from 1."""
+    """Draw `similarity` (l, k): rows are blocks of `first` from the bottom up, columns of `second`, counted from 1."""
     values = as_floats(similarity)
     rows, columns = values.shape
     with style():

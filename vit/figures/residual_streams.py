@@ -31,7 +31,8 @@ def plot_residual_streams(
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
         _lines(third, cosines)
-        third.set(title="after the block", ylabel="mean cosine")
+        lowest = min(0.0, *(float(np.nanmin(values)) for values in cosines.values() if not np.isnan(values).all()))
+        third.set(title="after the block", ylabel="mean cosine", ylim=(1.05 * lowest, 1.02))
         for axes, columns in ((first, 2), (third, 2)):
             if axes.lines:
                 axes.legend(loc="upper left", bbox_to_anchor=(-0.05, -0.22), ncols=columns, columnspacing=1.2)

@@ -1,4 +1,4 @@
-"""Attention of each head of a text model for one sentence: a row of maps for each layer, a column for each head."""
+"""Attention of each head of a text model for one sentence: a row of maps for each block, a column for each head."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def plot_text_heads(maps: ArrayLike, queries: Sequence[str], keys: Sequence[str]
         options: Any = {"textcoords": "offset points", "fontsize": 6.5}
         for head, x in enumerate(tile_centres(columns, m, _GAP)):
             axes.annotate(f"head {head + 1}", (x, -0.5), (0, 3), ha="center", **options)
-        for layer, y in enumerate(tile_centres(rows, n, _GAP)):
-            axes.annotate(f"layer {layer + 1}", (across - 0.5, y), (3, 0), va="center", rotation=90, **options)
+        for block, y in enumerate(tile_centres(rows, n, _GAP)):
+            axes.annotate(f"block {block + 1}", (across - 0.5, y), (3, 0), va="center", rotation=90, **options)
         axes.set_title(title, pad=16)
     return figure
 

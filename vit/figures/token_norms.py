@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from vit.figures.style import BLUE, ORANGE, RED, add_colorbar, as_floats, empty_figure, hide_frame, style
+from vit.figures.style import BLUE, GREY, ORANGE, RED, add_colorbar, as_floats, empty_figure, hide_frame, style
 
 _JOINED = 5
 """Bins of the data in one of the picture."""
@@ -43,7 +43,8 @@ def plot_token_norms(
             norms.legend(loc="upper left", bbox_to_anchor=(-0.05, -0.2), ncols=2)
         outliers.plot(places, share, color=BLUE, marker="o", markersize=3)
         outliers.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
-        outliers.set(title="outlying patches", xlabel="block", ylim=(0, max(1.1 * float(share.max()), 0.01)))
+        outliers.set(title="outlying patches", xlabel="block")
+        outliers.set_ylim(0, max(1.1 * float(share.max()), 0.01))
         for axes in (norms, outliers):
             axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
             axes.set_xlim(0.5, len(share) + 0.5)
@@ -61,7 +62,7 @@ def _draw_distribution(axes: Axes, counts: np.ndarray, edges: np.ndarray) -> Non
     norm = LogNorm(max(float(shares[shares > 0].min()), 1e-6), float(shares.max()))
     image = axes.pcolormesh(blocks, edges[first : last + 1 : _JOINED], np.ma.masked_equal(shares, 0).T, norm=norm)
     axes.grid(visible=False)
-    axes.set(title="norms", xlabel="block", ylabel="norm", yscale="log")
+    axes.set(title="norms", xlabel="block", ylabel="Euclidean norm of a token", yscale="log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -69,15 +70,18 @@ def _draw_distribution(axes: Axes, counts: np.ndarray, edges: np.ndarray) -> Non
     figure = axes.get_figure(root=True)
     assert figure is not None
     bar = add_colorbar(figure, image, axes, aspect=25, label="share of the patches")
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     bar.ax.minorticks_off()
 
 
 def _draw_places(figure: Figure, axes: Axes, values: np.ndarray, block: int) -> None:
-    image = axes.imshow(values, cmap="viridis", vmin=0, vmax=max(float(values.max()), 0.01), interpolation="nearest")
-    axes.set(title=f"where, after block {block}", xticks=[], yticks=[])
+    axes.set(xticks=[], yticks=[])
     hide_frame(axes)
-    if not values.any():
-        middle = ((values.shape[1] - 1) / 2, (values.shape[0] - 1) / 2)
-        axes.text(*middle, "none", color="white", ha="center", va="center")
-    add_colorbar(figure, image, axes, shrink=0.85, aspect=20, label="share of the images")
+    if not values.any():  # a map of one colour, and the scale beside it, would say nothing
+        axes.set_title("where")
+        axes.text(0.5, 0.5, "no outlying patches", color=GREY, ha="center", va="center", transform=axes.transAxes)
+        return
+    image = axes.imshow(values, cmap="viridis", vmin=0, vmax=max(float(values.max()), 0.01), interpolation="nearest")
+    axes.set_title(f"where, after block {block}")
+    bar = add_colorbar(figure, image, axes, shrink=0.85, aspect=20, label="share of the images")
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))

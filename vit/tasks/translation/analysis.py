@@ -37,6 +37,17 @@ KINDS = {
 }
 """Kind of attention → queries, keys."""
 TITLES = {"encoder": "encoder", "decoder": "decoder, causal", "cross": "cross-attention"}
+HEALTHY = {
+    "encoder": "In a trained encoder some heads look at the token beside their own, others follow the sentence's "
+    "syntax (Voita et al. 2019).",
+    "decoder": "In a trained decoder heads differ; one whose weight piles up on the first token adds little (Clark et "
+    "al. 2019, of BERT's separators).",
+    "cross": "In a trained translator one head at least follows the source word by word; where all rows look alike, "
+    "the translation is made without the source.",
+    "alignment": "In a trained translator each word looks at the one that it translates: near the diagonal, and off "
+    "it where the languages order words otherwise (Bahdanau et al. 2015, figure 3).",
+}
+"""What a trained model shows, by kind."""
 QUANTITIES = {
     "entropy": "entropy (nats)",
     "distance": "distance (tokens)",
@@ -135,7 +146,7 @@ def translator_pictures(
         if kind == "alignment":  # one head of one layer: numbers, and no figure
             numbers["statistics"] = {**found.statistics()[kind], "sentences": len(batch.indices)}
         queries_of, keys_of = KINDS[kind]
-        caption = f"Where {queries_of} (down) look among {keys_of} (across), in the first sentence."
+        caption = f"Where {queries_of} (down) look among {keys_of} (across), in the first sentence. {HEALTHY[kind]}"
         pictures[f"{kind}_maps"] = AnalysisFigure(figure=drawn, numbers=numbers, caption=caption)
         if kind != "alignment":
             pictures[f"{kind}_statistics"] = _statistics_figure(found, kind, len(batch.indices))
@@ -149,5 +160,5 @@ def _statistics_figure(found: TextAttention, kind: str, num_sentences: int) -> A
     return AnalysisFigure(
         figure=plot_heads_by_depth(panels, [""] * len(panels)),
         numbers={**statistics, "sentences": num_sentences, "conventions": CONVENTIONS},
-        caption=f"Each head on average over the real tokens of {num_sentences} sentences.",
+        caption=f"Each head on average over the real tokens of {num_sentences} sentences. {HEALTHY[kind]}",
     )
