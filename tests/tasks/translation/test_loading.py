@@ -270,6 +270,16 @@ def test_long_sentences_are_not_left_out_of_evaluation() -> None:
     assert sum(len(batch.indices) for batch in loader) == 101
 
 
+def test_a_batch_of_long_sentences_has_no_more_tokens_than_one_of_usual_ones() -> None:
+    split, config = copying(101), TextDataConfig(max_length=3, eval_batch_size=10)
+    batches = list(TextEvalLoader(split, config))
+    padded = [max(batch.source.numel(), batch.target.numel()) for batch in batches]
+    assert max(padded) <= 10 * (3 + 2)
+    assert max(len(batch.indices) for batch in batches) == 10, "short ones are together as before"
+    alone = TextEvalLoader(split, TextDataConfig(max_length=1, eval_batch_size=1))
+    assert [len(batch.indices) for batch in alone] == [1] * 101
+
+
 def test_to_moves_every_tensor() -> None:
     batch = next(loader_of(30).epoch(0)).batches[0].to("meta")
     assert {getattr(batch, name).device.type for name in FIELDS} == {"meta"}

@@ -9,7 +9,15 @@ import pytest
 
 from tests.tasks.translation.text_files import PAIRS, make_set, write_lines
 from vit.tasks.translation.config import TextDataConfig
-from vit.tasks.translation.text import TextSplit, check_test, fingerprint, open_parts, open_test, open_training
+from vit.tasks.translation.text import (
+    LONGEST_LINE,
+    TextSplit,
+    check_test,
+    fingerprint,
+    open_parts,
+    open_test,
+    open_training,
+)
 
 MULTI30K = Path("../shared/data/multi30k")
 
@@ -159,3 +167,16 @@ def test_multi30k_is_whole() -> None:
     assert open_test(config).part_sizes == dict(zip(tests, (1000, 1000, 461), strict=True))
     assert train.sources[0] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
     assert train.targets[0] == "Two young, White males are outside near many bushes."
+
+
+def test_a_line_that_is_no_sentence_is_named(tmp_path: Path) -> None:
+    for length, added in ((LONGEST_LINE, ""), (LONGEST_LINE + 1, "x")):
+        root = make_set(tmp_path / str(length), PAIRS | {"train": [("a", "b"), ("c " * 5000 + added, "d")]})
+        config = config_for(root)
+        if length == LONGEST_LINE:
+            assert len(open_training(config)[0]) == 2
+            continue
+        with pytest.raises(
+            ValueError, match=r"line 2 of .*train\.de\.gz has 10,001 characters; .* at most 10,000: divide"
+        ):
+            open_training(config)

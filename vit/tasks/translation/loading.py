@@ -177,12 +177,31 @@ class TextEvalLoader:
         self.split = split
         lengths = torch.tensor([len(row) for row in split.sources])
         share = torch.argsort(lengths, descending=True, stable=True)[rank::world_size]
-        self._chunks = [chunk for chunk in share.split(config.eval_batch_size) if len(chunk)]
+        longer = [max(len(source), len(target)) for source, target in zip(split.sources, split.targets, strict=True)]
+        # a batch is padded to its longest sentence, so one that is longer than any in training is with few others
+        self._chunks = _split(share.tolist(), longer, config.eval_batch_size, config.max_length)
 
     def __len__(self) -> int:
         """Batches of this process."""
         return len(self._chunks)
 
     def __iter__(self) -> Iterator[TextBatch]:
-        for indices in self._chunks:
+        for chunk in self._chunks:
+            indices = torch.tensor(chunk)
             yield self.split.batch(indices, positions=indices, weights=torch.ones(len(indices)))
+
+
+def _split(rows: Sequence[int], lengths: Sequence[int], batch_size: int, usual_length: int) -> list[list[int]]:
+    """Cut `rows` into batches of at most `batch_size` rows, and of as many tokens, padding included, as that many rows
+    of the usual length have; a longer row than all these tokens is alone. `lengths` are those of all rows.
+    """
+    chunks: list[list[int]] = []
+    longest = 0
+    for row in rows:
+        longest = max(longest, lengths[row])
+        size = len(chunks[-1]) if chunks else batch_size
+        if size == batch_size or (size + 1) * longest > batch_size * (usual_length + 2):  # BOS and EOS
+            chunks.append([])
+            longest = lengths[row]
+        chunks[-1].append(row)
+    return chunks

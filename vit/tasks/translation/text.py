@@ -19,6 +19,8 @@ from vit.randomness import SampleRandom
 from vit.tasks.translation.config import TextDataConfig
 
 MULTI30K_PAGE = "https://github.com/multi30k/dataset (data/task1/raw)"
+LONGEST_LINE = 10_000
+"""Characters of a line. It is one sentence, with whose length memory and time grow."""
 _HELD_OUT = 10
 
 
@@ -102,13 +104,20 @@ def _read_pairs(config: TextDataConfig, part: str) -> tuple[list[str], list[str]
 
 
 def _read_lines(path: Path) -> list[str]:
-    """The lines, spaces at their ends included. Only LF or CR LF ends one."""
+    """The lines, spaces at their ends included. Only LF or CR LF ends one. ValueError for one that is too long."""
     try:
         text = gzip.decompress(path.read_bytes()).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"data.root: {path} cannot be read as gzipped UTF-8 ({error})") from error
     lines = text.split("\n")
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    lines = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    for number, line in enumerate(lines, start=1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(
+                f"data.root: line {number:,} of {path} has {len(line):,} characters; a line is one sentence, of at "
+                f"most {LONGEST_LINE:,}: divide it"
+            )
+    return lines
 
 
 def _copying_pairs(config: TextDataConfig, part: str) -> tuple[list[str], list[str]]:

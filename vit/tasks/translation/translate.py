@@ -16,6 +16,7 @@ from vit.tasks.translation.config import SearchConfig
 from vit.tasks.translation.loading import encode_sources, pad
 from vit.tasks.translation.metrics import find_search
 from vit.tasks.translation.recurrent import RecurrentTranslator
+from vit.tasks.translation.text import LONGEST_LINE
 from vit.tasks.translation.translator import Translator, load_translator
 from vit.tasks.translation.vocabulary import BOS, EOS, Vocabularies
 
@@ -58,6 +59,11 @@ def _translate_sentence(
 ) -> Translated:
     if not sentence.strip():
         raise ValueError("sentence: '' is not valid: there is nothing to translate")
+    if len(sentence) > LONGEST_LINE:
+        raise ValueError(
+            f"sentence: {sentence[:20]!r}… has {len(sentence):,} characters; at most {LONGEST_LINE:,} are translated "
+            "as one sentence: divide it"
+        )
     source, lengths = (tensor.to(device) for tensor in pad(encode_sources(vocabularies.source, [sentence])))
     (found,) = find_search(**search.arguments)(model, source, lengths)
     weights = None
