@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once, run_parser
@@ -12,7 +11,7 @@ from vit.progress import duration
 
 def train(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
-    from vit.settings import SHRUNK, flat_settings, resolve_run, resumed_run
+    from vit.settings import resolve_run, resumed_run
 
     start_missing_processes(["train", *argv])
     parser = run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
@@ -27,9 +26,6 @@ def train(argv: list[str]) -> None:
     else:
         resolved = resolve_run(args.config, overrides)
         run = Path(resolved.config.output_dir or Path("runs") / Path(args.config).stem)
-        for setting, origin in resolved.origins.items():
-            if origin == SHRUNK and is_main_process():
-                print(f"{setting}: {flat_settings(resolved.config)[setting]}, {SHRUNK}", file=sys.stderr)
     check_folder("output_dir", run)
     from vit.runs import flush_tree
     from vit.tasks import TASKS

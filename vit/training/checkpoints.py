@@ -155,7 +155,7 @@ def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
     """The rate is a function of the samples seen and of their planned number, so the rest follows the longer run's."""
     loader, seen = session.task.train_loader, session.progress.samples_seen
     rates = [
-        learning_rate(seen, epochs * loader.samples_per_epoch, loader.samples_per_epoch, session.config.optim)
+        learning_rate(seen, epochs * loader.samples_per_epoch, session.warmup_samples(epochs), session.config.optim)
         for epochs in (session.config.train.epochs, epochs_before)
     ]
     now, before = (f"{rate:.3g}" for rate in rates)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from vit.evaluation.cost import count_parameters
 from vit.progress import Progress, duration, in_terminal, progress_bar
-from vit.settings import RESET
+from vit.settings import RESET, SHRUNK, flat_settings
 from vit.training.session import Session
 from vit.wording import counted
 
@@ -35,6 +35,8 @@ def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]
 def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     """Model, data, length and device of a run, for its header and its plan."""
     trained = sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
+    settings = flat_settings(session.config)
+    shrunk = [f"{name} to {settings[name]}" for name, origin in origins.items() if origin == SHRUNK]
     reset = [name for name, origin in origins.items() if origin == RESET]
     processes = session.accelerator.num_processes
     steps_per_epoch = session.task.train_loader.steps_per_epoch
@@ -45,6 +47,7 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
         **({"reset": f"{', '.join(reset)}; the command line names another model than the file"} if reset else {}),
+        **({SHRUNK: ", ".join(shrunk)} if shrunk else {}),
     }
 
 

@@ -101,6 +101,7 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
     """
     accelerator, task, model, progress = session.accelerator, session.task, session.model, session.progress
     loader, device, optim = task.train_loader, accelerator.device, session.config.optim
+    warmup = session.warmup_samples(session.config.train.epochs)
     planned_steps = loader.epoch(progress.epoch, start_step=progress.step_in_epoch)
     set_training_mode(model)
     while True:
@@ -109,7 +110,7 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
             step = next(planned_steps, None)
         if step is None:
             return
-        rate = learning_rate(progress.samples_seen, session.total_samples, loader.samples_per_epoch, optim)
+        rate = learning_rate(progress.samples_seen, session.total_samples, warmup, optim)
         set_learning_rate(session.optimizers, rate)
         totals = torch.zeros(2, device=device)  # loss and accuracy
         losses = []  # of each micro-batch, for the message about one that is not finite

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
-from vit.settings import SHRUNK, flat_settings
 from vit.training.display import run_facts
 from vit.training.schedule import rate_curve
 from vit.training.session import open_session
@@ -39,17 +38,16 @@ def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None) -> Pl
     So ValueError is raised for every setting that training would refuse. `origins` says where each setting came from.
     """
     session = open_session(config, Path(), compiles=False)  # nothing is run
-    optim, loader, settings = config.optim, session.task.train_loader, flat_settings(config)
+    optim, loader = config.optim, session.task.train_loader
+    warmup = session.warmup_samples(config.train.epochs)
     decay = f"to {optim.min_lr:g}" if optim.schedule in ("cosine", "linear") else "after warm-up"
     rows = {
         **run_facts(session, origins or {}),
         **session.report.plan(session.precision),
-        "warm-up": counted(round(optim.warmup_epochs * loader.steps_per_epoch), "step"),
+        "warm-up": counted(round(warmup / loader.samples_per_epoch * loader.steps_per_epoch), "step"),
         "peak rate": f"{optim.lr:g}, {optim.schedule} {decay}",
     }
-    if shrunk := [f"{key} to {settings[key]}" for key, origin in (origins or {}).items() if origin == SHRUNK]:
-        rows[SHRUNK] = ", ".join(shrunk)
-    points, rates = rate_curve(session.total_samples, loader.samples_per_epoch, optim)
+    points, rates = rate_curve(session.total_samples, warmup, optim)
     return Plan(rows, session.task.info.unit, points, rates)
 
 

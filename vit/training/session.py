@@ -22,6 +22,7 @@ from vit.training.averaging import WeightAverage
 from vit.training.interruption import StopSignals
 from vit.training.optim import build_optimizers
 from vit.training.progress import Progress
+from vit.training.schedule import warmup_samples
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,11 @@ class Session:
     @property
     def total_samples(self) -> int:
         return self.config.train.epochs * self.task.train_loader.samples_per_epoch
+
+    def warmup_samples(self, epochs: int) -> float:
+        """Where the rate has risen to `optim.lr`, in a run of `epochs`."""
+        loader = self.task.train_loader
+        return warmup_samples(loader.samples_per_epoch, loader.steps_per_epoch, epochs, self.config.optim)
 
     def agreed_stop_signal(self) -> int:
         """The signal that asked any process to stop, or 0; the same on every process, and every process calls it.
