@@ -12,10 +12,10 @@ from tests.training.tiny import tiny
 from vit.comparison.confounders import provenance_warnings
 from vit.config import DataConfig, Preprocessing, RunConfig
 from vit.hub import OpenedModel, provenance_of_run
-from vit.libraries import NEVER_TRAINED, Provenance
+from vit.libraries import NEVER_TRAINED, NOT_STATED, Provenance
 from vit.libraries.timm import provenance_of_tag
 
-PLAIN = Provenance("timm", ("ImageNet-1k",), "a1", "none stated")
+PLAIN = Provenance("timm", ("ImageNet-1k",), "a1", "not stated")
 SIZE = Preprocessing(image_size=(224, 224))
 
 
@@ -34,12 +34,12 @@ def model(name: str, provenance: Provenance = PLAIN, preprocessing: Preprocessin
 @pytest.mark.parametrize(
     ("architecture", "tag", "expected"),
     [
-        ("vit_base_patch16_224", "augreg_in21k_ft_in1k", (("ImageNet-21k", "ImageNet-1k"), "augreg", "none stated")),
-        ("resnet50", "a1_in1k", (("ImageNet-1k",), "a1", "none stated")),
-        ("resnet50", "fb_swsl_ig1b_ft_in1k", (("Instagram (1 B)", "ImageNet-1k"), "fb_swsl", "none stated")),
+        ("vit_base_patch16_224", "augreg_in21k_ft_in1k", (("ImageNet-21k", "ImageNet-1k"), "augreg", "not stated")),
+        ("resnet50", "a1_in1k", (("ImageNet-1k",), "a1", "not stated")),
+        ("resnet50", "fb_swsl_ig1b_ft_in1k", (("Instagram (1 B)", "ImageNet-1k"), "fb_swsl", "not stated")),
         ("deit_base_distilled_patch16_224", "fb_in1k", (("ImageNet-1k",), "fb", "from a teacher")),
         ("vit_base_patch16_clip_224", "laion2b_ft_in12k_in1k", (("LAION-2B", "ImageNet-12k", "ImageNet-1k"),)),
-        ("convnext", "", ((), "not stated", "none stated")),
+        ("convnext", "", (("not stated",), "not stated", "not stated")),
     ],
 )
 def test_a_tag(architecture: str, tag: str, expected: tuple[Any, ...]) -> None:
@@ -50,18 +50,22 @@ def test_a_tag(architecture: str, tag: str, expected: tuple[Any, ...]) -> None:
 def test_a_run_says_what_it_started_from() -> None:
     config = tiny(model={"pretrained": "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", "new_head": True})
     assert of_run(config).data == ("ImageNet-21k", "ImageNet-1k", "fake")
-    assert of_run(tiny(model={"pretrained": "runs/before"})).data == ("unknown data of before", "fake")
+    assert of_run(tiny(model={"pretrained": "runs/before"})).data == ("not stated (before)", "fake")
     own = (of_run(replace(tiny(), data=DataConfig(name="imagefolder", root=root))).data for root in ("cats", "dogs"))
     assert list(own) == [("imagefolder cats",), ("imagefolder dogs",)]
     found = of_run(tiny(data={"fraction": 0.25}))
     assert found.data == ("fake",)
-    assert found.recipe == "adamw, lr 0.003, 2 epochs of 0.25 of the images"
+    assert found.recipe == "adamw, lr 0.003"
+    assert found.epochs == "2 epochs of 0.25 of the images"
     assert found.distillation == "none"
+    assert (found.started_from, found.augmentation, found.images_seen) == ("random weights", "none", "1,234")
+    mixed = of_run(tiny(augment={"flip": True, "crop": "random_resized", "scale": (0.5, 1.0)}))
+    assert mixed.augmentation == "crop random_resized, scale (0.5, 1.0), flip"
     assert found.weights == "run, step 7"
 
 
 def of_run(config: RunConfig) -> Provenance:
-    return provenance_of_run({"config": asdict(config), "progress": {"step": 7}})
+    return provenance_of_run({"config": asdict(config), "progress": {"step": 7, "samples_seen": 1234}})
 
 
 def test_like_for_like_has_no_warning() -> None:
@@ -74,6 +78,10 @@ def test_like_for_like_has_no_warning() -> None:
     ("changed", "said"),
     [
         ({"data": ("ImageNet-21k", "ImageNet-1k")}, "Trained on different data (a: ImageNet-1k; b: ImageNet-21k → Im"),
+        ({"epochs": "3 epochs"}, "Trained for different numbers of epochs (a: 2 epochs; b: 3 epochs)"),
+        ({"augmentation": "flip"}, "Different augmentation (a: none; b: flip)"),
+        ({"precision": "bf16"}, "Different precision of training (a: fp32; b: bf16)"),
+        ({"epochs": NOT_STATED, "recipe": NOT_STATED}, "Not stated, so perhaps different: recipe of b; epochs of b."),
         ({"recipe": "augreg"}, "Different recipes (a: a1; b: augreg)"),
         ({"distillation": "from a teacher"}, "Different distillation (a: none; b: from a teacher)"),
         ({"preprocessing": Preprocessing(image_size=(288, 288))}, "Different image sizes (a: 224×224; b: 288×288)"),
@@ -85,8 +93,23 @@ def test_like_for_like_has_no_warning() -> None:
 )
 def test_each_confounder_is_said(changed: dict[str, Any], said: str) -> None:
     preprocessing = changed.pop("preprocessing", SIZE)
-    (line,) = provenance_warnings([model("a"), model("b", replace(PLAIN, **changed), preprocessing)])
+    stated = replace(PLAIN, epochs="2 epochs", augmentation="none", precision="fp32")
+    (line,) = provenance_warnings([model("a", stated), model("b", replace(stated, **changed), preprocessing)])
     assert line.startswith(said)
+
+
+def test_costs_that_are_far_from_equal_are_said() -> None:
+    """3·8·8 = 192 weights for an output; a half more is called equal, anything above is not."""
+    size = Preprocessing(image_size=(8, 8))
+
+    def linear(name: str, outputs: int) -> OpenedModel:
+        module = nn.Sequential(nn.Flatten(), nn.Linear(192, outputs, bias=False))
+        return replace(model(name, preprocessing=size), model=module)
+
+    assert provenance_warnings([linear("a", 10_000), linear("b", 15_000)]) == []
+    costs, parameters = provenance_warnings([linear("a", 10_000), linear("b", 15_100)])
+    assert costs.startswith("Different multiply-adds per image (a: 1.92 M; b: 2.9 M). ")
+    assert parameters.startswith("Different parameters (a: 1.92 M; b: 2.9 M). ")
 
 
 def test_of_a_model_that_learned_nothing_only_its_size_counts() -> None:

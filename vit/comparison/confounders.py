@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from vit.comparison.metrics import ModelPredictions
 from vit.config import Preprocessing
 from vit.evaluation.class_maps import NUM_CLASSES
+from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.hub import OpenedModel
+from vit.libraries import NOT_STATED
 
+LARGEST_COST_RATIO = 1.5
+"""Costs are called equal up to this factor."""
 _IMAGENETTE = (
     "Most of Imagenette's validation images are ImageNet training images: a model that was trained on ImageNet has "
     "seen them, so its accuracy here is not its accuracy on new images."
@@ -27,9 +31,14 @@ def confounders(model: OpenedModel) -> dict[str, str]:
     return {
         "weights": origin.weights,
         "computed by": model.implementation,
-        "trained on": " → ".join(origin.data) or "nothing",
+        "trained on": " → ".join(origin.data) or "none",
+        "training began from": origin.started_from,
         "recipe": origin.recipe,
+        "epochs": origin.epochs,
+        "images seen": origin.images_seen,
+        "augmentation": origin.augmentation,
         "distillation": origin.distillation,
+        "precision of training": origin.precision,
         "image size": f"{height}×{width}",
         "preprocessing": describe_preprocessing(model.preprocessing),
     }
@@ -51,6 +60,8 @@ class _Rule:
     difference: str
     explanation: str
     read: Callable[[OpenedModel], str]
+    title: str
+    """Of what may be stated of one model and not of another one."""
     untrained_too: bool = False
     """Applies to models that were never trained as well."""
 
@@ -59,45 +70,95 @@ _RULES = (
     _Rule(
         "Trained on different data",
         "More or other data can decide the result whatever the architecture.",
-        lambda model: confounders(model)["trained on"],
+        lambda model: " → ".join(model.provenance.data),
+        "training data",
     ),
     _Rule(
         "Different image sizes",
         "More pixels give more accuracy, and cost more.",
         lambda model: confounders(model)["image size"],
+        "image size",
         untrained_too=True,
     ),
     _Rule(
         "Different distillation",
         "A teacher brings what it learned from its own data.",
-        lambda model: model.provenance.distillation.removesuffix(" stated"),
+        lambda model: "none" if model.provenance.distillation == NOT_STATED else model.provenance.distillation,
+        "distillation",
     ),
     _Rule(
         "Different recipes",
         "A ResNet gains several points from a newer recipe alone.",
         lambda model: model.provenance.recipe,
+        "recipe",
+    ),
+    _Rule(
+        "Trained for different numbers of epochs",
+        "Longer training alone gives more accuracy.",
+        lambda model: model.provenance.epochs,
+        "epochs",
+    ),
+    _Rule(
+        "Different augmentation",
+        "Strong augmentation helps a Vision Transformer more than a ResNet.",
+        lambda model: model.provenance.augmentation,
+        "augmentation",
+    ),
+    _Rule(
+        "Different precision of training",
+        "Lower precision can cost accuracy.",
+        lambda model: model.provenance.precision,
+        "precision of training",
     ),
     _Rule(
         "Different preprocessing",
         "Each model sees its own crop of the image, as in its training.",
         lambda model: describe_preprocessing(model.preprocessing).split(", mean")[0],
+        "preprocessing",
     ),
 )
 
 
 def provenance_warnings(models: Sequence[OpenedModel]) -> list[str]:
-    """List one sentence for each confounder in which the models differ."""
-    lines = []
+    """List one sentence for each confounder in which the models differ, and one for what only some of them state."""
+    lines, missing = [], []
     untrained = [model.name for model in models if model.provenance.is_random]
     if untrained:
         lines.append(f"Never trained: {', '.join(untrained)}. Their accuracies say nothing about the architectures.")
     for rule in _RULES:
         compared = [model for model in models if rule.untrained_too or not model.provenance.is_random]
-        values = [rule.read(model) for model in compared]
-        if len(set(values)) > 1:
-            named = "; ".join(f"{model.name}: {value}" for model, value in zip(compared, values, strict=True))
+        values = {model.name: rule.read(model) for model in compared}
+        stated = {value for value in values.values() if value != NOT_STATED}
+        silent = [name for name, value in values.items() if value == NOT_STATED]
+        if len(stated) > 1:
+            named = "; ".join(f"{name}: {value}" for name, value in values.items())
             lines.append(f"{rule.difference} ({named}). {rule.explanation}")
+        elif stated and silent:
+            missing.append(f"{rule.title} of {', '.join(silent)}")
+    lines += cost_warnings(models)
+    if missing:
+        lines.append(f"Not stated, so perhaps different: {'; '.join(missing)}.")
     return lines
+
+
+def cost_warnings(models: Sequence[OpenedModel]) -> list[str]:
+    """One sentence for each cost that is far from equal."""
+    costs = {
+        "multiply-adds per image": [multiply_adds(model.model, model.preprocessing.image_size) for model in models],
+        "parameters": [count_parameters(model.model) for model in models],
+    }
+    lines = []
+    for what, numbers in costs.items():
+        if max(numbers) > LARGEST_COST_RATIO * min(numbers):
+            named = "; ".join(f"{model.name}: {_scaled(n)}" for model, n in zip(models, numbers, strict=True))
+            lines.append(f"Different {what} ({named}). A larger model is expected to be the better one.")
+    return lines
+
+
+def _scaled(count: float) -> str:
+    """`2.22 G`, `86.6 M`."""
+    power, letter = next(((p, unit) for p, unit in ((9, "G"), (6, "M")) if count >= 10**p / 10), (3, "k"))
+    return f"{count / 10**power:.3g} {letter}"
 
 
 def comparison_warnings(

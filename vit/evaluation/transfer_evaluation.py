@@ -135,7 +135,7 @@ def feature_cost(opened: OpenedModel) -> dict[str, Any]:
     return {
         "params": count_parameters(opened.model),
         "gmacs": multiply_adds(opened.model, opened.preprocessing.image_size) / 1e9,
-        "pretraining_data": "unknown" if origin == ("not stated",) else " → ".join(origin) or "nothing",
+        "pretraining_data": " → ".join(origin) or "nothing",
     }
 
 

@@ -9,16 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.config import DataConfig, Preprocessing
+from vit.config import Preprocessing
 from vit.config.run_state import check_state
-from vit.config.validation import make_settings
 from vit.hub.opened import OpenedModel
+from vit.hub.run_history import data_of_run, provenance_of_run
 from vit.hub.sources import short_names
-from vit.libraries import Provenance, timm
 from vit.models import Classifier, build_model, config_from_dict
 from vit.runs import find_checkpoint, read_checkpoint
 from vit.weights.report import LoadReport
-from vit.wording import counted
 
 
 def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
@@ -72,11 +70,10 @@ def _check_unaltered(
     rule = f"state.json names {len(names)} classes, and the model has {outputs} outputs"
     if len(names) != outputs:
         raise ValueError(f"{checkpoint}: {rule}")
-    settings = state.get("config", {}).get("data")
-    if settings is None:
+    data = data_of_run(state)
+    if data is None:
         return
-    known = {item.name: settings[item.name] for item in fields(DataConfig) if item.name in settings}
-    expected = make_settings(DataConfig, known, "data").preprocessing(model.config.image_size)
+    expected = data.preprocessing(model.config.image_size)
     for item in fields(Preprocessing):
         stored, trained = getattr(preprocessing, item.name), getattr(expected, item.name)
         if stored != trained:
@@ -92,32 +89,3 @@ def check_kind(path: Path, kind: str, expected: tuple[str, ...]) -> None:
         commands = {"vit": "vit predict", "resnet": "vit predict", "translator": "vit translate"}
         rule = f"it holds a model of kind {kind!r}; for that there is `{commands.get(kind, 'vit eval')}`"
         raise ValueError(f"model: {str(path)!r} is not valid here: {rule}")
-
-
-_OWN_IMAGES = ("imagefolder", "table")
-"""Data sets of which the name says nothing: the user's folders and tables."""
-
-
-def provenance_of_run(state: Mapping[str, Any], *, averaged: bool = True) -> Provenance:
-    """Data and recipe of a run, from its checkpoint's state; pretrained weights count with the data behind them."""
-    settings = state.get("config")
-    if settings is None:
-        return Provenance("run")
-    data, optim, train = settings["data"], settings["optim"], settings["train"]
-    place = data.get("root") if data["name"] in _OWN_IMAGES else None
-    trained_on: tuple[str, ...] = (data["name"] if place is None else f"{data['name']} {place}",)
-    pretrained = settings["model"]["pretrained"]
-    if pretrained and pretrained.startswith("timm:"):
-        architecture, _, tag = pretrained.removeprefix("timm:").partition(".")
-        trained_on = (*(timm.provenance_of_tag(architecture, tag).data or (pretrained,)), *trained_on)
-    elif pretrained:
-        trained_on = (f"unknown data of {Path(pretrained).name}", *trained_on)
-    part = "" if data["fraction"] == 1 else f" of {data['fraction']:.3g} of the images"
-    average = ", average" if averaged and train["ema_decay"] is not None else ""
-    step = state.get("progress", {}).get("step")
-    return Provenance(
-        weights=f"run, step {step}{average}",
-        data=trained_on,
-        recipe=f"{optim['name']}, lr {optim['lr']:g}, {counted(train['epochs'], 'epoch')}{part}",
-        distillation=settings.get("distill", {}).get("teacher") or "none",
-    )

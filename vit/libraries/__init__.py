@@ -16,6 +16,8 @@ LIBRARIES = ("timm", "torchvision", "hf")
 """Prefixes of a model's name."""
 RANDOM = "RANDOM"
 """`Provenance.weights` of a model that was never trained."""
+NOT_STATED = "not stated"
+"""What a source does not say of its weights; every text about provenance has these words."""
 
 
 class NoCounterpart(ValueError):
@@ -32,18 +34,27 @@ class Provenance:
 
     weights: str
     """`run, step 567, average`, `timm`, `torchvision`, `hf`, a file's name, or `RANDOM`."""
-    data: tuple[str, ...] = ("not stated",)
+    data: tuple[str, ...] = (NOT_STATED,)
     """Training data sets, in order; empty: none."""
-    recipe: str = "not stated"
-    distillation: str = "none stated"
+    recipe: str = NOT_STATED
+    distillation: str = NOT_STATED
     """`none`, or the teacher."""
+    started_from: str = NOT_STATED
+    """The weights before training on the last data set, or `random weights`."""
+    epochs: str = NOT_STATED
+    """Of the whole training on the last data set."""
+    images_seen: str = NOT_STATED
+    """In it, until these weights."""
+    augmentation: str = NOT_STATED
+    precision: str = NOT_STATED
+    """Of training."""
 
     @property
     def is_random(self) -> bool:
         return self.weights == RANDOM
 
 
-NEVER_TRAINED = Provenance(RANDOM, (), "none", "none")
+NEVER_TRAINED = Provenance(RANDOM, (), *["none"] * 7)
 
 
 @dataclass(frozen=True, eq=False)

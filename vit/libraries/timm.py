@@ -17,6 +17,7 @@ from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, ch
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import (
     NEVER_TRAINED,
+    NOT_STATED,
     LibraryModel,
     NoCounterpart,
     Provenance,
@@ -298,10 +299,10 @@ _DISTILLED = ("dist", "distilled", "teacher")
 def provenance_of_tag(architecture: str, tag: str) -> Provenance:
     """Parse a tag of timm's (`augreg_in21k_ft_in1k`: recipe, pre-training data, fine-tuning data)."""
     words = tag.split("_")
-    data = tuple(DATA[word] for word in words if word in DATA)
-    recipe = "_".join(word for word in words if word not in (*DATA, "ft", *_DISTILLED)) or "not stated"
+    data = tuple(DATA[word] for word in words if word in DATA) or (NOT_STATED,)
+    recipe = "_".join(word for word in words if word not in (*DATA, "ft", *_DISTILLED)) or NOT_STATED
     is_distilled = "distilled" in architecture or any(word in _DISTILLED for word in words)
-    return Provenance("timm", data, recipe, "from a teacher" if is_distilled else "none stated")
+    return Provenance("timm", data, recipe, "from a teacher" if is_distilled else NOT_STATED)
 
 
 def timm_forward(config: ViTConfig, tensors: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
