@@ -13,6 +13,7 @@ from vit.cli.finetune import finetune_and_compare
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
 from vit.cli.sources import (
     DATA,
+    LEAKY,
     MODEL,
     add_model_options,
     add_transfer_options,
@@ -77,6 +78,7 @@ def compare(argv: list[str]) -> None:
         speed=args.speed,
         speed_batch_size=args.speed_batch_size,
         real_labels=args.real_labels,
+        leaky=args.leaky,
         device=args.device,
         precision=args.precision,
         resampling=Resampling(args.resamples, seed),
@@ -123,6 +125,7 @@ def _compare_features(args: Namespace, transfer: TransferOptions, settings: Sequ
         output_dir=args.output_dir,
         transfer=transfer,
         options=options,
+        leaky=args.leaky,
         device=args.device,
         precision=args.precision,
         resampling=Resampling(args.resamples, seed),
@@ -175,6 +178,7 @@ def _parser() -> Parser:
     parser.add_argument("--speed", action="store_true", help="also measure images per second and peak memory")
     parser.add_argument("--speed_batch_size", type=int, default=16, help="default: %(default)s")
     parser.add_argument("--real_labels", type=Path, metavar="FILE", help="ReaL's real.json, for ImageNet's validation")
+    parser.add_argument("--leaky", action="store_true", help=LEAKY)
     parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", default="auto", help="auto, fp32, bf16 or fp16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder
-from vit.cli.sources import DATA, split_settings
+from vit.cli.sources import DATA, LEAKY, split_settings
 
 _DESCRIPTION = """\
 Fine-tune any mix of pretrained Vision Transformers and ResNets on the same training images, one recipe for each kind,
@@ -42,6 +42,7 @@ def finetune_and_compare(argv: list[str]) -> None:
         mean=args.mean,
         std=args.std,
         num_seeds=args.seeds,
+        leaky=args.leaky,
         corruptions=args.corruptions,
         speed=args.speed,
         resampling=Resampling(args.resamples, args.seed or 0),
@@ -73,6 +74,7 @@ def _parser() -> Parser:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/finetuning"), help="default: %(default)s")
     parser.add_argument("--corruptions", action="store_true", help="also on corrupted test images, 76 times as many")
     parser.add_argument("--speed", action="store_true", help="also measure images per second and peak memory")
+    parser.add_argument("--leaky", action="store_true", help=LEAKY)
     parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
     parser.add_argument("--device", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16")

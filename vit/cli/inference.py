@@ -6,9 +6,9 @@ import csv
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once
@@ -83,8 +83,10 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
             overrides = [f"--{setting}", getattr(args, option), *overrides]
     # opened before the evaluation, so that a baseline that cannot be compared is reported at once
     comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
-    print_once(json.dumps(evaluate_checkpoint(request, overrides), indent=2))
+    metrics = evaluate_checkpoint(request, overrides)
+    print_once(json.dumps(metrics, indent=2))
     if is_main_process():
+        _print_warnings(metrics)
         print(f"see {request.folder}", file=sys.stderr)
     if comparison:
         compare_and_report(comparison)
@@ -106,7 +108,12 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
     print_once(json.dumps(metrics, indent=2))
+    _print_warnings(metrics)
     print(f"see {folder}", file=sys.stderr)
+
+
+def _print_warnings(metrics: Mapping[str, Any]) -> None:
+    sys.stderr.writelines(f"warning: {line}\n" for line in metrics.get("warnings", ()))
 
 
 def _note_random_weights(opened: OpenedModel) -> None:

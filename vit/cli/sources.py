@@ -23,6 +23,7 @@ MODEL = (
     "a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
     "an architecture's name (random weights), or package.file:FUNCTION, which returns a module"
 )
+LEAKY = "also compare models that were trained on some of the test images"
 DATA = "a data set's name, a folder of class folders or of images, or image files"
 SETTINGS = tuple(
     f"data.{name}"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vit.comparison.confounders import comparison_warnings, confounders
 from vit.comparison.costs import add_costs
+from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import CONVENTIONS, ModelPredictions, Resampling, comparison_metrics
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
@@ -25,6 +26,7 @@ from vit.engine import Accelerator, make_accelerator
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
+from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.hub import OpenedModel, open_models, source_kind
 
 MIN_RESAMPLES = 10_000
@@ -49,6 +51,8 @@ class CompareRequest:
     speed_batch_size: int = SPEED_BATCH_SIZE
     real_labels: Path | None = None
     """ReaL's file (Beyer et al. 2020), for ImageNet's validation images."""
+    leaky: bool = False
+    """Also compare models that were trained on test images."""
     device: str = "auto"
     precision: str = "auto"
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
@@ -87,6 +91,8 @@ class OpenedComparison:
     test: Split
     """The part of `full` that the models are compared on."""
     real_labels: RealLabels | None
+    seen: Sequence[SeenImages]
+    """What the runs behind the models have seen of `test`."""
     accelerator: Accelerator
 
 
@@ -120,6 +126,7 @@ def open_comparison(request: CompareRequest) -> OpenedComparison:
         full=full,
         test=test,
         real_labels=None if request.real_labels is None else open_real_labels(request.real_labels, models, test),
+        seen=check_unseen(models, request.data, test, request.leaky),
         accelerator=accelerator,
     )
 
@@ -140,7 +147,11 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
         **comparison_metrics(predictions, request.resampling),
     }
     num_broken = max(each.predictions.num_broken for each in evaluated)
-    result["warnings"] = comparison_warnings(models, predictions, request.data.name, num_broken)
+    result["warnings"] = [
+        *warnings_of(opened.seen),
+        *comparison_warnings(models, predictions, request.data.name, num_broken),
+    ]
+    result["seen_images"] = [asdict(each) for each in opened.seen]
     for row, model, each in zip(result["models"], models, evaluated, strict=True):
         row |= {
             "source": model.source,
@@ -149,7 +160,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
             "unrestricted_top1": each.unrestricted_top1,
             "params": count_parameters(model.model),
             "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
-            "provenance": confounders(model),
+            "provenance": confounders(model) | row_of(model, opened.seen),
         }
     if opened.real_labels is not None:
         add_real_labels(result, evaluated, opened.real_labels)

@@ -7,7 +7,7 @@ comparison continues (`vit.evaluation.feature_store`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 
 from vit.comparison.compare import MIN_RESAMPLES, data_facts, versions
 from vit.comparison.confounders import confounders, provenance_warnings
+from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import CONVENTIONS as METRICS
 from vit.comparison.metrics import Resampling
 from vit.comparison.statistics import (
@@ -32,6 +33,7 @@ from vit.config import DataConfig, check
 from vit.data.images import fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.frozen_features import FEATURES, resolve_features
+from vit.evaluation.seen_images import warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER
 from vit.evaluation.transfer_evaluation import (
     JudgedFeatures,
@@ -61,6 +63,8 @@ class TransferRequest:
     transfer: TransferOptions = field(default_factory=TransferOptions)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `open_model`, each given to the models on which it has an effect."""
+    leaky: bool = False
+    """Also compare models that were trained on test images."""
     device: str = "auto"
     precision: str = "auto"
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
@@ -88,6 +92,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
     for model in models:
         resolve_features(model, request.transfer.features)
         _ = model.preprocessing
+    seen = check_unseen(models, request.data, data.test, request.leaky)
     judged = [judge_model(model, data, request.transfer, request.output_dir, accelerator) for model in models]
     return {
         "data": data_facts(request.data, data.test)
@@ -103,7 +108,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
                 "source": model.source,
                 "identity": model.identity,
                 **each.cost,
-                "provenance": confounders(model),
+                "provenance": confounders(model) | row_of(model, seen),
             }
             for model, each in zip(models, judged, strict=True)
         ],
@@ -114,7 +119,8 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
             )
             for kind in request.transfer.features
         },
-        "warnings": provenance_warnings(models),
+        "seen_images": [asdict(each) for each in seen],
+        "warnings": [*warnings_of(seen), *provenance_warnings(models)],
     }
 
 

@@ -15,6 +15,7 @@ from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
 from vit.evaluation.predictions import write_table
+from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data
 from vit.hub import OpenedModel
@@ -35,21 +36,23 @@ def evaluate_model(
     """Compute metrics on the data's test images and store them in `folder`.
 
     A head with more classes is restricted to the data's. `transfer` also evaluates the frozen features, and only these
-    if the model has no head, or one of other classes. ValueError, without `transfer`, for a head of other classes and a
-    model without a head.
+    if the model has no head, or one of other classes. `warnings` name test images that a run was trained on.
+    ValueError, without `transfer`, for a head of other classes and a model without a head.
     """
     accelerator = make_accelerator(device, precision)
     rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    test = open_test(data)
     stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}")
     record: dict[str, Any] = {
         "model": opened.source,
         "computed_by": opened.implementation,
         "weights": opened.identity,
         "opened": opened.summary(),
-        "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(open_test(data))},
+        "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test)},
+        "warnings": warnings_of(seen_images(opened, data, test)),
     }
     images = None if transfer is None else open_transfer_data(data, transfer)
     try:

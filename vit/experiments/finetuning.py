@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from vit.comparison.compare import MIN_RESAMPLES, CompareRequest, Comparison, compare_models
+from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
 from vit.config import Preprocessing, check
+from vit.data.images import open_test
 from vit.experiments.finetuning_table import CONVENTIONS, seed_statistics
 from vit.experiments.planned_runs import SHARED, PlannedRun, check_same_images, check_shared, train_runs
 from vit.hub import OpenedModel, open_model, source_kind
@@ -57,6 +59,8 @@ class FinetuneRequest:
     """With `std`, for the models whose source does not say how its images are prepared."""
     std: Sequence[float] | None = None
     num_seeds: int = 1
+    leaky: bool = False
+    """Also fine-tune runs that were trained on test images."""
     corruptions: bool = False
     speed: bool = False
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
@@ -95,12 +99,15 @@ def compare_finetuned(request: FinetuneRequest) -> Comparison:
     models = open_pretrained(request)
     runs = plan_finetuning(request, models)
     first = runs[0].config
+    started = [open_model(source) for source in request.models if source_kind(source) == "run"]
+    check_unseen(started, first.data, open_test(first.data), request.leaky)
     compared = CompareRequest(
         models=[str(run.folder) for run in runs[: len(models)]],
         data=first.data,
         output_dir=request.output_dir,
         corruptions=request.corruptions,
         speed=request.speed,
+        leaky=request.leaky,
         device=first.device,
         precision=first.train.precision,
         resampling=request.resampling,

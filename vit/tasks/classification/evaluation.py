@@ -18,6 +18,7 @@ from vit.engine import gather_uneven, make_accelerator
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
+from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data
 from vit.figures.confusion_matrix import plot_confusion_matrix
@@ -35,8 +36,9 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
 
     They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
-    name (None for a class without images), and those of the frozen features where asked for. ValueError when the
-    data's classes are not the checkpoint's, or other preprocessing than the stored is asked for.
+    name (None for a class without images), those of the frozen features where asked for, and `warnings` of test images
+    that the run was trained on. ValueError when the data's classes are not the checkpoint's, or other preprocessing
+    than the stored is asked for.
     """
     loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
     assert loaded.state is not None
@@ -74,6 +76,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         images = open_transfer_data(config.data, request.transfer)
         opened = replace(loaded, stated_preprocessing=preprocessing)
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
+    seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
+    metrics["warnings"] = warnings_of(seen)
     if accelerator.is_main_process:
         _store(request, loaded.state, config.data, split.source, predictions, metrics)
     accelerator.wait_for_everyone()

@@ -1,0 +1,57 @@
+"""Whether images of one split are in another too, whatever their names: by the bytes of their files, or by pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from vit.data.decoding import BrokenImage
+from vit.data.folders import FileSource
+from vit.data.splits import Split
+from vit.progress import tracked
+
+_TAIL = 2**16
+"""Bytes at the end of a file that are read; whole files would take hours for a million photographs."""
+
+
+def count_shared(asked: Split, among: Split) -> int:
+    """How many images of the first split are in the second too.
+
+    Two files are one image if they have the same length and the same last 64 KiB; where a source has no files, decoded
+    pixels are compared. So a copy in another size or format is not found (`duplicates` finds most), and what cannot be
+    read is in no split.
+    """
+    by_file = isinstance(asked.source, FileSource) and isinstance(among.source, FileSource)
+    identify = _of_file if by_file else _of_pixels
+    wanted = _identities(asked, identify, "test images")
+    found = set(_identities(among, identify, "training images"))
+    return sum(identity in found for identity in wanted)
+
+
+def _identities(split: Split, identify: Callable[[Split, int], bytes], what: str) -> list[bytes]:
+    identities = []
+    for index in tracked(split.indices.tolist(), f"identifying {what}", len(split), unit="img", leave=False):
+        try:
+            identities.append(identify(split, index))
+        except (BrokenImage, OSError):
+            continue
+    return identities
+
+
+def _of_file(split: Split, index: int) -> bytes:
+    assert isinstance(split.source, FileSource)
+    with Path(split.source.root / split.source.files[index]).open("rb") as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - _TAIL))
+        return _digest(f"{length}\n", file.read())
+
+
+def _of_pixels(split: Split, index: int) -> bytes:
+    image = split.source.read(index)
+    return _digest(f"{image.size}\n", image.tobytes())
+
+
+def _digest(head: str, content: bytes) -> bytes:
+    return hashlib.blake2b(head.encode() + content, digest_size=16).digest()

@@ -1,0 +1,101 @@
+"""Test images that a run was trained on, itself or by the runs that it began from.
+
+The run's training images are opened again by its settings. They are those that it had if the fingerprint of their names
+and labels is still the stored one. What was divided as the test images were has none of them; else images are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vit.config import DataConfig
+from vit.data.identity import count_shared
+from vit.data.images import Split, fingerprint, open_training
+from vit.hub import OpenedModel, data_of_run, lineage
+
+_DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
+"""Settings, with `root`, that decide which images are the test images."""
+
+
+@dataclass(frozen=True)
+class SeenImages:
+    """What one run behind a model has seen of the test images."""
+
+    model: str
+    run: str
+    training: int = 0
+    """How many of them are among its training images."""
+    validation: int = 0
+    """How many are among those that chose its best checkpoint."""
+    total: int = 0
+    """All test images."""
+    unchecked: str = ""
+    """Why it could not be checked."""
+
+    def warning(self) -> str:
+        """A sentence, or nothing where it has seen none."""
+        if self.unchecked:
+            return f"Whether {self.run} was trained on test images could not be checked: {self.unchecked}."
+        lines = []
+        if self.training:
+            lines.append(
+                f"{self.training:,} of {self.total:,} test images are training images of {self.run}: its accuracy here "
+                "is not its accuracy on new images."
+            )
+        if self.validation:
+            lines.append(
+                f"{self.validation:,} of {self.total:,} test images are validation images of {self.run}, which chose "
+                "its weights: its accuracy here is too high."
+            )
+        return " ".join(lines)
+
+    def short(self) -> str:
+        """A few words, for a table."""
+        if self.unchecked:
+            return "not checked"
+        validation = f", {self.validation:,} for validation" if self.validation else ""
+        return f"{self.training:,} of {self.total:,}{validation}"
+
+
+def seen_images(model: OpenedModel, config: DataConfig, test: Split) -> list[SeenImages]:
+    """What the model's run, and each that it began from, has seen of `test`, opened by `config`.
+
+    Nothing for a model that is no run: what it was trained on is known by name only.
+    """
+    if model.state is None or "config" not in model.state:
+        return []
+    states = list(lineage(model.state))
+    names = [model.source, *(state["config"]["model"]["pretrained"] for state in states[:-1])]
+    found = [_seen(model.name, name, state, config, test) for name, state in zip(names, states, strict=True)]
+    pretrained = states[-1]["config"]["model"]["pretrained"]
+    if pretrained and ":" not in pretrained and not Path(pretrained).exists():
+        found.append(SeenImages(model.name, pretrained, unchecked="it is not there any more"))
+    return found
+
+
+def warnings_of(seen: Sequence[SeenImages]) -> list[str]:
+    """One sentence for each run that has seen test images, or of which that could not be checked."""
+    return list(dict.fromkeys(line for each in seen if (line := each.warning())))
+
+
+def _seen(model: str, run: str, state: Any, config: DataConfig, test: Split) -> SeenImages:
+    unchecked = SeenImages(model, run, total=len(test))
+    own, task = data_of_run(state), state["config"].get("task", "classification")
+    if own is None or task != "classification":
+        return replace(unchecked, unchecked=f"its task is {task}")
+    try:
+        train, validation = open_training(replace(own, download=False))
+    except (OSError, ValueError) as error:
+        return replace(unchecked, unchecked=f"its training images are not at hand ({error})")
+    if state.get("data_fingerprint") != f"{fingerprint(train)}+{fingerprint(validation)}":
+        return replace(unchecked, unchecked=f"the images of {own.name} in {own.root} have changed since")
+    if _division(own) == _division(config):
+        return unchecked
+    return replace(unchecked, training=count_shared(test, train), validation=count_shared(test, validation))
+
+
+def _division(config: DataConfig) -> Sequence[Any]:
+    return [Path(config.root).resolve(), *(getattr(config, name) for name in _DIVISION)]
