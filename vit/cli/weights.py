@@ -24,6 +24,7 @@ def convert(argv: list[str]) -> None:
 
     from vit.hub import open_model, source_kind
     from vit.weights.convert import check_output, convert_model, perturb_weights, verify_conversion
+    from vit.weights.huggingface import HowUsed
     from vit.weights.sources import open_source
 
     if args.output:
@@ -45,5 +46,8 @@ def convert(argv: list[str]) -> None:
         for line in verify_conversion(conversion, source, opened.report):
             print(line)
     if args.output:
-        conversion.write(args.output)
+        use = HowUsed(opened.stated_preprocessing, opened.class_names, opened.multilabel)
+        conversion.write(args.output, use)
+        if args.to == "hf" and (said := use.processor()[1]):
+            print(said)
         print(f"written: {args.output}")

@@ -157,6 +157,37 @@ def preprocessing_of(content: Mapping[str, Any], source: str, model_type: str = 
     )
 
 
+def processor_of(preprocessing: Preprocessing) -> dict[str, Any]:
+    """The settings of the class that prepares images like this, the inverse of `preprocessing_of`.
+
+    ValueError naming what no class does. Where an odd number of pixels is cut off, all of them round down.
+    """
+    rule = "Hugging Face's image processors have no such setting"
+    check(preprocessing.antialias, "data.antialias", False, rule)
+    check(preprocessing.channel_order == "rgb", "preprocessing.channel_order", preprocessing.channel_order, rule)
+    height, width = preprocessing.image_size
+    square = preprocessing.squash or height == width
+    rule = "they resize to a shape or by the shorter side; set data.squash"
+    check(square, "model.image_size", preprocessing.image_size, rule)
+    before = [math.floor(side / preprocessing.crop_fraction) for side in preprocessing.image_size]
+    crops = not preprocessing.squash or before != [height, width]
+    return {
+        "image_processor_type": "BitImageProcessor" if crops else "ViTImageProcessor",
+        "do_resize": True,
+        "size": dict(zip(("height", "width"), before, strict=True))
+        if preprocessing.squash
+        else {"shortest_edge": before[0]},
+        "resample": next(number for number, name in FILTERS.items() if name == preprocessing.interpolation),
+        **({"do_center_crop": True, "crop_size": {"height": height, "width": width}} if crops else {}),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+        "do_convert_rgb": True,
+    }
+
+
 def _class_of(content: Mapping[str, Any], field: str, model_type: str) -> str:
     """The class in `PROCESSORS`. ValueError for another one, and where nothing names one."""
     stated = str(content.get("image_processor_type") or content.get("feature_extractor_type") or "")

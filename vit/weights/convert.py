@@ -18,7 +18,7 @@ from vit.weights import eva
 from vit.weights.aimv2 import TIMM_AIMV2, is_aimv2
 from vit.weights.beit import BEIT
 from vit.weights.files import write_tensors
-from vit.weights.huggingface import to_huggingface, write_folder
+from vit.weights.huggingface import HowUsed, to_huggingface, write_folder
 from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
 from vit.weights.layouts import find_layout, get_layout
 from vit.weights.report import LoadReport
@@ -51,13 +51,16 @@ class Conversion:
             return ""
         return f"at other image sizes positions are resized {theirs} there and {config.position_resize} here"
 
-    def write(self, path: Path) -> None:
-        """Write a file, or for Hugging Face a folder with `config.json`. ValueError as in `check_output`."""
+    def write(self, path: Path, use: HowUsed | None = None) -> None:
+        """Write a file, or for Hugging Face a folder with `config.json` and what `use` says.
+
+        ValueError as in `check_output`.
+        """
         target = re.split("[ -]", self.layout.name)[0]  # of "timm ResNet", "timm-eva", "hf-vit"
         check_output(target, path)
         config = _config(self.model)
         if target == "hf" and isinstance(config, ViTConfig):
-            write_folder(path, config, self.model.state_dict())
+            write_folder(path, config, self.model.state_dict(), use)
         else:
             write_tensors(path, self.tensors)
 

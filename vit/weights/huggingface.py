@@ -7,7 +7,7 @@ transformers itself is needed only to compare with its own models.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
-from vit.libraries.image_processors import stated_preprocessing
+from vit.libraries.image_processors import PREPROCESSING, processor_of, stated_preprocessing
 from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor
 from vit.weights import aimv2, hf_beit, hf_clip, hf_dinov2, hf_dinov3, hf_vit
 from vit.weights.files import read_tensors
@@ -153,6 +153,29 @@ def read_folder_tensors(folder: Path) -> dict[str, Tensor]:
 # ------------------------------------------------------------------ writing
 
 
+_ODD = "where an odd number of pixels is cut off, transformers' crop can begin a pixel further up or left than ours"
+
+
+@dataclass(frozen=True)
+class HowUsed:
+    """What a model's folder says besides its weights: how images are prepared, and what its outputs mean."""
+
+    preprocessing: Preprocessing | None = None
+    class_names: Sequence[str] = ()
+    multilabel: bool = False
+
+    def processor(self) -> tuple[dict[str, Any] | None, str]:
+        """The content of `preprocessor_config.json`, and a note where it is missing or not exactly ours."""
+        if self.preprocessing is None:
+            return None, f"{PREPROCESSING} is not written: the source does not say how its images are prepared"
+        try:
+            content = processor_of(self.preprocessing)
+        except ValueError as error:
+            return None, f"{PREPROCESSING} is not written: {error}"
+        even = self.preprocessing.crop_rounding == "even" and "crop_size" in content
+        return content, _ODD if even else ""
+
+
 def family_for(config: ViTConfig) -> Family:
     """Find the family with this architecture. NoCounterpart naming the field that the nearest one does not support."""
     reasons = {family.model_type: family.unsupported_reason(config) for family in FAMILIES}
@@ -185,10 +208,23 @@ def to_huggingface(config: ViTConfig, tensors: Tensors) -> tuple[dict[str, Any],
     return family.write(config), theirs.tensors | _unused(family, config)
 
 
-def write_folder(folder: Path, config: ViTConfig, tensors: Tensors) -> None:
-    """Write a folder that transformers' `from_pretrained` reads. ValueError if it has no such model."""
+def write_folder(folder: Path, config: ViTConfig, tensors: Tensors, use: HowUsed | None = None) -> None:
+    """Write a folder that transformers' `from_pretrained` and, with all of `use`, its `pipeline` reads.
+
+    ValueError if it has no such model.
+    """
     content, theirs = to_huggingface(config, tensors)
+    use = use or HowUsed()
+    if "num_labels" in content:
+        if len(use.class_names) == content["num_labels"]:
+            content["id2label"] = dict(enumerate(use.class_names))
+            content["label2id"] = {name: number for number, name in enumerate(use.class_names)}
+        if use.multilabel:
+            content["problem_type"] = "multi_label_classification"
     _write(folder, content, theirs)
+    processor, _ = use.processor()
+    if processor is not None:
+        (folder / PREPROCESSING).write_text(json.dumps(processor, indent=2) + "\n", encoding="utf-8")
 
 
 def _write(folder: Path, content: Mapping[str, Any], tensors: Tensors) -> None:
