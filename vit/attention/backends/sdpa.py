@@ -27,6 +27,6 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -
         attn_mask=bias_and_mask,
         dropout_p=options.dropout,
         scale=factor,
-        enable_gqa=query.shape[1] != key.shape[1],
+        enable_gqa=bool(query.shape[1] != key.shape[1]),  # torch.jit.trace has tensors for sizes
     )
     return attended if dead is None else attended.masked_fill(dead, 0.0)
