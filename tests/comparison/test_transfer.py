@@ -90,7 +90,7 @@ def test_every_file_is_there_and_the_same_the_second_time(folder: Path, capsys: 
         assert model["params"] > 0
         assert model["gmacs"] > 0
         assert model["images_per_second"] > 0
-    assert [model["pretraining_data"] for model in result["models"]] == ["nothing", "nothing", "unknown"]
+    assert [model["pretraining_data"] for model in result["models"]] == ["nothing", "nothing", "not stated"]
     page, text = ((folder / f"transfer.{kind}").read_text() for kind in ("html", "md"))
     for content in (page, text):
         assert "Accuracy: class+patches-4" in content

@@ -14,7 +14,8 @@ from typing import Any
 from vit.config import DataConfig
 from vit.data.identity import count_shared
 from vit.data.images import Split, fingerprint, open_training
-from vit.hub import OpenedModel, data_of_run, lineage
+from vit.hub import OpenedModel
+from vit.hub.run_history import data_of_run, lineage
 
 _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
 """Settings, with `root`, that decide which images are the test images."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from vit.hub.pretrained import load_model as load_model
     from vit.hub.run_checkpoint import check_kind as check_kind
     from vit.hub.run_checkpoint import read_run as read_run
-    from vit.hub.run_history import data_of_run as data_of_run
-    from vit.hub.run_history import lineage as lineage
     from vit.hub.run_history import provenance_of_run as provenance_of_run
     from vit.hub.sources import short_names as short_names
     from vit.hub.sources import source_kind as source_kind
