@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when its client is imported: no test waits for a network
 SHARED = "PYTEST_XDIST_WORKER" in os.environ
 """Whether this is one of several processes that divide the tests (`-n`)."""
 if SHARED:  # read when torch is imported, and inherited by what tests start: threads of all would fight for the cores

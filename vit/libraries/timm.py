@@ -28,6 +28,7 @@ from vit.libraries import (
     timm_eva,
     timm_naflex,
 )
+from vit.libraries.hub import check_reached
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer as TimmViT
@@ -249,6 +250,9 @@ def build(source: str, *, pretrained: bool, num_classes: int | None = None, **op
         check_name(source)
     if num_classes is not None:
         options["num_classes"] = num_classes
+    weights = timm.models.get_pretrained_cfg(source) if pretrained and not is_folder else None
+    if weights is not None and weights.hf_hub_id:
+        check_reached(weights.hf_hub_id)
     try:
         model = timm.create_model(f"local-dir:{source}" if is_folder else source, pretrained=pretrained, **options)
     except (OSError, RuntimeError) as error:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.libraries import NEVER_TRAINED, LibraryModel, Provenance
+from vit.libraries.hub import check_reached
 from vit.libraries.image_processors import stated_preprocessing
 
 INDEX = "model.safetensors.index.json"
@@ -38,6 +39,7 @@ def fetch_folder(name: str, *others: str, weights: bool = True) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
+    check_reached(name)
     try:
         folder = Path(hf_hub_download(name, "config.json")).parent
         if weights:
