@@ -115,12 +115,18 @@ def captured_by(model: nn.Module, consume: Callable[[AttentionLayer], None]) -> 
         capture_attention(model, IMAGES, consume)
 
 
+class ConvolutionalAttention(nn.Conv2d):
+    pass
+
+
 def test_it_never_returns_nothing() -> None:
+    with pytest.raises(ValueError, match="no attention was found in this Conv2d"):
+        captured(nn.Conv2d(3, 4, 3), IMAGES)
     with pytest.raises(
         ValueError,
         match=r"no attention of a class that can be read.*known are those of timm.*transformers' aimv2",
     ):
-        captured(nn.Conv2d(3, 4, 3), IMAGES)
+        captured(ConvolutionalAttention(3, 4, 3), IMAGES)
     with pytest.raises(ValueError, match="no self-attention was computed"), capturing(ours(), lambda _: None):
         pass
 

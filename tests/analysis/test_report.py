@@ -133,6 +133,19 @@ def test_what_a_model_has_not_is_left_out_with_the_reason(tmp_path: Path) -> Non
         draw_analysis(small_target(), tmp_path, ("rolout",))
 
 
+def test_a_reason_is_said_once_for_all_figures_that_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["attention_distance", "token_norms", "attention_heads", "attention_entropy"]
+    words = ["analyze", "resnet18", "--random_weights", "--image_size", "32", "--images", "2", "--figures", *names]
+    assert main([*words, "--output_dir", str(tmp_path), "--device", "cpu"]) == 0
+    printed = capsys.readouterr()
+    reason = "attention_distance, attention_heads, attention_entropy: no attention was found in this ResNet"
+    assert (printed.out + printed.err).count("no attention was found") == 1
+    assert f"left out: {reason}\n" in printed.out
+    assert (tmp_path / "analysis.html").read_text().count("no attention was found") == 1
+
+
 @pytest.mark.parametrize("error", [ValueError, TypeError])
 def test_a_defect_is_not_left_out(error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: AnalysisTarget) -> AnalysisFigure:

@@ -85,7 +85,9 @@ def capturing(model: nn.Module, consume: Consume) -> Iterator[None]:
     found = [(name, module, reader) for name, module in model.named_modules() if (reader := attention_reader(module))]
     if not found:
         names = sorted({type(module).__name__ for module in model.modules() if "Att" in type(module).__name__})
-        there = f"; it has {', '.join(names)}" if names else ""
+        if not names:
+            raise Unsupported(f"no attention was found in this {type(model).__name__}")
+        there = f"; it has {', '.join(names)}"
         rule = f"no attention of a class that can be read{there}; known are those of {', '.join(known_attention())}"
         raise Unsupported(f"capture: {type(model).__name__} is not valid: {rule}")
     read: set[str] = set()  # modules that were called, self-attention or not

@@ -61,7 +61,7 @@ def draw_analysis(
                 state["left_out"][name] = str(error)
             write_json(folder / STATE, state)
             duration = f"{time.perf_counter() - start:.1f} s"
-        left_out = f" (left out: {state['left_out'][name]})" if name in state["left_out"] else ""
+        left_out = " (left out)" if name in state["left_out"] else ""
         progress(f"{place} of {len(names)}: {name}{left_out}, {duration}")
     (folder / "analysis.html").write_text(analysis_page(state, folder), encoding="utf-8")
     return state
@@ -103,6 +103,14 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
     return {"made_of": made_of, "pictures": {}, "left_out": {}}
 
 
+def figures_by_reason(state: dict[str, Any]) -> dict[str, list[str]]:
+    """Why figures were left out → their names."""
+    grouped: dict[str, list[str]] = {}
+    for name, reason in state["left_out"].items():
+        grouped.setdefault(reason, []).append(name)
+    return grouped
+
+
 def analysis_page(state: dict[str, Any], folder: Path) -> str:
     """The HTML page with the finished figures in it."""
     made_of = state["made_of"]
@@ -123,7 +131,9 @@ def analysis_page(state: dict[str, Any], folder: Path) -> str:
     if state["left_out"]:
         body += [
             "<h2>Left out</h2>",
-            html_definitions({analysis_title(name): why for name, why in state["left_out"].items()}),
+            html_definitions(
+                {", ".join(map(analysis_title, names)): why for why, names in figures_by_reason(state).items()}
+            ),
         ]
     body.append(f'<p class="note">Made with {html_text(versions)}.</p>')
     return html_document(f"Inside {made_of['model']}", body)

@@ -45,7 +45,7 @@ def analyze(argv: list[str]) -> None:
         return
 
     from vit.analysis.figures import FIGURES
-    from vit.analysis.report import draw_analysis
+    from vit.analysis.report import draw_analysis, figures_by_reason
     from vit.analysis.targets import open_target, read_images
     from vit.hub import open_models
 
@@ -57,8 +57,8 @@ def analyze(argv: list[str]) -> None:
     against = open_target(models[1], images[1], device=args.device) if args.against else None
     target = open_target(models[0], images[0], against=against, device=args.device)
     state = draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
-    for name, reason in state["left_out"].items():
-        print(f"left out: {name}: {reason}")
+    for reason, names in figures_by_reason(state).items():
+        print(f"left out: {', '.join(names)}: {reason}")
     print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
 
 

@@ -59,7 +59,9 @@ def _draw_distribution(axes: Axes, counts: np.ndarray, edges: np.ndarray) -> Non
     joined = counts[:, first:last].reshape(len(counts), -1, _JOINED).sum(axis=2)
     shares = joined / joined.sum(axis=1, keepdims=True)
     blocks = np.arange(len(counts) + 1) + 0.5
-    norm = LogNorm(max(float(shares[shares > 0].min()), 1e-6), float(shares.max()))
+    least, most = max(float(shares[shares > 0].min()), 1e-6), float(shares.max())
+    least = min(least, most / 10)  # else the bar of a few shares would have no extent, or no tick on it
+    norm = LogNorm(least, most)
     image = axes.pcolormesh(blocks, edges[first : last + 1 : _JOINED], np.ma.masked_equal(shares, 0).T, norm=norm)
     axes.grid(visible=False)
     axes.set(title="norms", xlabel="block", ylabel="Euclidean norm of a token", yscale="log")
@@ -70,6 +72,7 @@ def _draw_distribution(axes: Axes, counts: np.ndarray, edges: np.ndarray) -> Non
     figure = axes.get_figure(root=True)
     assert figure is not None
     bar = add_colorbar(figure, image, axes, aspect=25, label="share of the patches")
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 200 * least else (1,)))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     bar.ax.minorticks_off()
 
