@@ -9,7 +9,7 @@ import pytest
 
 from vit.comparison.metrics import ModelPredictions, Resampling, comparison_metrics
 from vit.comparison.page import comparison_page, page_markdown
-from vit.comparison.tables import p_value, pairs_table, short_labels, verdict, verdicts
+from vit.comparison.tables import models_table, p_value, pairs_table, short_labels, verdict, verdicts
 from vit.evaluation.html_page import html_cell
 from vit.evaluation.predictions import Predictions
 
@@ -63,6 +63,26 @@ def test_long_names_become_letters_where_there_is_little_room() -> None:
 )
 def test_names_may_break_and_numbers_may_not(words: str, expected: str) -> None:
     assert html_cell(words) == expected
+
+
+def test_top_5_of_five_classes_is_no_row_and_few_images_for_a_temperature_are_marked() -> None:
+    def rows_and_note(num_classes: int, num_validation: int) -> tuple[dict[str, str], str]:
+        found = result(["a", "b"], [1, 2]) | {"data": {"classes": num_classes}}
+        for model in found["models"]:
+            model |= {"params": 1, "gmacs": 1.0, "predictions": "computed", "unrestricted_top1": None}
+            model["calibration"] = {"temperature": 1.5, "n_validation": num_validation, "at_limit": False}
+        table = models_table(found)
+        return {row[0]: row[1] for row in table.rows}, table.note
+
+    few, note = rows_and_note(5, 199)
+    assert "top-1" in few
+    assert "top-5" not in few
+    assert few["temperature, fitted on validation"] == "1.500 (199 images, few)"
+    assert "fewer than 200 images" in note
+    many, note = rows_and_note(6, 200)
+    assert "top-5" in many
+    assert many["temperature, fitted on validation"] == "1.500 (200 images)"
+    assert note == ""
 
 
 def test_a_bar_in_a_name_does_not_break_the_table() -> None:

@@ -66,6 +66,13 @@ def test_every_row(plan: Plan) -> None:
     plan.rows["memory"] = memory
 
 
+def test_a_resnet_has_no_products_of_attention() -> None:
+    rows = make_plan(
+        tiny(model={"name": "resnet18", "patch_size": None, "width": None, "depth": None, "num_heads": None})
+    ).rows
+    assert rows["multiply-adds an image"].endswith(" G forward")
+
+
 def test_the_rates(plan: Plan) -> None:
     """Up over one epoch of four, then half a cosine; the middle of it is halfway between peak and end."""
     assert (plan.samples_seen[0], plan.samples_seen[-1]) == (0, 216)

@@ -8,6 +8,8 @@ from itertools import combinations
 from string import ascii_uppercase
 from typing import Any
 
+FEW_IMAGES = 200
+"""Below this, a fitted temperature is marked."""
 _MAX_CLASSES = 10
 _MAX_LABEL = 12
 Row = list[str]
@@ -126,8 +128,10 @@ def _temperature(model: dict[str, Any]) -> str:
     calibration = model["calibration"]
     if calibration.get("temperature") is None:
         return "–"
+    count = calibration["n_validation"]
+    few = ", few" if count < FEW_IMAGES else ""
     limit = ", at its limit" if calibration["at_limit"] else ""
-    return f"{calibration['temperature']:.3f} ({calibration['n_validation']} images{limit})"
+    return f"{calibration['temperature']:.3f} ({count} images{few}{limit})"
 
 
 def _speed(model: dict[str, Any]) -> str:
@@ -165,10 +169,17 @@ _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
 
 def models_table(result: dict[str, Any]) -> Table:
     models = result["models"]
-    rows = [[title, *map(read, models)] for title, read in _ROWS if any(read(model) != "–" for model in models)]
+    always_right = {"top-5"} if result["data"]["classes"] <= 5 else set()
+    rows = [
+        [title, *map(read, models)]
+        for title, read in _ROWS
+        if title not in always_right and any(read(model) != "–" for model in models)
+    ]
     reasons = sorted({model["calibration"].get("reason") for model in models} - {None})
-    note = f"Without a temperature: {'; '.join(reasons)}." if reasons else ""
-    return Table("Models", ["", *titles(result).values()], rows, note)
+    notes = [f"Without a temperature: {'; '.join(reasons)}."] if reasons else []
+    if any(model["calibration"].get("n_validation", FEW_IMAGES) < FEW_IMAGES for model in models):
+        notes.append(f"A temperature fitted on fewer than {FEW_IMAGES} images changes much with their choice.")
+    return Table("Models", ["", *titles(result).values()], rows, " ".join(notes))
 
 
 def pairs_table(result: dict[str, Any]) -> Table:

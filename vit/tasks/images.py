@@ -191,9 +191,10 @@ class ImageReport:
         changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
         shape = f" with {', '.join(changed)}" if changed else ""
         head = f"{task.num_outputs} classes" if task.num_outputs else "no head"
+        products = ", attention's products included" if isinstance(task.model, VisionTransformer) else ""
         return {
             "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
-            "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward, attention's products included",
+            "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward{products}",
             "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
             f"{task.config.data.batch_size} a step",
             **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(task.data_notes)},

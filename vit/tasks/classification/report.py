@@ -119,7 +119,7 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretr
     rows = [
         ("test top-1", f"{summary['test.top1']:.2%} of {counted(summary['test.n_seen'], 'image')}"),
         ("test balanced accuracy (mean recall of the classes)", f"{summary['test.balanced_accuracy']:.2%}"),
-        ("test top-5", f"{summary['test.top5']:.2%}"),
+        *([("test top-5", f"{summary['test.top5']:.2%}")] if len(class_names) > 5 else []),
         ("test negative log-likelihood", f"{summary['test.nll']:.4f}"),
         ("test expected calibration error (equal mass)", f"{summary['test.ece_equal_mass']:.4f}"),
         (
