@@ -108,8 +108,9 @@ def timeless(result: Any) -> Any:
     """Without what the clock says and where the runs lie."""
     for row in result["finetuning"]["runs"]:
         del row["seconds"], row["images_per_second"], row["run"]
-    for model in result["models"]:
-        del model["source"]
+    for model in [*result["models"], *result.get("seen_images", ())]:
+        model.pop("source", None)
+        model.pop("run", None)
     return result
 
 
@@ -221,6 +222,55 @@ def test_a_run_folder_can_be_fine_tuned_too(folder: Path, compared: Path, tmp_pa
     assert found == {"48×48", "32×32"}
 
 
+# ------------------------------------------------------------------ one model
+
+
+def words_of_one(folder: Path, out: Path, *more: str) -> list[str]:
+    data = ["--data", str(folder / "images"), "--output_dir", str(out)]
+    return ["eval", str(folder / "small_vit"), "--finetune", *data, *SHORT, *more]
+
+
+def test_one_model_is_fine_tuned_as_several_are(
+    folder: Path, compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(words_of_one(folder, tmp_path)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (written,) = tmp_path.glob("small_vit_imagefolder-images-*.json")
+    assert json.loads(written.read_text()) == printed
+    assert_same_bits(tmp_path / "runs/small_vit", compared / "runs/small_vit")
+    ours, theirs = (timeless(each)["finetuning"] for each in (printed | {"models": []}, result_of(compared)))
+    assert ours["runs"] == [row for row in theirs["runs"] if row["name"] == "small_vit"]
+    assert printed["top1"] == ours["runs"][0]["test.top1"]
+    assert printed["top1_interval"] == pytest.approx(wilson_interval(round(15 * printed["top1"]), 15))
+
+
+def test_one_model_continues_and_a_comparison_takes_its_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        watch(patch, stop_at=1)
+        assert main(words_of_one(folder, tmp_path, "--seeds", "2")) == 130
+    trained = watch(monkeypatch)
+    assert main(words_of_one(folder, tmp_path, "--seeds", "2")) == 0
+    assert trained == [("small_vit-seed-1", False)]
+    assert main(words(folder, tmp_path)) == 0
+    assert trained[1:] == [("small_resnet", False)]
+
+
+def test_one_model_that_cannot_be_fine_tuned(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for changed, said in (
+        (["eval", "vit_tiny_patch16_224", "--finetune", "--data", str(folder / "images")], "it has no trained weights"),
+        (["eval", str(folder / "small_vit"), "--finetune"], "--data: required"),
+        (["eval", str(folder / "small_vit"), "--finetune", "--data", "digits", "--corruptions"], "--corruptions"),
+        (["eval", *[str(folder / "small_vit")] * 2, "--finetune", "--data", "digits"], "unrecognized arguments"),
+    ):
+        assert main([*changed, "--output_dir", str(tmp_path / "out")]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert said in line
+        assert not (tmp_path / "out").exists()
+
+
 def test_accuracies_over_seeds_by_hand() -> None:
     top1 = {("a", 0): 0.5, ("b", 0): 0.25, ("a", 1): 0.75, ("b", 1): 0.75}
     found = seed_statistics([{"name": name, "seed": seed, "test.top1": value} for (name, seed), value in top1.items()])
@@ -239,7 +289,7 @@ def test_accuracies_over_seeds_by_hand() -> None:
     ("models", "more", "said"),
     [
         ([], [], "the following arguments are required: MODEL"),
-        (["small_vit"], [], "give at least two models to compare; `vit train --config finetune_vit` fine-tunes one"),
+        (["small_vit"], [], "give at least two models to compare; `vit eval MODEL --finetune` fine-tunes one"),
         (["small_vit", "small_resnet.th"], [], "preprocessing: it is missing"),
         (["small_vit", "small_vit"], SAID, "--mean: [0.4, 0.5, 0.6] is not valid: every model's source says how"),
         (["small_vit", "small_resnet.th"], SAID[:4], "--mean: [0.4, 0.5, 0.6] is not valid: give --mean and --std"),

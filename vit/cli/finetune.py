@@ -1,11 +1,19 @@
-"""`vit compare --finetune`: fine-tune pretrained models on the same images and compare them."""
+"""`vit compare --finetune` and `vit eval --finetune`: fine-tune pretrained models, and compare or evaluate them."""
 
 from __future__ import annotations
 
+import json
+import sys
+from argparse import Namespace
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vit.cli.parsing import Parser, check_folder
 from vit.cli.sources import DATA, LEAKY, split_settings
+
+if TYPE_CHECKING:
+    from vit.experiments.finetuning import FinetuneRequest
 
 _DESCRIPTION = """\
 Fine-tune any mix of pretrained Vision Transformers and ResNets on the same training images, one recipe for each kind,
@@ -13,27 +21,61 @@ as many images seen, and compare them on the test images: `vit compare` of the r
 head, even where its own has the data's classes (else --model.new_head false). Images have each model's own size and
 normalisation. Every setting of training can be given as --section.setting, for all models; what shall differ between
 the kinds stands in their recipes. A stopped command continues, and trains no finished model again."""
+_DESCRIPTION_OF_ONE = """\
+Fine-tune a pretrained Vision Transformer or ResNet and evaluate it on the test images, as `vit compare --finetune` does
+with several, which continues with the runs of the same --output_dir. The model gets a new head (else --model.new_head
+false). Every setting of training can be given as --section.setting. A stopped command continues."""
 
 
 def finetune_and_compare(argv: list[str]) -> None:
     settings, rest = split_settings(argv)
-    args = _parser().parse_args(rest)
+    args = _compare_parser().parse_args(rest)
+    from vit.comparison.metrics import Resampling
+    from vit.comparison.report import write_report
+    from vit.comparison.tables import summary
+    from vit.experiments.finetuning import compare_finetuned
+    from vit.experiments.finetuning_table import finetuning_summary, finetuning_tables
+
+    resampling = Resampling(args.resamples, args.seed or 0)
+    options = {"leaky": args.leaky, "corruptions": args.corruptions, "speed": args.speed, "resampling": resampling}
+    request = _request(args, settings, args.models, **options)
+    comparison = compare_finetuned(request)
+    write_report(comparison, request.output_dir, finetuning_tables(comparison.result))
+    print(finetuning_summary(comparison.result))
+    print(summary(comparison.result))
+    print(f"see {request.output_dir}/comparison.html")
+
+
+def finetune_and_evaluate(argv: list[str]) -> None:
+    settings, rest = split_settings(argv)
+    parser = Parser(prog="vit eval --finetune", description=_DESCRIPTION_OF_ONE)
+    parser.add_argument("model", metavar="MODEL", help=_MODEL)
+    _add_options(parser)
+    args = parser.parse_args(rest)
+    from vit.experiments.finetuning import evaluate_finetuned
+
+    request = _request(args, settings, [args.model])
+    with redirect_stdout(sys.stderr):  # what training says; the result alone is JSON
+        result = evaluate_finetuned(request)
+    print(json.dumps(result, indent=2))
+    sys.stderr.writelines(f"warning: {line}\n" for line in result["warnings"])
+    print(f"see {request.output_dir}", file=sys.stderr)
+
+
+def _request(args: Namespace, settings: list[str], models: list[str], **options: Any) -> FinetuneRequest:
     check_folder("--output_dir", args.output_dir)
     if args.data is None and not any(word.split("=")[0] == "--data.name" for word in settings):
-        raise ValueError("--data: required: the images to fine-tune and compare on, a data set's name or a folder")
+        raise ValueError("--data: required: the images to fine-tune and test on, a data set's name or a folder")
+    settings = [*settings]
     for option in ("data", "epochs", "seed", "device"):
         if getattr(args, option) is not None:
             settings += [f"--{option}={getattr(args, option)}"]
     if args.precision is not None:
         settings += [f"--train.precision={args.precision}"]
-    from vit.comparison.metrics import Resampling
-    from vit.comparison.report import write_report
-    from vit.comparison.tables import summary
-    from vit.experiments.finetuning import FinetuneRequest, compare_finetuned
-    from vit.experiments.finetuning_table import finetuning_summary, finetuning_tables
+    from vit.experiments.finetuning import FinetuneRequest
 
-    request = FinetuneRequest(
-        models=args.models,
+    return FinetuneRequest(
+        models=models,
         output_dir=args.output_dir,
         settings=settings,
         recipes={"vit": args.vit_recipe, "resnet": args.resnet_recipe},
@@ -42,22 +84,25 @@ def finetune_and_compare(argv: list[str]) -> None:
         mean=args.mean,
         std=args.std,
         num_seeds=args.seeds,
-        leaky=args.leaky,
-        corruptions=args.corruptions,
-        speed=args.speed,
-        resampling=Resampling(args.resamples, args.seed or 0),
+        **options,
     )
-    comparison = compare_finetuned(request)
-    write_report(comparison, request.output_dir, finetuning_tables(comparison.result))
-    print(finetuning_summary(comparison.result))
-    print(summary(comparison.result))
-    print(f"see {request.output_dir}/comparison.html")
 
 
-def _parser() -> Parser:
+_MODEL = "weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, or a run folder"
+
+
+def _compare_parser() -> Parser:
     parser = Parser(prog="vit compare --finetune", description=_DESCRIPTION)
-    model = "weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, or a run folder"
-    parser.add_argument("models", nargs="+", metavar="MODEL", help=model)
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODEL)
+    _add_options(parser)
+    parser.add_argument("--corruptions", action="store_true", help="also on corrupted test images, 76 times as many")
+    parser.add_argument("--speed", action="store_true", help="also measure images per second and peak memory")
+    parser.add_argument("--leaky", action="store_true", help=LEAKY)
+    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
+    return parser
+
+
+def _add_options(parser: Parser) -> None:
     parser.add_argument("--finetune", action="store_true", required=True)
     parser.add_argument("--data", help=DATA.partition(" or of")[0])
     parser.add_argument("--epochs", type=int, help="default: the recipes'")
@@ -72,10 +117,5 @@ def _parser() -> Parser:
     parser.add_argument("--vit_recipe", default="finetune_vit", help=recipe)
     parser.add_argument("--resnet_recipe", default="finetune_resnet", help=recipe)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/finetuning"), help="default: %(default)s")
-    parser.add_argument("--corruptions", action="store_true", help="also on corrupted test images, 76 times as many")
-    parser.add_argument("--speed", action="store_true", help="also measure images per second and peak memory")
-    parser.add_argument("--leaky", action="store_true", help=LEAKY)
-    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
     parser.add_argument("--device", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16")
-    return parser

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit.cli.compare import baseline_request, compare_and_report
+from vit.cli.finetune import finetune_and_evaluate
 from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once
 from vit.cli.sources import (
     DATA,
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
 
 
 def evaluate(argv: list[str]) -> None:
+    if "--finetune" in argv:
+        return finetune_and_evaluate(argv)
     from vit.launcher import start_missing_processes
 
     start_missing_processes(["eval", *argv])
     parser = Parser(
         prog="vit eval",
-        description="Evaluate a model on a test set. --data.… settings choose the data, --search.… the beam search.",
+        description="Evaluate a model on a test set. --data.… settings choose the data, --search.… the beam search. "
+        "`vit eval MODEL --finetune --data DATA` fine-tunes it first; `vit eval --finetune --help`.",
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's own")
@@ -60,6 +64,7 @@ def evaluate(argv: list[str]) -> None:
         _evaluate_run(args, overrides, transfer)
     else:
         _evaluate_model(args, overrides, transfer)
+    return None
 
 
 def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptions | None) -> None:

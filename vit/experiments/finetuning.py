@@ -1,4 +1,5 @@
-"""`vit compare --finetune`: pretrained models fine-tuned on the same training images, then compared on the test images.
+"""`vit compare --finetune`, and `vit eval --finetune` of one: pretrained models fine-tuned on the same training images,
+then compared on the test images.
 
 One recipe for each kind of model, as many images seen, the same seeds and augmentations; size and normalisation of the
 images are each model's own. Every head is new: what one learnt before would count for its model alone.
@@ -7,6 +8,7 @@ Each run can be repeated by `vit train` alone with the `config.yaml` of its fold
     FOLDER/runs/NAME/          the run of the first seed
     FOLDER/runs/NAME-seed-N/   those of further seeds
     FOLDER/comparison.*        of the first seed's runs, by `vit.comparison`
+    FOLDER/NAME_DATA.json      of one model alone
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ from typing import Any
 from vit.comparison.compare import MIN_RESAMPLES, CompareRequest, Comparison, compare_models
 from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
-from vit.config import Preprocessing, check
-from vit.data.images import open_test
+from vit.comparison.statistics import wilson_interval
+from vit.config import DataConfig, Preprocessing, check
+from vit.data.images import open_test, place_name
+from vit.evaluation.metrics import CONVENTIONS as METRICS
+from vit.evaluation.metrics import classification_metrics
+from vit.evaluation.predictions import Predictions
+from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.experiments.finetuning_table import CONVENTIONS, seed_statistics
 from vit.experiments.planned_runs import SHARED, PlannedRun, check_same_images, check_shared, train_runs
 from vit.hub import OpenedModel, open_model, source_kind
 from vit.hub.preprocessing import with_preprocessing
 from vit.hub.sources import short_names
 from vit.models import Classifier, ResNet, VisionTransformer
+from vit.runs import write_json
 from vit.settings import DEFAULT, ResolvedRun, flat_settings, resolve_run
 from vit.tasks.classification import require_classification
 from vit.tasks.classification.config import ClassificationRun
@@ -66,8 +74,6 @@ class FinetuneRequest:
     resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
 
     def __post_init__(self) -> None:
-        rule = "give at least two models to compare; `vit train --config finetune_vit` fine-tunes one"
-        check(len(self.models) >= 2, "model", list(self.models), rule)
         check(self.num_seeds >= 1, "--seeds", self.num_seeds, "it must be at least 1")
         sizes, rule = list(self.image_sizes), f"give one size, or one for each of the {len(self.models)} models"
         check(len(sizes) in (0, 1, len(self.models)), "--image_size", sizes, rule)
@@ -94,13 +100,10 @@ def compare_finetuned(request: FinetuneRequest) -> Comparison:
     ValueError, before anything is trained, for models and data that cannot be trained or not compared alike; `Stopped`
     after a signal. The same request continues.
     """
-    for source in request.models:
-        source_kind(source)  # a misspelled model is reported before one is opened
-    models = open_pretrained(request)
-    runs = plan_finetuning(request, models)
+    rule = "give at least two models to compare; `vit eval MODEL --finetune` fine-tunes one"
+    check(len(request.models) >= 2, "model", list(request.models), rule)
+    models, runs = _opened_and_planned(request)
     first = runs[0].config
-    started = [open_model(source) for source in request.models if source_kind(source) == "run"]
-    check_unseen(started, first.data, open_test(first.data), request.leaky)
     compared = CompareRequest(
         models=[str(run.folder) for run in runs[: len(models)]],
         data=first.data,
@@ -112,14 +115,59 @@ def compare_finetuned(request: FinetuneRequest) -> Comparison:
         precision=first.train.precision,
         resampling=request.resampling,
     )
-    by_name = {model.name: model for model in models}
-    summaries = zip(runs, train_runs(runs), strict=True)
-    rows = [_row(run, by_name[run.recipe], summary) for run, summary in summaries]
+    _seen_by_sources(request, first.data)
+    rows = _trained(models, runs)
     check_same_images(rows)
     comparison = compare_models(compared)
     comparison.result["finetuning"] = {"runs": rows, **seed_statistics(rows)}
     comparison.result["conventions"] |= CONVENTIONS
     return comparison
+
+
+def evaluate_finetuned(request: FinetuneRequest) -> dict[str, Any]:
+    """Fine-tune one model as `compare_finetuned` does, and store and return its metrics on the test images.
+
+    `finetuning` is the same record of it; metrics are the first seed's. ValueError and `Stopped` as there; test images
+    that the model was trained on are warned of.
+    """
+    models, runs = _opened_and_planned(request)
+    data = runs[0].config.data
+    seen = _seen_by_sources(replace(request, leaky=True), data)
+    rows = _trained(models, runs)
+    check_same_images(rows)
+    answers = Predictions.load(runs[0].folder / "predictions" / "test.npz")
+    metrics = classification_metrics(answers)
+    right = round(metrics["top1"] * metrics["n_seen"])
+    result = {
+        "model": request.models[0],
+        "data": {"name": data.name, "root": data.root, "fingerprint": answers.fingerprint},
+        "warnings": warnings_of(seen),
+        **metrics,
+        "top1_interval": list(wilson_interval(right, round(metrics["n_seen"]))),
+        "finetuning": {"runs": rows, **seed_statistics(rows)},
+        "conventions": CONVENTIONS | METRICS,
+    }
+    write_json(request.output_dir / f"{models[0].name}_{place_name(data)}.json", result)
+    return result
+
+
+def _opened_and_planned(request: FinetuneRequest) -> tuple[list[PretrainedModel], list[PlannedRun]]:
+    for source in request.models:
+        source_kind(source)  # a misspelled model is reported before one is opened
+    models = open_pretrained(request)
+    return models, plan_finetuning(request, models)
+
+
+def _seen_by_sources(request: FinetuneRequest, data: DataConfig) -> list[SeenImages]:
+    """What runs that are fine-tuned have seen of the test images. ValueError as `check_unseen`."""
+    started = [open_model(source) for source in request.models if source_kind(source) == "run"]
+    return check_unseen(started, data, open_test(data), request.leaky)
+
+
+def _trained(models: Sequence[PretrainedModel], runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+    """Train what is not finished, and return what is told of every run."""
+    by_name = {model.name: model for model in models}
+    return [_row(run, by_name[run.recipe], summary) for run, summary in zip(runs, train_runs(runs), strict=True)]
 
 
 # ------------------------------------------------------------------ the models
