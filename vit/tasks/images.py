@@ -191,7 +191,7 @@ class ImageReport:
         changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
         shape = f" with {', '.join(changed)}" if changed else ""
         head = f"{task.num_outputs} classes" if task.num_outputs else "no head"
-        products = ", attention's products included" if isinstance(task.model, VisionTransformer) else ""
+        products = "" if isinstance(task.model, ResNet) else ", attention's products included"
         return {
             "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
             "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward{products}",
