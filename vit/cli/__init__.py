@@ -13,6 +13,7 @@ import re
 import select
 import sys
 from collections.abc import Callable, Sequence
+from errno import ENAMETOOLONG
 
 from vit import __version__
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
@@ -89,6 +90,8 @@ def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
     except (NonFinite, OSError) as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0
+        if isinstance(error, OSError) and error.errno == ENAMETOOLONG:  # typed, so no failure of the machine
+            return _print_invalid(f"{str(error.filename)[:60]!r}…: the name is longer than a file's can be")
         _say(str(error), failed=True)
         return 1
     except (MemoryError, RuntimeError) as error:

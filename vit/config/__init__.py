@@ -8,7 +8,7 @@ from vit.config.arguments import check_arguments
 from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing
 from vit.config.model import Backend, ModelConfig, PositionResize, Stem, ViTConfig
 from vit.config.resnet import ResNetConfig, Shortcut
-from vit.config.rules import check, check_positive, nearest
+from vit.config.rules import check, check_no_pipe, check_positive, nearest
 from vit.config.run import ImageRun, OptimConfig, OptimizerName, RunConfig, TrainConfig
 from vit.config.text_model import BertConfig, LayerConfig
 
@@ -34,6 +34,7 @@ __all__ = [
     "ViTConfig",
     "check",
     "check_arguments",
+    "check_no_pipe",
     "check_positive",
     "nearest",
 ]

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import fields
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 _MAX_CHOICES = 40
@@ -26,6 +27,15 @@ def check(condition: bool, field_name: str, value: object, rule: str) -> None:
     """Raise ValueError, one line for the user, unless the condition holds."""
     if not condition:
         raise ValueError(f"{field_name}: {value!r} is not valid: {rule}")
+
+
+def check_no_pipe(field_name: str, path: Path) -> None:
+    """Refuse a path that names something else than a file, a folder or nothing: reading a pipe or a device may wait for
+    ever.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        kind = "pipe" if path.is_fifo() else "socket" if path.is_socket() else "device"
+        raise ValueError(f"{field_name}: {str(path)!r} is not valid: it is a {kind}, not a file")
 
 
 def check_effect(section: str, config: Any, needs: dict[str, tuple[bool, str]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from vit.config import check
+from vit.config import check, check_no_pipe
 from vit.libraries import LIBRARIES, timm, torchvision
 from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
@@ -37,6 +37,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
             torchvision.find_weights(name)
         return "library"
     path = Path(source)
+    check_no_pipe("model", path)
     if holds_checkpoints(path):
         return "run"
     if path.is_file():

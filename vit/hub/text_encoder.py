@@ -9,6 +9,7 @@ from vit.config import check_arguments
 from vit.libraries import transformers as huggingface
 from vit.models.text_encoder import TextEncoder
 from vit.weights.bert import has_pooler, load_bert, read_bert_config
+from vit.weights.extent import check_extent
 from vit.weights.files import read_tensors
 from vit.weights.report import LoadReport
 
@@ -35,5 +36,7 @@ def load_text_encoder(source: str) -> LoadedTextEncoder:
     if not files:
         raise ValueError(f"model.pretrained: {source!r} has neither model.safetensors nor pytorch_model.bin")
     tensors = read_tensors(files[0])
-    model = TextEncoder(read_bert_config(folder / "config.json", pooler=has_pooler(tensors)))
+    config = read_bert_config(folder / "config.json", pooler=has_pooler(tensors))
+    check_extent(config, tensors, str(folder / "config.json"))
+    model = TextEncoder(config)
     return LoadedTextEncoder(model.eval(), load_bert(model, tensors, source))

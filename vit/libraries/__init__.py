@@ -20,6 +20,13 @@ NOT_STATED = "not stated"
 """What a source does not say of its weights; every text about provenance has these words."""
 
 
+CANNOT_BUILD = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError),
+    *(OSError, RuntimeError, TypeError, ValueError),
+)
+"""What libraries raise for a configuration that none of their models has."""
+
+
 class NoCounterpart(ValueError):
     """A library has no model of this architecture, or is not installed; the message says which."""
 

@@ -11,13 +11,13 @@ half a pixel for the nearest neighbour; DINOv3's, which has no other, does not r
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from vit.config import Interpolation, Preprocessing, check
+from vit.libraries.foreign_json import ProcessorFile, check_schema, read_json
 
 PREPROCESSING = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
@@ -92,33 +92,38 @@ _OF_MODELS = {
 
 def read_preprocessing(folder: Path) -> Preprocessing | None:
     """The preprocessing of a folder; None without a file for it. ValueError, in one line, for an unsupported one."""
+    stated = _read_settings(folder)
+    return None if stated is None else preprocessing_of(*stated)
+
+
+def stated_preprocessing(folder: Path) -> tuple[Preprocessing | None, str]:
+    """The preprocessing of a folder, and why there is none; empty where there is one, or no file for it.
+
+    ValueError for a damaged file, as opposed to one that says what has no counterpart here.
+    """
+    stated = _read_settings(folder)
+    if stated is None:
+        return None, ""
+    try:
+        return preprocessing_of(*stated), ""
+    except ValueError as error:
+        return None, str(error).removeprefix("model.pretrained: ")
+
+
+def _read_settings(folder: Path) -> tuple[dict[str, Any], str, str] | None:
+    """The settings, their file and the folder's `model_type`; None without a file, or with nothing in it."""
     nested = _read(folder / PROCESSOR).get("image_processor")
     content = nested if isinstance(nested, dict) else _read(folder / PREPROCESSING)
     source = folder / (PROCESSOR if content is nested else PREPROCESSING)
     if not content:
         return None
-    return preprocessing_of(content, str(source), str(_read(folder / "config.json").get("model_type", "")))
-
-
-def stated_preprocessing(folder: Path) -> tuple[Preprocessing | None, str]:
-    """The preprocessing of a folder, and why there is none; empty where there is one, or no file for it."""
-    try:
-        return read_preprocessing(folder), ""
-    except ValueError as error:
-        return None, str(error).removeprefix("model.pretrained: ")
+    check_schema(content, ProcessorFile, f"model.pretrained: {source}")
+    return content, str(source), str(_read(folder / "config.json").get("model_type", ""))
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A file's JSON object; empty where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"model.pretrained: {path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"model.pretrained: {path} does not hold a JSON object")
-    return content
+    return read_json(path) if path.is_file() else {}
 
 
 def preprocessing_of(content: Mapping[str, Any], source: str, model_type: str = "") -> Preprocessing:

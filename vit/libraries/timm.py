@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, check, nearest
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import (
+    CANNOT_BUILD,
     NEVER_TRAINED,
     NOT_STATED,
     LibraryModel,
@@ -86,7 +87,18 @@ def config_by_name(name: str, **options: Any) -> ViTConfig | ResNetConfig:
 
     check_name(name)
     with torch.device("meta"):
-        return architecture_of(timm.create_model(name, **options), name)
+        try:
+            model = timm.create_model(name, **options)
+        except CANNOT_BUILD as error:
+            if not options:
+                raise
+            raise _not_built(name, options, error) from error
+    return architecture_of(model, name)
+
+
+def _not_built(name: str, options: Mapping[str, Any], error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return ValueError(f"model.pretrained: timm builds no {name!r} with {dict(options)}: {reason}")
 
 
 def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
@@ -255,7 +267,7 @@ def build(source: str, *, pretrained: bool, num_classes: int | None = None, **op
         check_reached(weights.hf_hub_id)
     try:
         model = timm.create_model(f"local-dir:{source}" if is_folder else source, pretrained=pretrained, **options)
-    except (OSError, RuntimeError) as error:
+    except CANNOT_BUILD as error:
         raise download_error(f"timm's weights {source!r}", error) from error
     settings = model.pretrained_cfg
     preprocessing = preprocessing_of(resolve_model_data_config(model), source)

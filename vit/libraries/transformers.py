@@ -5,7 +5,6 @@ Downloads go through huggingface_hub and its cache, which works offline.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.libraries import NEVER_TRAINED, LibraryModel, Provenance
+from vit.libraries import CANNOT_BUILD, NEVER_TRAINED, LibraryModel, Provenance
+from vit.libraries.foreign_json import IndexFile, read_json
 from vit.libraries.hub import check_reached
 from vit.libraries.image_processors import stated_preprocessing
 
@@ -64,7 +64,7 @@ def _fetch_weights(name: str) -> None:
     if index is None:
         hf_hub_download(name, "pytorch_model.bin")
         return
-    for shard in sorted(set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())):
+    for shard in sorted(set(read_json(Path(index), IndexFile)["weight_map"].values())):
         hf_hub_download(name, shard)
 
 
@@ -136,11 +136,21 @@ def output_tensor(output: Any, *, average: bool = False) -> Tensor:
     return tokens.mean(dim=1) if average else tokens[:, 0]
 
 
-def class_names_of(settings: Mapping[str, Any]) -> list[str]:
-    """Class names in a `config.json`; empty if they are the library's placeholders, `LABEL_0` and so on."""
-    by_number = sorted((settings.get("id2label") or {}).items(), key=lambda item: int(item[0]))
-    names = [name for _, name in by_number] or list(settings.get("label_names") or ())
-    return [] if not names or names[0] == "LABEL_0" else names
+def class_names_of(settings: Mapping[str, Any], num_classes: int, where: object) -> list[str]:
+    """Class names in a `config.json`; empty if they are the library's placeholders, `LABEL_0` and so on, and without a
+    head. ValueError, naming the file `where`, for names of other classes than the head's.
+    """
+    by_number = sorted((int(number), str(name)) for number, name in (settings.get("id2label") or {}).items())
+    key, names = "id2label", [name for _, name in by_number]
+    if not names:
+        key, names = "label_names", list(map(str, settings.get("label_names") or ()))
+    if not names or names[0] == "LABEL_0" or not num_classes:
+        return []
+    numbers = [number for number, _ in by_number] or range(len(names))
+    if list(numbers) != list(range(num_classes)):
+        rule = f"it names {len(names)} classes, and the head has those from 0 to {num_classes - 1}"
+        raise ValueError(f"model.pretrained: {where}: {key} is not valid: {rule}")
+    return names
 
 
 def provenance_of(name: str) -> Provenance:
@@ -158,6 +168,11 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
     except ImportError as error:
         raise ValueError("model.pretrained: hf: needs the package transformers; pip install 'vit[text]'") from error
 
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers.utils import logging
+
+    shows_progress = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder)
         architectures = config.architectures or ["ForImageClassification"]
@@ -168,10 +183,13 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
             config.num_labels = num_classes
         kind = AutoModelForImageClassification if classifies else AutoModel
         model = kind.from_pretrained(folder, config=config) if pretrained else kind.from_config(config)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (*CANNOT_BUILD, StrictDataclassError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"model.pretrained: {name!r} could not be built by transformers ({reason})") from error
-    names = class_names_of(config.to_dict()) if pretrained and classifies else []
+    finally:
+        if shows_progress:
+            logging.enable_progress_bar()
+    names = class_names_of(config.to_dict(), config.num_labels, folder) if pretrained and classifies else []
     provenance = provenance_of(name) if pretrained else NEVER_TRAINED
     vision = getattr(model, "vision_model", None)  # the image tower of a model with a text tower
     tower = vision if not classifies and isinstance(vision, nn.Module) and hasattr(model, "text_model") else model

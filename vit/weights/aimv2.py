@@ -14,7 +14,7 @@ from typing import Any
 from vit.config import ViTConfig
 from vit.libraries.timm import build_timm
 from vit.weights.hf_family import Family
-from vit.weights.layout import TEXT_TOWER, Forward, Layout, Rule, Tensors, block_rules, copied, positions
+from vit.weights.layout import TEXT_TOWER, Forward, Layout, Rule, Tensors, block_rules, copied, positions, shape_of
 from vit.weights.timm import RULES
 
 HEAD_WIDTH = 128
@@ -54,7 +54,7 @@ def is_aimv2(config: ViTConfig) -> bool:
 
 def _config(tensors: Tensors, embed: str, table: str, block: str) -> ViTConfig | None:
     """The architecture of timm's or Apple's tensors; None where heads 128 wide do not fit."""
-    width, _, ph, pw = tensors[f"{embed}proj.weight"].shape
+    width, _, ph, pw = shape_of(tensors, f"{embed}proj.weight", 4)
     side = math.isqrt(tensors[table].shape[1])
     if width % HEAD_WIDTH or side**2 != tensors[table].shape[1]:
         return None

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vit.config import BertConfig, check
+from vit.libraries.foreign_json import HuggingFaceFile, read_json
 from vit.models.text_encoder import TextEncoder
-from vit.weights.huggingface import read_json
 from vit.weights.loader import check_numbers, load_exactly
 from vit.weights.report import LoadReport
 
@@ -62,7 +62,7 @@ RENAMES = (
 
 def read_bert_config(path: Path, *, pooler: bool) -> BertConfig:
     """Read the architecture from a `config.json`. ValueError naming a key that is not supported."""
-    content = read_json(path)
+    content = read_json(path, HuggingFaceFile)
     for key, (wanted, absent) in REQUIRED.items():
         found = content.get(key, absent)
         check(found == wanted, f"model.pretrained: {path}: {key}", found, f"a BERT text encoder has {wanted!r}")

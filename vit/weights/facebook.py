@@ -28,6 +28,7 @@ from vit.weights.layout import (
     copied,
     is_gated,
     is_plain,
+    shape_of,
     split,
 )
 from vit.weights.timm import RULES, is_named_as_eva
@@ -94,7 +95,7 @@ def _masked(pieces: list[Tensor], config: ViTConfig) -> list[Tensor]:  # noqa: A
 
 def _dinov3_config(tensors: Tensors) -> ViTConfig:
     """The periods of the rotation determine the heads. ValueError for those of another temperature."""
-    width, _, *patch = tensors["patch_embed.proj.weight"].shape
+    width, _, *patch = shape_of(tensors, "patch_embed.proj.weight", 4)
     periods = tensors["rope_embed.periods"].float()
     count = len(periods)
     expected = DINOV3_TEMPERATURE ** (torch.arange(count) / count)
@@ -133,7 +134,7 @@ def _dinov3_forward(config: ViTConfig, tensors: Tensors) -> Forward:
 
 def _config(tensors: Tensors, **options: Any) -> ViTConfig | None:
     """Derive the architecture from the tensors; None for a width that is not in `HEADS`."""
-    width, _, *patch = tensors["patch_embed.proj.weight"].shape
+    width, _, *patch = shape_of(tensors, "patch_embed.proj.weight", 4)
     if width not in HEADS:
         return None
     count = tensors["pos_embed"].shape[1]

@@ -13,7 +13,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from tokenize import TokenError
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vit.config import check_arguments
+from vit.config import check_arguments, check_no_pipe
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
@@ -31,7 +32,8 @@ PREFIXES = ("module.", "_orig_mod.", "model.", "timm_model.")
 """Prefixes that DistributedDataParallel, `torch.compile`, Lightning and transformers' wrapper of timm add to names."""
 _DAMAGE = (
     *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
-    *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
+    *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, MemoryError, RecursionError),
+    *(NotImplementedError, TokenError),  # the second of numpy's header
 )
 """Exceptions that torch, numpy and safetensors raise for damaged files."""
 
@@ -75,13 +77,17 @@ def read_file(path: Path) -> TensorFile:
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f"model.pretrained: {str(path)!r} is not a {', '.join(SUFFIXES)} file, nor a run folder")
+    check_no_pipe("model.pretrained", path)
     start = _first_bytes(path)
     try:
         if path.suffix == ".safetensors":
-            return _without_prefix(TensorFile(load_file(path)))
-        if start == b"PK":
-            _check_archive(path)
-        return TensorFile(_read_npz(path)) if path.suffix == ".npz" else _without_prefix(_read_torch(path, start))
+            file = TensorFile(load_file(path))
+        else:
+            if start == b"PK":
+                _check_archive(path)
+            file = TensorFile(_read_npz(path)) if path.suffix == ".npz" else _read_torch(path, start)
+        _check_plain(file.tensors, path)
+        return file if path.suffix == ".npz" else _without_prefix(file)
     except _Refusal:
         raise
     except pickle.UnpicklingError as error:
@@ -105,6 +111,23 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
         torch.save(dict(tensors), path)
     else:
         raise ValueError(f"--output: {str(path)!r} is not valid: its suffix must be one of {', '.join(SUFFIXES)}")
+
+
+def _check_plain(tensors: Mapping[Any, Tensor], path: Path) -> None:
+    """ValueError unless every name is a text and every tensor an array of numbers that the file holds."""
+    if not tensors:
+        raise _Refusal(f"model.pretrained: {path} holds no tensors")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise _Refusal(f"model.pretrained: {path}: the name {str(name)[:60]} is no text ({type(name).__name__})")
+        if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            kind = "without numbers" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
+            raise _Refusal(f"model.pretrained: {path}: {name} is {kind}; weights are plain arrays")
+        if not tensor.numel():
+            raise _Refusal(f"model.pretrained: {path}: {name} has the shape {tuple(tensor.shape)}, so no numbers")
+        # a view that repeats its numbers may be larger than any memory
+        if tensor.numel() * tensor.itemsize > max(tensor.untyped_storage().nbytes(), 1):
+            raise _Refusal(f"model.pretrained: {path}: {name} of the shape {tuple(tensor.shape)} repeats its numbers")
 
 
 def _without_prefix(file: TensorFile) -> TensorFile:
@@ -148,6 +171,9 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
                 f"model.pretrained: {path} holds more than arrays (a pickle may run code), or is no .npz file; refused"
             ) from error
         raise
+    text = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+    if text is not None:
+        raise _Refusal(f"model.pretrained: {path}: {text} in it is not an array")
     foreign = [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]
     if foreign:
         kind = arrays[foreign[0]].dtype

@@ -85,7 +85,7 @@ class Family:
 
     def read(self, content: Mapping[str, Any], tensors: Tensors, source: str) -> ViTConfig:
         """Convert `config.json` to our configuration. ValueError naming an unsupported key."""
-        vision = content.get("vision_config", {}) if content["model_type"] in self.nested_types else content
+        vision = content.get("vision_config") or {} if content["model_type"] in self.nested_types else content
         mlp = {"mlp_ratio": 4} if self.mlp_by_ratio else {"intermediate_size": 3072}
         section = COMMON_DEFAULTS | mlp | dict(self.defaults) | dict(vision)
         for key, wanted in ({"num_channels": 3} | dict(self.required)).items():

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
+from vit.libraries.foreign_json import HuggingFaceFile, IndexFile, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, processor_of, stated_preprocessing
 from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor
 from vit.weights import aimv2, hf_beit, hf_clip, hf_dinov2, hf_dinov3, hf_vit
+from vit.weights.extent import check_extent
 from vit.weights.files import read_tensors
 from vit.weights.hf_family import Family
 from vit.weights.layout import Forward, Layout, Tensors, invert_rules
@@ -94,9 +96,13 @@ def read_folder(folder: Path) -> Folder:
     of tensors."""
     content = read_json(folder / "config.json")
     family_of(content, str(folder / "config.json"))  # before the weights are read
+    named = f"model.pretrained: {folder / 'config.json'}"
+    check_schema(content, HuggingFaceFile, named)
+    check_schema(content.get("vision_config") or {}, HuggingFaceFile, f"{named}: vision_config")
     tensors = read_folder_tensors(folder)
     config, layout = read_config(content, tensors, str(folder / "config.json"))
-    return Folder(config, layout, tensors, *stated_preprocessing(folder), class_names_of(content) or None)
+    names = class_names_of(content, config.num_classes, folder / "config.json")
+    return Folder(config, layout, tensors, *stated_preprocessing(folder), names or None)
 
 
 def read_config(content: Mapping[str, Any], tensors: Tensors, source: str) -> tuple[ViTConfig, Layout]:
@@ -106,31 +112,24 @@ def read_config(content: Mapping[str, Any], tensors: Tensors, source: str) -> tu
         config = family.read(content, tensors, source)
     except ValueError as error:
         raise UnsupportedArchitecture(str(error)) from error
+    except (TypeError, IndexError) as error:
+        rule = f"its head does not have the shape of one of {family.model_type}"
+        raise ValueError(f"model.pretrained: {source}: the weights beside it are damaged: {rule}") from error
     layout = next((layout for layout in LAYOUTS if layout.recognizes(tensors)), None)
     if layout is None:
         shown = ", ".join(sorted(tensors)[:3])
         raise ValueError(
             f"model.pretrained: {source}: tensors such as {shown} do not have the names of {family.model_type}"
         )
+    check_extent(config, tensors, source)
     return config, layout
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file's JSON object. ValueError naming the file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"model.pretrained: there is no file {str(path)!r}") from error
-    except ValueError as error:
-        raise ValueError(f"model.pretrained: {path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"model.pretrained: {path} does not hold a JSON object")
-    return content
 
 
 def family_of(content: Mapping[str, Any], source: str) -> Family:
     """Find the family of a `config.json`. ValueError, with the list of the supported ones, for others."""
     found = content.get("model_type")
+    if not isinstance(found, str | None):
+        raise ValueError(f"model.pretrained: {source}: model_type: {found!r} is not valid: it must be a text")
     by_type = {name: family for family in FAMILIES for name in (family.model_type, *family.nested_types)}
     if found not in by_type:
         supported = ", ".join(sorted(by_type))
@@ -146,7 +145,7 @@ def read_folder_tensors(folder: Path) -> dict[str, Tensor]:
         raise ValueError(f"model.pretrained: {str(folder)!r} has none of {', '.join(WEIGHTS)}")
     if path.suffix != ".json":
         return read_tensors(path)
-    shards = sorted(set(read_json(path)["weight_map"].values()))
+    shards = sorted(set(read_json(path, IndexFile)["weight_map"].values()))
     return {name: tensor for shard in shards for name, tensor in read_tensors(folder / shard).items()}
 
 

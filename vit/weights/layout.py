@@ -135,6 +135,14 @@ def block_rules(layer: str, *theirs: str | tuple[str, str, str]) -> tuple[Rule, 
     )
 
 
+def shape_of(tensors: Tensors, name: str, dimensions: int) -> tuple[int, ...]:
+    """The shape of a tensor. ValueError for another number of dimensions, KeyError where there is none."""
+    shape = tuple(tensors[name].shape)
+    if len(shape) != dimensions:
+        raise ValueError(f"{name} has the shape {shape}, of {len(shape)} dimensions instead of {dimensions}")
+    return shape
+
+
 def any_config(config: ViTConfig, tensors: Tensors) -> bool:  # noqa: ARG001
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +107,9 @@ def load_exactly(model: nn.Module, source: dict[str, Tensor], report: LoadReport
 
 
 def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> None:
-    """Raise ValueError naming a tensor that is not floating point, except BatchNorm's counters, or not finite."""
+    """Raise ValueError naming a tensor that is not floating point, except BatchNorm's counters, or whose values are
+    impossible: not finite, not so in float32, or a variance below 0.
+    """
     counts = {key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()}
     for key, tensor in source.items():
         if not tensor.is_floating_point() and key not in counts and not key.endswith(COUNT):
@@ -116,8 +119,14 @@ def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> 
             continue
         # one pass over the tensor: with a NaN in it, both extremes are NaN
         extremes = torch.aminmax(tensor.detach() if tensor.itemsize > 1 else tensor.detach().float())
-        if not (extremes.min.isfinite() and extremes.max.isfinite()):
+        smallest, largest = float(extremes.min), float(extremes.max)
+        if not (isfinite(smallest) and isfinite(largest)):
             raise ValueError(f"model.pretrained: {name}: {key} has NaN or infinite values")
+        if max(-smallest, largest) > torch.finfo(torch.float32).max:
+            value = max(smallest, largest, key=abs)
+            raise ValueError(f"model.pretrained: {name}: {key} has values beyond those of float32, such as {value:g}")
+        if key.endswith("running_var") and smallest < 0:
+            raise ValueError(f"model.pretrained: {name}: {key} is a variance and has values below 0")
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -16,7 +16,7 @@ from vit.config import ViTConfig
 from vit.libraries import NoCounterpart
 from vit.libraries.timm import build_timm
 from vit.weights.files import write_tensors
-from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, fused, positions, reshaped
+from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, fused, positions, reshaped, shape_of
 
 PARTS = ("query", "key", "value")
 MATRIX = "i o -> o i"
@@ -72,7 +72,7 @@ def _rules(attention: str, norm: str, mlp: str, table: str) -> tuple[Rule, ...]:
 
 def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig | None:
     """Derive the architecture from the arrays; None if the patches do not form a square grid."""
-    ph, pw, _, width = tensors["embedding/kernel"].shape
+    ph, pw, _, width = shape_of(tensors, "embedding/kernel", 4)
     block = "Transformer/encoderblock_0"
     num_heads = tensors[f"{block}/{attention}/query/kernel"].shape[1]
     rows, with_class = tensors[table].shape[1], "cls" in tensors

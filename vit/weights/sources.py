@@ -22,10 +22,12 @@ from vit.libraries import (
     torchvision,
     transformers,
 )
+from vit.libraries.foreign_json import TimmArguments, TimmFile, TimmSettings, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, PROCESSOR
+from vit.weights.extent import check_extent
 from vit.weights.files import read_file
 from vit.weights.grids import Grid
-from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder, read_json
+from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder
 from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
 
@@ -62,7 +64,7 @@ class Source:
     def num_classes(self) -> int:
         """Classes of the head; 0: there is no head."""
         tensors = self.tensors if self.layout is None else strip_prefixes(self.layout, self.tensors)
-        return next((len(tensors[name]) for name in HEADS if name in tensors), 0)
+        return next((len(tensors[name]) for name in HEADS if name in tensors and tensors[name].dim()), 0)
 
     @property
     def hint(self) -> str:
@@ -185,6 +187,9 @@ def open_file(path: Path) -> Source:
         config = None if layout is None else layout.config(strip_prefixes(layout, file.tensors))
     except KeyError:  # a tensor is missing, which the loader then names
         config = None
+    except (IndexError, TypeError, ArithmeticError, RuntimeError) as error:  # of a shape that is not as expected
+        rule = f"its tensors do not have the shapes of the layout {layout.name if layout else ''}"
+        raise ValueError(f"model.pretrained: {path} is damaged: {rule}") from error
     except ValueError as error:
         raise ValueError(f"model.pretrained: {path} is not supported: {error}") from error
     return Source(str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, note=file.note)
@@ -195,27 +200,31 @@ def _open_timm_folder(path: Path) -> Source:
 
     ValueError for a folder without weights and for an unsupported architecture.
     """
-    content = read_json(path / "config.json")
+    file, content = path / "config.json", read_json(path / "config.json", TimmFile)
     files = [path / name for name in TIMM_FILES if (path / name).is_file()]
     if not files:
         raise ValueError(f"model.pretrained: {str(path)!r} has neither {' nor '.join(TIMM_FILES)}")
-    name, settings = content["architecture"], content.get("pretrained_cfg") or {}
+    name = content["architecture"]
+    stated = {key: value for key, value in (content.get("pretrained_cfg") or {}).items() if value is not None}
+    settings = check_schema(stated, TimmSettings, f"model.pretrained: {file}: pretrained_cfg")
+    arguments = content.get("model_args") or {}
+    check_schema(arguments, TimmArguments, f"model.pretrained: {file}: model_args")
     # transformers' wrapper without a head writes a number of classes too
     headless = content.get("architectures") == ["TimmWrapperModel"]
-    options = dict(content.get("model_args") or {}) | {"num_classes": 0 if headless else content["num_classes"]}
-    config = timm.config_by_name(name, **options)
+    config = timm.config_by_name(name, **arguments | {"num_classes": 0 if headless else content["num_classes"]})
     needed = {"input_size", "crop_pct", "interpolation", "mean", "std"}
-    file = read_file(files[0])
+    weights = read_file(files[0])
+    check_extent(config, weights.tensors, str(file))
     return Source(
         name=str(path),
-        tensors=file.tensors,
+        tensors=weights.tensors,
         config=config,
-        provenance=timm.provenance_of_tag(name, settings.get("tag") or ""),
+        provenance=timm.provenance_of_tag(name, settings.get("tag", "")),
         preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
-        class_names=transformers.class_names_of(content) or None,
-        layout=find_layout(file.tensors, config),
+        class_names=transformers.class_names_of(content, config.num_classes, file) or None,
+        layout=find_layout(weights.tensors, config),
         grid=_grid(config),
-        note=file.note,
+        note=weights.note,
     )
 
 

@@ -10,7 +10,7 @@ import math
 
 from vit.config import ViTConfig
 from vit.libraries.torchvision import HEADS, build_torchvision, check_expressible
-from vit.weights.layout import Forward, Layout, Tensors, block_rules, copied, positions
+from vit.weights.layout import Forward, Layout, Tensors, block_rules, copied, positions, shape_of
 
 _LAYER = "encoder.layers.encoder_layer_{layer}"
 RULES = (
@@ -30,7 +30,7 @@ RULES = (
 
 def torchvision_config(tensors: Tensors) -> ViTConfig | None:
     """Derive the architecture from the tensors; None for a width that torchvision does not have."""
-    width, _, *patch = tensors["conv_proj.weight"].shape
+    width, _, *patch = shape_of(tensors, "conv_proj.weight", 4)
     if width not in HEADS:
         return None
     side = math.isqrt(tensors["encoder.pos_embedding"].shape[1] - 1)

@@ -1,0 +1,155 @@
+"""A malformed input as data, and what happens when a command is given it, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vit.cli import main
+
+MOST_SECONDS = 10
+MOST_GIB = 1.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input that is written into an empty folder, the working folder of the command that is given it."""
+
+    name: str
+    write: Callable[[Path], object]
+    command: tuple[str, ...]
+    taken: str = ""
+    """Why the input is rightly taken; empty: it must be refused."""
+    says: str = ""
+    """Words of the line that refuses it."""
+    leaves: str = ""
+    """What may be written though the input is refused: the folder of a run that had begun."""
+
+
+class TooSlow(BaseException):
+    """Raised by the alarm; not an Exception, which the code on trial might catch."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    exit_code: int | None
+    errors: str
+    seconds: float
+    gibibytes: float
+    written: tuple[str, ...]
+    raised: str = ""
+
+
+def try_here(case: Case, folder: Path) -> Outcome:
+    """The command in this process, under an alarm."""
+    case.write(folder)
+    before, memory, start = _listing(folder), _peak_memory(), time.perf_counter()
+    code, raised, errors = None, "", io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with _alarm():
+                code = main(case.command)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        except TooSlow:
+            raised = "too slow"
+        except Exception as error:  # noqa: BLE001  # whatever gets out is a finding
+            raised = f"{type(error).__name__}: {error}"
+    seconds, growth = time.perf_counter() - start, _peak_memory() - memory
+    return Outcome(code, errors.getvalue(), seconds, growth, tuple(sorted(_listing(folder) - before)), raised)
+
+
+def try_apart(case: Case, folder: Path) -> Outcome:
+    """The command in a process of its own, as a user starts it."""
+    case.write(folder)
+    before, start = _listing(folder), time.perf_counter()
+    command = [sys.executable, "-m", "vit.cli", *case.command]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    written = tuple(sorted(_listing(folder) - before))
+    # seconds are not judged: an interpreter's start is most of them
+    return Outcome(ended.returncode, ended.stderr, min(time.perf_counter() - start, MOST_SECONDS), 0.0, written)
+
+
+def fault(case: Case, outcome: Outcome) -> str:
+    """What is wrong with how the command ended; empty: nothing."""
+    lines = [line for line in outcome.errors.splitlines() if line.strip()]
+    if outcome.raised:
+        return f"raised {outcome.raised[:300]}"
+    if outcome.seconds > MOST_SECONDS:
+        return f"took {outcome.seconds:.0f} s"
+    if outcome.gibibytes > MOST_GIB:
+        return f"took {outcome.gibibytes:.1f} GiB"
+    if case.taken:
+        return (
+            "" if outcome.exit_code == 0 else f"is to be taken ({case.taken}), exit code {outcome.exit_code}: {lines}"
+        )
+    if outcome.exit_code != 2:
+        return f"exit code {outcome.exit_code}: {lines}"
+    if len(lines) != 1:
+        return f"{len(lines)} lines: {lines[:4]}"
+    written = [path for path in outcome.written if Path(path).parts[0] != case.leaves]
+    if written:
+        return f"wrote {', '.join(written[:3])}"
+    return "" if case.says in lines[0] else f"does not say {case.says!r}: {lines[0]}"
+
+
+def judge(
+    kind: str, cases: Sequence[Case], folder: Path, attempt: Callable[[Case, Path], Outcome] = try_here
+) -> list[str]:
+    """Try all cases, print what they came to, and return the faults. No two cases have the same name."""
+    assert len({case.name for case in cases}) == len(cases), "two cases of one name"
+    counts, faults = Counter[str](), []
+    for number, case in enumerate(cases):
+        place = folder / f"{number:04d}"
+        place.mkdir(parents=True)
+        outcome = attempt(case, place)
+        found = fault(case, outcome)
+        counts["failures" if found else "taken" if case.taken else "one line"] += 1
+        if found:
+            faults.append(f"{case.name}: {found}")
+        if log := os.environ.get("VIT_MALFORMED_LOG"):
+            with Path(log).open("a") as file:
+                said = (found and f"FAULT {found}") or outcome.errors.strip() or "taken"
+                file.write(f"{kind}: {case.name} [{outcome.seconds:.1f} s]: {said}\n".replace(str(folder), "…"))
+    print(
+        f"\n{kind}: {len(cases)} tried, {counts['one line']} one line, {counts['taken']} rightly taken, "
+        f"{counts['failures']} failures"
+    )
+    return faults
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(MOST_SECONDS + 1)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _listing(folder: Path) -> set[str]:
+    return {
+        str(Path(parent, name).relative_to(folder))
+        for parent, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    }
+
+
+def _peak_memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
