@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import pickle
 import struct
+import sys
 import zlib
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import EpsImagePlugin, ExifTags, Image, features
+from torchvision import datasets
 
 from tests.data.image_folders import picture, truncate
 from vit.config import Preprocessing
 from vit.data.decoding import _UPRIGHT, FORMATS, SUFFIXES, BrokenImage, read_rgb, to_rgb
 from vit.data.folders import FileSource
+from vit.data.sources import TorchvisionSource
 from vit.data.streaming import CanvasDecoder, EvaluationDecoder
 
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF decoder")
@@ -202,3 +206,36 @@ def test_image_files_are_opened_in_one_place() -> None:
     package = Path(__file__).parents[2] / "vit"
     opening = {str(file.relative_to(package)) for file in package.rglob("*.py") if "Image.open(" in file.read_text()}
     assert opening == {"data/decoding.py", "evaluation/corruptions/digital.py"}, "the second reads what it has written"
+
+
+def test_what_is_no_file_is_broken_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(BrokenImage, match=r"^a: it is not a file$"):
+        read_rgb(tmp_path / "pipe.jpg", "a")
+    (tmp_path / "zeros.jpg").symlink_to("/dev/zero")
+    with pytest.raises(BrokenImage, match=r"^a: it is not a file$"):
+        read_rgb(tmp_path / "zeros.jpg", "a")
+
+
+def test_a_damaged_tiff_prints_nothing_past_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    picture((40, 40), 0).save(tmp_path / "a.tiff", compression="tiff_lzw")
+    content = (tmp_path / "a.tiff").read_bytes()
+    (tmp_path / "a.tiff").write_bytes(content[:8] + b"\xff" * 40 + content[48:])
+    with pytest.raises(BrokenImage):
+        read_rgb(tmp_path / "a.tiff", "a")
+    print("still there", file=sys.stderr)
+    assert capfd.readouterr().err == "still there\n"
+
+
+def test_torchvisions_sets_decode_the_same_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ghostscript = Mock()
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ghostscript)
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        picture((40, 40), 0).save(tmp_path / name / "x.jpg", "EPS" if name == "cat" else "JPEG")
+    source = TorchvisionSource(datasets.ImageFolder(tmp_path), torch.tensor([0, 1]), ["cat", "dog"], "set")
+    with pytest.raises(BrokenImage, match=r"^set/0: cannot identify image file"):
+        source.read(0)
+    assert source.read(1).size == (40, 40)
+    ghostscript.assert_not_called()
+    assert "EPS" in Image.ID, "elsewhere in the process Pillow is as it was"

@@ -110,6 +110,24 @@ def unread(root: Path) -> Path:
     return root
 
 
+def nested(root: Path) -> Path:
+    plain(root)
+    (root / "cat" / "2023" / "May").mkdir(parents=True)
+    picture((9, 7), 5).save(root / "cat" / "2023" / "May" / "a.png")
+    return root
+
+
+def archive_inside(root: Path) -> Path:
+    plain(root)
+    (root / "cat" / "more.zip").write_bytes(b"PK")
+    (root / "dog" / "more.tar.gz").write_bytes(b"x")
+    return root
+
+
+def few(root: Path) -> Path:
+    return make_folder(root, {"cat": 3, "dog": 3})
+
+
 def with_runs(root: Path) -> Path:
     plain(root)
     (root / "runs" / "first").mkdir(parents=True)
@@ -153,6 +171,9 @@ TAKEN: dict[str, tuple[Callable[[Path], Path], int, int, str]] = {
     "animations": (animated, 10, 2, "has no test set"),
     "turned photographs": (turned, 9, 2, "has no test set"),
     "unread endings": (unread, 8, 2, "not read: 4 .heic files; JPEG or PNG would be"),
+    "images in folders inside a class": (nested, 9, 2, "has no test set: 2 of its 11 images"),
+    "archives inside": (archive_inside, 8, 2, "not read: 1 .zip, 1 .gz files; JPEG or PNG would be"),
+    "three images a class": (few, 4, 2, "has no test set: 2 of its 6 images"),
     "runs and macOS's rest beside the classes": (with_runs, 8, 2, "has no test set"),
     "a CSV list": (listed, 8, 2, "labels.csv has no test set: 2 of its 10 images"),
     "a list with parts": (listed_with_parts, 8, 2, ""),
@@ -213,6 +234,22 @@ def phone_images(root: Path) -> Path:
     return root
 
 
+def linked(root: Path) -> Path:
+    plain(root)
+    (root / "cat" / "again").symlink_to(root / "cat", target_is_directory=True)
+    return root
+
+
+def linked_whole(root: Path) -> Path:
+    plain(root)
+    (root / "zoo").symlink_to(root, target_is_directory=True)
+    return root
+
+
+def empty_class(root: Path) -> Path:
+    return make_folder(root, {"cat": 5, "dog": 5, "eel": 0})
+
+
 def archive(root: Path) -> Path:
     root.mkdir()
     (root / "photos.zip").write_bytes(b"PK")
@@ -230,6 +267,14 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "one class": (one_class, r"holds one class folder, 'cat'; expected .*<class>"),
     "a class of two images": (two_images, "class 'dog' has 2 images; every class needs at least 3"),
     "a class of HEIC only": (phone_images, r"holds no images .*, but 1 \.heic file; add some"),
+    "a link to the folder itself": (linked, r"cat' and .*cat/again' are one folder, by a link, and its images would"),
+    "a link to the whole": (linked_whole, r"zoo.*' are one folder, by a link"),
+    "an empty class": (empty_class, r"class folder .*eel' holds no images .*; add some, or remove it"),
+    "a Parquet list": (
+        lambda root: text(root, "a.parquet", "PAR1"),
+        r"a list is CSV here; write one: pandas\.read_parquet\('.*a\.parquet'\)\.to_csv\('list\.csv', index=False\)",
+    ),
+    "a tar archive": (lambda root: text(root, "a.tar", "x"), r"unpack it first: tar -xf '.*a\.tar'"),
     "an archive": (archive, r"images are read from folders; unpack it first: unzip '.*photos\.zip'"),
     "another file": (lambda root: text(root, "a.json", "{}"), r"or a list of files and labels that ends in \.csv"),
     "no label column": (

@@ -6,8 +6,14 @@ whatever its name says: Pillow would start Ghostscript for one that is EPS insid
 
 from __future__ import annotations
 
+import logging
+import os
 import struct
+import sys
+import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +48,9 @@ DECODE_ERRORS = (
     RuntimeError,  # how the AVIF decoder reports damage
     Image.DecompressionBombError,
 )
+
+
+logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs, and then raises, what is wrong with a file
 
 
 class MissingImages(ValueError):
@@ -89,6 +98,32 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
+@contextmanager
+def only_known_formats() -> Iterator[None]:
+    """Inside, Pillow opens files of `FORMATS` alone, also for a library that does not say which it may."""
+    Image.init()
+    everything = Image.ID
+    Image.ID = [name for name in everything if name in FORMATS]
+    try:
+        yield
+    finally:
+        Image.ID = everything
+
+
+@contextmanager
+def _silent_libtiff() -> Iterator[None]:
+    """Drop what libtiff prints about a damaged file, past Python; the error that Pillow raises says that it is so."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 @cache
 def _decodable() -> tuple[str, ...]:
     """Those of `FORMATS` that this Pillow knows."""
@@ -103,10 +138,13 @@ def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> 
     faster, but not below this.
     """
     try:
-        with Image.open(path, formats=_decodable()) as image:
+        if path.exists() and not path.is_file():  # reading a pipe or a device would wait for ever
+            raise BrokenImage(name, "it is not a file")
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=_decodable()) as image:
             if smallest is not None and image.format in ("JPEG", "MPO"):
                 image.draft(None, smallest if _orientation(image) < 5 else smallest[::-1])
-            return to_rgb(image)
+            with _silent_libtiff() if image.format == "TIFF" else nullcontext():
+                return to_rgb(image)
     except UnidentifiedImageError as error:
         raise BrokenImage(name, f"it is not an image in one of the formats {', '.join(_decodable())}") from error
     except DECODE_ERRORS as error:

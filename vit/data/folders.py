@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def check_test_folder(config: DataConfig) -> None:
         return
     _check_same_classes(training, class_folders(training), folder, class_folders(folder))
     for name in classes:
-        if not any(is_image(file) for _, _, files in os.walk(folder / name, followlinks=True) for file in files):
+        if not any(is_image(path.name) for path in _files_below(folder / name, {})):
             raise _no_images(folder / name)
 
 
@@ -195,10 +195,10 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     files: list[str] = []
     unread: Counter[str] = Counter()
     labels: list[int] = []
+    visited: dict[tuple[int, int], str] = {}
     prefix = "" if folder == root else f"{Path(os.path.relpath(folder, root)).as_posix()}/"
     for label, name in enumerate(classes):
-        walked = os.walk(folder / name, followlinks=True)
-        paths = [Path(parent) / file for parent, _, names in walked for file in names if not file.startswith(".")]
+        paths = list(_files_below(folder / name, visited))
         images = sorted(path.relative_to(folder / name).as_posix() for path in paths if is_image(path.name))
         others = Counter(path.suffix.lower() for path in paths if not is_image(path.name))
         if not images:
@@ -208,6 +208,22 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
         labels += [label] * len(images)
     notes = tuple(f"not read: {said}; JPEG or PNG would be" for said in _unread(unread))
     return FileSource(root, files, torch.tensor(labels, dtype=torch.int64), classes, notes)
+
+
+def _files_below(folder: Path, visited: dict[tuple[int, int], str]) -> Iterator[Path]:
+    """All files below that are not hidden, links to folders followed; `visited`: folders by device and inode.
+
+    ValueError for a folder that is reached twice, whose images would count twice, in training and test.
+    """
+    for parent, _, names in os.walk(folder, followlinks=True):
+        status = Path(parent).stat()
+        first = visited.setdefault((status.st_dev, status.st_ino), parent)
+        if first != parent:
+            raise ValueError(
+                f"data.root: {first!r} and {parent!r} are one folder, by a link, and its images would count twice; "
+                "remove the link"
+            )
+        yield from (Path(parent) / name for name in names if not name.startswith("."))
 
 
 def _no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:

@@ -13,6 +13,8 @@ from vit.data.folders import FileSource
 
 _LISTS = (".csv", ".tsv")
 _ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
+_TABLES = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
+"""Endings of tables in other formats, and pandas' names of these."""
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
 _LABEL_COLUMNS = ("label", "class", "category", "target")
 _PARTS = {"train": "train", "training": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
@@ -49,6 +51,9 @@ def _rows(path: Path, named: str) -> list[dict[str, str]]:
     ending = path.suffix.lower()
     if ending in _ARCHIVES:
         raise ValueError(f"{named} images are read from folders; unpack it first: {_ARCHIVES[ending]} '{path}'")
+    if ending in _TABLES:
+        rule = f"a list is CSV here; write one: pandas.read_{_TABLES[ending]}('{path}').to_csv('list.csv', index=False)"
+        raise ValueError(f"{named} {rule}")
     if ending not in _LISTS:
         raise ValueError(f"{named} give a folder, or a list of files and labels that ends in {' or '.join(_LISTS)}")
     try:

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from vit.config import DATA_SETS, DataConfig, check, nearest
-from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, to_rgb
+from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, only_known_formats, to_rgb
 from vit.data.folders import open_test_folder, open_training_folder
 from vit.data.splits import ImageSource, stratified
 from vit.data.undivided import Part, check_no_cut, is_undivided, open_undivided
@@ -135,7 +135,8 @@ class TorchvisionSource:
 
     def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:  # noqa: ARG002
         try:
-            return to_rgb(self.dataset[index][0])
+            with only_known_formats():
+                return to_rgb(self.dataset[index][0])
         except DECODE_ERRORS as error:
             raise BrokenImage(self.name(index), str(error)) from error
 
