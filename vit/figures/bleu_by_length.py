@@ -43,7 +43,7 @@ def plot_bleu_by_length(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Fi
                 elinewidth=0.9,
             )
         axes.set_xticks(range(len(buckets[0])), [_bucket_label(*bucket) for bucket in buckets[0]])
-        axes.set(xlabel="words of the source, and how many sentences have as many", ylabel="BLEU (95 % intervals)")
+        axes.set(xlabel="words of the source; below, sentences of that length", ylabel="BLEU (95 % intervals)")
         axes.set_ylim(bottom=0)
         axes.legend()
     return figure

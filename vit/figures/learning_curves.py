@@ -138,6 +138,8 @@ def _finish(axes: Axes, name: str, x_key: str) -> None:
         low, high = axes.get_ylim()
         missing = max(0.0, _LEAST_RANGE - (high - low)) / 2
         axes.set_ylim(max(low - missing, -0.005), min(high + missing, 1.005))
+    if name == "BLEU":
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1))
     if name == "learning rate":
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))

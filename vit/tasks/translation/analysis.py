@@ -146,7 +146,10 @@ def translator_pictures(
         if kind == "alignment":  # one head of one layer: numbers, and no figure
             numbers["statistics"] = {**found.statistics()[kind], "sentences": len(batch.indices)}
         queries_of, keys_of = KINDS[kind]
-        caption = f"Where {queries_of} (down) look among {keys_of} (across), in the first sentence. {HEALTHY[kind]}"
+        caption = (
+            f"Where {queries_of} (down) look among {keys_of} (across), in the first sentence: from white, a weight of "
+            f"0, to dark blue, 1. {HEALTHY[kind]}"
+        )
         pictures[f"{kind}_maps"] = AnalysisFigure(figure=drawn, numbers=numbers, caption=caption)
         if kind != "alignment":
             pictures[f"{kind}_statistics"] = _statistics_figure(found, kind, len(batch.indices))
