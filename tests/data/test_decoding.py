@@ -4,6 +4,7 @@ import os
 import pickle
 import struct
 import sys
+import warnings
 import zlib
 from pathlib import Path
 from unittest.mock import Mock
@@ -71,6 +72,20 @@ def test_a_file_without_an_image_is_broken(tmp_path: Path, content: bytes) -> No
     (tmp_path / "a.png").write_bytes(content)
     with pytest.raises(BrokenImage):
         read_rgb(tmp_path / "a.png", "a")
+
+
+def test_a_large_photograph_is_decoded_in_silence_and_a_larger_one_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (30, 30), "red").save(tmp_path / "photo.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # a warning at once, an error above twice as many
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read_rgb(tmp_path / "photo.png", "photo.png").size == (30, 30)
+    assert caught == []
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 449)
+    with pytest.raises(BrokenImage, match=r"photo.png: Image size \(900 pixels\) exceeds limit of 898 pixels"):
+        read_rgb(tmp_path / "photo.png", "photo.png")
 
 
 def test_a_missing_file_and_an_image_without_a_range_are_broken(tmp_path: Path) -> None:

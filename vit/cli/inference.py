@@ -39,6 +39,7 @@ def evaluate(argv: list[str]) -> None:
     parser = Parser(
         prog="vit eval",
         description="Evaluate a model on a test set. --data.… settings choose the data, --search.… the beam search. "
+        "Memory: 0.75 GB, the weights, and a batch of images (--data.eval_batch_size). "
         "`vit eval MODEL --finetune --data DATA` fine-tunes it first; `vit eval --finetune --help`.",
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
@@ -128,7 +129,11 @@ def _note_random_weights(opened: OpenedModel) -> None:
 
 
 def predict(argv: list[str]) -> None:
-    parser = Parser(prog="vit predict", description="Print the most likely classes of each image.")
+    parser = Parser(
+        prog="vit predict",
+        description="Print the most likely classes of each image. Memory: 0.75 GB, the weights, and 4 bytes a pixel of "
+        "the largest image, 8 where EXIF turns it; one above 179 megapixels is refused.",
+    )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     images = "image files, folders, text files with a path a line, or - for paths on the standard input"
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
@@ -178,7 +183,10 @@ def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], fo
 def translate(argv: list[str]) -> None:
     from vit.tasks.translation import translate as translation
 
-    parser = Parser(prog="vit translate", description="Translate sentences with a trained translator.")
+    parser = Parser(
+        prog="vit translate",
+        description="Translate sentences with a trained translator, each of at most 10,000 characters.",
+    )
     parser.add_argument("model", type=Path, metavar="MODEL", help="a translator's run or checkpoint folder")
     parser.add_argument("--beam_size", type=int, help="1: greedy (default: as in the run's test)")
     parser.add_argument("--figure", type=Path, help="draw the attention into this PNG; one sentence only")

@@ -44,7 +44,10 @@ def train(argv: list[str]) -> None:
 def plan(argv: list[str]) -> None:
     from vit.settings import resolve_run
 
-    parser = run_parser("plan", "Print what a run will do and cost, before anything is trained.")
+    parser = run_parser(
+        "plan",
+        "Print what a run will do and cost, its memory too, before anything is trained. Listing takes 1 kB a file.",
+    )
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     args, overrides = parser.parse_known_args(argv)
     check_picture("--figure", args.figure)

@@ -2,6 +2,9 @@
 
 An image that cannot be fully decoded raises `BrokenImage`, and so does a file of another format than `FORMATS`,
 whatever its name says: Pillow would start Ghostscript for one that is EPS inside. Of an animation, the first frame.
+
+An image is decoded whole, at 4 bytes a pixel, twice as much while one is turned; above Pillow's limit of 179 million
+pixels it counts as broken.
 """
 
 from __future__ import annotations
