@@ -3,6 +3,7 @@
     <!--= top1 digits_vit -->97.77 %<!--/-->     a quantity of `QUANTITIES`, of the runs kept under a name
     <!--= json benchmarks/results/growth.json rows/0/x .2f -->1.61<!--/-->    a number of a JSON file, and its format
     <!--= table cifar10 -->…<!--/-->             a table of `results.tables`
+    <!--= behind FILE -->6 of 80 cells<!--/-->   cells of a benchmark in which another library is ahead
 
 The line `# Expected:` of a configuration is written from the records of the configuration's name, where there are any.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from results.records import RESULTS, ROOT, Record, percent, read_records
-from results.tables import TABLES
+from results.tables import TABLES, behind
 from vit.config import nearest
 
 _MARKED = re.compile(r"<!--= (?P<request>[^>]+?) -->(?P<text>.*?)<!--/-->", re.DOTALL)
@@ -52,6 +53,8 @@ def text_of(request: str) -> str:
         if name not in TABLES:
             raise ValueError(f"results: there is no table {name!r}; {nearest(name, TABLES)}")
         return f"\n\n{TABLES[name]()}\n"
+    if kind == "behind":
+        return behind(*rest)
     if kind == "json":
         file, place, form = rest
         value = json.loads((ROOT / file).read_text())
@@ -59,7 +62,9 @@ def text_of(request: str) -> str:
             value = value[int(step) if isinstance(value, list) else step]
         return format(value, form)
     if kind not in QUANTITIES:
-        raise ValueError(f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, 'table', 'json'])}")
+        raise ValueError(
+            f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, 'table', 'json', 'behind'])}"
+        )
     (name,) = rest
     return QUANTITIES[kind](read_records(name))
 

@@ -48,6 +48,14 @@ def speed(batch_size: int, *, compiled: bool) -> str:
     return markdown(header, rows)
 
 
+def behind(file: str) -> str:
+    """In how many cells of a measurement of whole models another library is ahead, and by how much at most."""
+    cells = json.loads((ROOT / file).read_text())["rows"]
+    gaps = [1 - row["ratios"][row["best_peer"]]["median"] for row in cells]
+    count = sum(gap > 0 for gap in gaps)
+    return f"{count} of {len(cells)} cells" + (f", by up to {max(gaps):.2f}" if count else "")
+
+
 def cell_key(row: dict[str, object]) -> tuple[object, ...]:
     return tuple(row[key] for key in ("kind", "model", "batch_size", "dtype", "compiled"))
 

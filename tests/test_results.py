@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results import documents, records
+from results import documents, records, tables
 from results.__main__ import main
 from results.tables import TABLES
 
@@ -84,6 +84,19 @@ def test_every_record_says_how_it_was_made() -> None:
             file.name for file in folder.iterdir()
         }
         assert sum(file.stat().st_size for file in folder.iterdir()) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [((1.2, 0.96, 1.0, 0.993), "2 of 4 cells, by up to 0.04"), ((1.0, 1.1), "0 of 2 cells")],
+)
+def test_cells_in_which_another_library_is_ahead(
+    ratios: tuple[float, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    rows = [{"best_peer": "timm", "ratios": {"timm": {"median": ratio}}} for ratio in ratios]
+    (tmp_path / "speed.json").write_text(json.dumps({"rows": rows}))
+    assert documents.text_of("behind speed.json") == text
 
 
 def test_a_run_is_kept_with_its_history_thinned(own_results: Path, tmp_path: Path) -> None:
