@@ -34,11 +34,14 @@ PACKAGES = (
 """Packages with public names."""
 
 
+_HOME = "---\nhide: [navigation]\n---\n"
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages from outside docs/ and those from the code."""
     for path in (path for pattern in OUTSIDE for path in sorted(ROOT.glob(pattern))):
         files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
-    files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text(encoding="utf-8")))
+    files.append(File.generated(config, "index.md", content=_HOME + (ROOT / "README.md").read_text(encoding="utf-8")))
     files.append(File.generated(config, "configuration.md", content=configuration_page()))
     files.append(File.generated(config, "commands.md", content=commands_page()))
     for package in PACKAGES:

@@ -14,6 +14,7 @@ import pytest
 from tests.docs.blocks import PAGES, Block, read_blocks, read_commands, read_session
 from tests.docs.commands import check_parses
 from vit.cli import main
+from vit.settings import resolve_run
 
 QUICK = ("api.md", "how_to_add.md")
 LANGUAGES = {"sh", "console", "python", "yaml", "text"}
@@ -39,10 +40,16 @@ NO_NETWORK = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_is_taken_by_its_program(page: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_taken_by_its_program(
+    page: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a configuration hold an invalid setting."""
     monkeypatch.chdir(images)
     blocks = read_blocks(page)
     assert {block.language for block in blocks} <= LANGUAGES
+    for block in (block for block in blocks if block.language == "yaml"):
+        (tmp_path / "settings.yaml").write_text(block.text)
+        resolve_run(tmp_path / "settings.yaml")
     for block in (block for block in blocks if block.language == "sh"):
         for words in read_commands(block.text):
             try:
