@@ -133,6 +133,34 @@ def test_what_a_model_has_not_is_left_out_with_the_reason(tmp_path: Path) -> Non
         draw_analysis(small_target(), tmp_path, ("rolout",))
 
 
+def test_overlays_are_of_all_classes_with_true_and_predicted_class(tmp_path: Path) -> None:
+    """Sorted as a folder is, the first images are of one class; half of those shown are mistakes."""
+    target = small_target(24)
+    labels = torch.arange(24) // 8
+    names = ("ant", "bee", "cat")
+    images = replace(target.images, labels=labels, class_names=names)
+    target = replace(target, images=images, class_names=names)
+    with torch.no_grad():
+        predicted = torch.cat([target.model(batch) for batch in target.batches()]).argmax(dim=1)
+    draw_analysis(target, tmp_path, ("attention_overlays", "patch_components"))
+    drawn = json.loads((tmp_path / "figures" / "attention_overlays.json").read_text())
+    places = [images.names.index(name) for name in drawn["images"]]
+    assert len({int(labels[place]) for place in places}) == 3
+    wrong = [bool(labels[place] != predicted[place]) for place in places]
+    assert wrong == [True, True, False, False]
+    for place, title in zip(places, drawn["titles"], strict=True):
+        assert title.startswith(f"true: {names[labels[place]]}\npredicted: {names[predicted[place]]}, ")
+    components = json.loads((tmp_path / "figures" / "patch_components.json").read_text())
+    first = [int(labels[images.names.index(name)]) for name in components["images"][:3]]
+    assert first == [0, 1, 2]
+
+
+def test_overlays_of_images_without_classes_are_named(tmp_path: Path) -> None:
+    draw_analysis(small_target(5), tmp_path, ("attention_overlays",))
+    drawn = json.loads((tmp_path / "figures" / "attention_overlays.json").read_text())
+    assert drawn["titles"] == drawn["images"] == [f"image {place}" for place in range(4)]
+
+
 def test_a_reason_is_said_once_for_all_figures_that_it_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

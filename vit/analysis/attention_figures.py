@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vit.analysis.analysis_figure import AnalysisFigure
 from vit.analysis.attention_distance import PREFIXES, AttentionDistance, distance_from_profile
+from vit.analysis.examples import choose_examples
 from vit.analysis.maps import CONVENTIONS, attention_maps, relevance
 from vit.analysis.profile import ENOUGH_FOR_BARS, QUANTITIES
 from vit.analysis.targets import AnalysisTarget
@@ -90,7 +91,7 @@ def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:
 
 
 def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
-    found = attention_maps(target.model, target.first(1))
+    found = attention_maps(target.model, target.normalized([0]))
     whose = {"class": "the class token looks", "patches": "the patches look, on average,"}[str(found.query)]
     return AnalysisFigure(
         figure=found.plot(pixels=target.images.pixels),
@@ -102,10 +103,12 @@ def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
 
 
 def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
-    images = target.first(NUM_OVERLAYS)
+    shown = choose_examples(target, NUM_OVERLAYS)
+    images = target.normalized(shown.places)
     found = attention_maps(target.model, images)
     last = found.overlays()["last block"]
-    numbers = {"rollout": found.rollout, "last_layer": last, "images": target.images.names[:NUM_OVERLAYS]}
+    names = [target.images.names[place] for place in shown.places]
+    numbers = {"rollout": found.rollout, "last_layer": last, "images": names, "titles": shown.titles}
     others = {}
     caption = "The heads of the last block on average, rollout (Abnar and Zuidema 2020)"
     try:
@@ -120,7 +123,7 @@ def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
     caption += " Each map is coloured from its own least to its own greatest value."
     caption += " In a healthy ViT the bright patches lie on the objects and not scattered over the background."
     return AnalysisFigure(
-        figure=found.plot_overlays(others, pixels=target.images.pixels),
-        numbers=numbers | {"conventions": CONVENTIONS},
+        figure=found.plot_overlays(others, pixels=target.images.pixels[shown.places], titles=shown.titles),
+        numbers=numbers | {"conventions": CONVENTIONS | {"images": shown.convention}},
         caption=caption,
     )

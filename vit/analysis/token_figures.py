@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vit.analysis import norms, patch_features
 from vit.analysis.analysis_figure import AnalysisFigure
+from vit.analysis.examples import spread_over_classes
 from vit.analysis.targets import AnalysisTarget
 
 NUM_IMAGES = patch_features.MOST_DRAWN
@@ -11,11 +12,12 @@ NUM_IMAGES = patch_features.MOST_DRAWN
 
 
 def patch_components(target: AnalysisTarget) -> AnalysisFigure:
-    found = patch_features.patch_components(target.model, target.first(NUM_IMAGES))
+    places = spread_over_classes(target, NUM_IMAGES)
+    found = patch_features.patch_components(target.model, target.normalized(places))
     together = float(found.explained.sum())
     return AnalysisFigure(
-        figure=found.plot(pixels=target.images.pixels),
-        numbers={**found.numbers(), "images": target.images.names[:NUM_IMAGES]},
+        figure=found.plot(pixels=target.images.pixels[places]),
+        numbers={**found.numbers(), "images": [target.images.names[place] for place in places]},
         caption=f"The first three principal components of the patches after the last block ({found.layer}), over these "
         f"{len(found.images)} images at once, as red, green and blue ({together:.1%} of the variance). Below, the "
         "patches on the foreground's side of the first component with components of their own (Oquab et al. 2023). In "
@@ -24,10 +26,11 @@ def patch_components(target: AnalysisTarget) -> AnalysisFigure:
 
 
 def patch_similarity(target: AnalysisTarget) -> AnalysisFigure:
-    found = patch_features.patch_similarity(target.model, target.first(NUM_IMAGES))
+    places = spread_over_classes(target, NUM_IMAGES)
+    found = patch_features.patch_similarity(target.model, target.normalized(places))
     return AnalysisFigure(
-        figure=found.plot(pixels=target.images.pixels),
-        numbers={**found.numbers(), "images": target.images.names[:NUM_IMAGES]},
+        figure=found.plot(pixels=target.images.pixels[places]),
+        numbers={**found.numbers(), "images": [target.images.names[place] for place in places]},
         caption=f"Cosine of every patch after the last block ({found.layer}) with the framed one of its image; on "
         f"average {float(found.similarity.mean()):.2f}. In a healthy ViT the bright patches are those of the same "
         "object; where all are bright, the patches have become alike.",

@@ -14,6 +14,7 @@ from vit.comparison.calibration import scale_logits
 from vit.comparison.compare import Comparison
 from vit.comparison.metrics import CONVENTIONS
 from vit.comparison.tables import largest_differences, pair_label, short_labels, titles
+from vit.evaluation.examples import across_classes
 from vit.evaluation.metrics import NUM_BINS, calibration_curve, sample_scores
 from vit.evaluation.predictions import Predictions
 from vit.figures.agreement import plot_agreement
@@ -135,16 +136,18 @@ def _draw_classes(pair: str, rows: list[dict[str, Any]], path: Path) -> str:
 
 def _draw_only_right(comparison: Comparison, path: Path) -> str:
     result, source = comparison.result, comparison.test.source
-    names, indices = titles(result), comparison.predictions[0].test.indices
+    names, test = titles(result), comparison.predictions[0].test
+    labels, indices = test.labels.tolist(), test.indices
     groups = {
-        f"only {names[name]} is right ({len(rows)})": _pictures(comparison, rows[:COLUMNS])
+        f"only {names[name]} is right ({len(rows)})": _pictures(comparison, across_classes(rows, labels, COLUMNS))
         for name, rows in result["only_right"].items()
     }
     numbers = {
         "images": {
             name: [source.name(int(indices[row])) for row in rows] for name, rows in result["only_right"].items()
         },
-        "conventions": "images that one model alone gets right, in the data's order",
+        "conventions": "images that one model alone gets right, in the data's order; the pictures: the first of every "
+        "class, then the second",
     }
     save_figure(plot_contact_sheet(groups, "no image"), path, numbers)
     return "Images that only one model gets right: the label above, the other models' predictions below."

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vit.data.splits import ImageSource
+from vit.evaluation.examples import confidences
 from vit.runs import replace_atomically
 
 _ARRAYS = ("indices", "labels", "logits", "class_names", "num_total", "num_broken")
@@ -86,13 +87,12 @@ class Predictions:
 
 def write_table(path: Path, predictions: Predictions, source: ImageSource) -> None:
     """A CSV file for people, the surest mistakes first: file, true class, predicted class and its probability."""
-    shifted = predictions.logits - predictions.logits.max(axis=1, keepdims=True)
-    confidences = 1 / np.exp(shifted).sum(axis=1)
+    probabilities = confidences(predictions.logits)
     predicted = predictions.logits.argmax(axis=1)
-    order = np.lexsort((-confidences, predicted == predictions.labels))
+    order = np.lexsort((-probabilities, predicted == predictions.labels))
     with replace_atomically(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("file", "true", "predicted", "probability"))
         for row in order.tolist():
             true, found = (predictions.class_names[classes[row]] for classes in (predictions.labels, predicted))
-            rows.writerow((source.name(int(predictions.indices[row])), true, found, f"{confidences[row]:.4f}"))
+            rows.writerow((source.name(int(predictions.indices[row])), true, found, f"{probabilities[row]:.4f}"))

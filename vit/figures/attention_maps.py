@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike
 
 from vit.config import check
 from vit.figures.mosaic import mosaic, mosaic_length, tile_centres
-from vit.figures.style import RED, as_floats, empty_figure, hide_frame, style
+from vit.figures.style import RED, as_floats, empty_figure, hide_frame, shorten, style
 
 _IMAGE_WIDTH, _MAPS_WIDTH, _MAX_HEIGHT = 2.1, 5.2, 9.0  # inches, as all of these
+_TITLE_LENGTH = 30
 _TOP, _BOTTOM, _BETWEEN = 0.35, 0.55, 0.65
 
 
@@ -80,7 +81,8 @@ def plot_attention_overlays(images: ArrayLike, maps: Mapping[str, ArrayLike], ti
         for row, picture in enumerate(pictures):
             _show(grid[row, 0], picture)
             if titles:
-                grid[row, 0].set_ylabel(titles[row], fontsize=8)
+                lines = [shorten(line, _TITLE_LENGTH) for line in titles[row].split("\n")]
+                grid[row, 0].set_ylabel("\n".join(lines), fontsize=8)
             for axes, values in zip(grid[row, 1:], maps.values(), strict=True):
                 _overlay(axes, picture, as_floats(values)[row])
         for axes, name in zip(grid[0], ("image", *maps), strict=True):

@@ -27,6 +27,7 @@ from vit.hub import OpenedModel, open_model
 from vit.progress import progress_bar
 from vit.runs import write_json
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.task import EvalRequest
 
 _SPEED = "over all processes, decoding and preprocessing included, from the first image to the last"
@@ -141,3 +142,4 @@ def _store(
     }
     figure = plot_confusion_matrix(counts, predictions.class_names)
     save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)
+    draw_mistakes(folder / f"{stem}_mistakes.png", predictions, source)

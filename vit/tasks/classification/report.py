@@ -22,6 +22,7 @@ from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
+from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import ImageReport
 from vit.tasks.task import Rates
@@ -68,6 +69,7 @@ class ClassificationReport(ImageReport):
         best.save(run / "predictions" / "test.npz")
         write_table(run / "predictions" / "test.csv", best, self.test_loader.split.source)
         draw_run(run, best, rates)
+        draw_mistakes(run / "figures" / "mistakes.png", best, self.test_loader.split.source)
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
             (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
