@@ -22,14 +22,14 @@ def plot_average_precision(classes: Mapping[str, Mapping[str, Any]]) -> Figure:
     ordered = sorted(classes, key=lambda name: classes[name]["average_precision"] or 0.0)
     places = range(len(ordered))
     with style():
-        figure = empty_figure(4.6, 1.2 + 0.22 * len(ordered))
+        figure = empty_figure(4.6, 1.4 + 0.22 * len(ordered))
         axes = figure.subplots()
         widths = [classes[name]["average_precision"] or 0.0 for name in ordered]
         axes.barh(places, widths, color=BLUE, alpha=0.6, label="average precision")
         axes.plot([classes[name]["f1"] for name in ordered], places, "o", color=ORANGE, markersize=4, label="F1")
         axes.set_yticks(places, [shorten(name, 24) for name in ordered])
         axes.set(xlim=(0, 1), xlabel="average precision, F1 at the thresholds")
-        axes.legend(loc="lower left")
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

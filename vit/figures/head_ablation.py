@@ -69,6 +69,6 @@ def _draw_against(
     colors = colormaps["viridis"](scale(np.arange(1, len(points) + 1))).repeat(points.shape[1], axis=0)
     if ends is not None:
         low, high = ends.reshape(2, -1)
-        axes.vlines(values.ravel(), low, high, colors=colors, alpha=0.35, linewidth=1.2)
+        axes.vlines(values.ravel(), low, high, colors=colors, alpha=0.35 if points.size <= 60 else 0.2, linewidth=1.2)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.scatter(values.ravel(), points.ravel(), c=colors, s=14, zorder=3)

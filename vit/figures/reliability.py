@@ -17,7 +17,7 @@ def plot_reliability(curve: Curve, confidences: ArrayLike) -> Figure:
     confidences (n,): probability of the top-1 class.
     """
     with style():
-        figure = empty_figure(4.2, 4.8)
+        figure = empty_figure(4.4, 5.0)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
         upper.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--", label="perfect")
         x, y = curve
@@ -25,7 +25,7 @@ def plot_reliability(curve: Curve, confidences: ArrayLike) -> Figure:
         upper.plot(x, y, color=BLUE, marker="o", markersize=4, linewidth=1, label="bins of equal mass", clip_on=False)
         upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         upper.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        upper.legend(loc="upper left")
+        figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         lower.hist(np.asarray(confidences), bins=25, range=(0, 1), color=BLUE, alpha=0.5)
         lower.set(xlabel="confidence", ylabel="images")
         lower.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
