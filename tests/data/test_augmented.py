@@ -158,7 +158,7 @@ def test_large_images_are_not_augmented_together(side: int, monkeypatch: pytest.
     """Large before or after."""
     monkeypatch.setattr(augmented, "_MAX_VALUES", 24 * 3 * 8 * 8 + 1)
     loader = loader_of(97)
-    loader.augment.image_sizes = ((side, side),)
+    monkeypatch.setattr(loader.augment, "image_size", lambda _: (side, side))
     on_cpu(list(loader.epoch(0)))
     assert counted(loader).calls == [24, 24, 24, 24, 1]
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from vit.config.arguments import check_types
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_seed
+from vit.config.sizes import MOST_CHANNELS, MOST_PIXELS, MOST_SAMPLES, MOST_WORKERS, check_most
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
 DATA_SETS = ("digits", "cifar10", "cifar100", "imagenette", "imagefolder", "fake", "torchvision:CLASS")
@@ -38,6 +39,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         check_types("data", self)
         check_finite("data", self)
+        check_most("data", self, {"image_size": MOST_PIXELS})
         check(min(self.image_size) > 0, "data.image_size", self.image_size, "it must be above 0")
         check(0 < self.crop_fraction <= 1, "data.crop_fraction", self.crop_fraction, "it must be in (0, 1]")
         check(min(self.std) > 0, "data.std", self.std, "every entry must be above 0")
@@ -115,6 +117,8 @@ class DataConfig:
             check_seed(f"data.{name}", getattr(self, name))
         for name in ("batch_size", "eval_batch_size", "fake_images", "fake_classes", "canvas_size"):
             check_positive(f"data.{name}", getattr(self, name))
+        most = {"workers": MOST_WORKERS, "canvas_size": MOST_PIXELS, "fake_classes": MOST_CHANNELS}
+        check_most("data", self, most | {"fake_images": MOST_SAMPLES})
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")
@@ -202,6 +206,7 @@ class AugmentConfig:
         check(0 <= self.magnitude <= 10, "augment.magnitude", self.magnitude, "it must be in [0, 10]")
         for name in ("pad", "num_ops", "mix_group", "repeats"):
             check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
+        check_most("augment", self, {"repeats": 1_000, "num_ops": 1_000, "pad": MOST_PIXELS})
         check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
         self._check_effects()
 

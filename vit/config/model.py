@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 from vit.config.arguments import check_types
 from vit.config.resnet import ResNetConfig
 from vit.config.rules import check, check_finite, check_positive, check_rate
+from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_PIXELS, check_most
 
 Pooling = Literal["cls", "gap", "map", "query", "cls_gap"]
 Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope", "none"]
@@ -33,6 +34,15 @@ Norm = Literal["layer", "rms"]
 Stem = Literal["patch", "resnet"]
 Backend = Literal["auto", "reference", "matmul", "sdpa", "flex", "triton"]
 Kind = TypeVar("Kind")
+_MOST = {
+    **dict.fromkeys(("image_size", "patch_size", "rope_grid"), MOST_PIXELS),
+    **dict.fromkeys(
+        ("width", "representation_width", "num_registers", "in_channels", "swiglu_multiple"), MOST_CHANNELS
+    ),
+    **dict.fromkeys(("mlp_ratio", "pool_mlp_ratio"), 1_000),
+    "depth": MOST_LAYERS,
+    "num_classes": 10**8,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +140,7 @@ class ViTConfig:
     def __post_init__(self) -> None:
         check_types("model", self)
         check_finite("model", self)
+        check_most("model", self, _MOST)
         for name in ("in_channels", "width", "depth", "num_heads", "mlp_ratio", "swiglu_multiple"):
             check_positive(f"model.{name}", getattr(self, name))
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")

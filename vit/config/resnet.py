@@ -7,6 +7,7 @@ from typing import Literal
 
 from vit.config.arguments import check_types
 from vit.config.rules import check, check_positive
+from vit.config.sizes import MOST_CHANNELS, MOST_PIXELS, check_most
 
 Shortcut = Literal["projection", "padding", "average"]
 ResNetStem = Literal["imagenet", "cifar", "deep"]
@@ -51,7 +52,9 @@ class ResNetConfig:
     def __post_init__(self) -> None:
         check_types("model", self)
         check(self.depth in STAGES, "model.depth", self.depth, f"choose from {', '.join(map(str, sorted(STAGES)))}")
-        for name in ("width", "in_channels", "groups", "group_width"):
+        channels = ("width", "in_channels", "groups", "group_width")
+        check_most("model", self, dict.fromkeys(channels, MOST_CHANNELS) | {"image_size": MOST_PIXELS})
+        for name in channels:
             check_positive(f"model.{name}", getattr(self, name))
         check(min(self.image_size) > 0, "model.image_size", self.image_size, "it must be above 0")
         check(self.num_classes >= 0, "model.num_classes", self.num_classes, "it must be at least 0")

@@ -10,23 +10,33 @@ from pathlib import Path
 from typing import Any
 
 _MAX_CHOICES = 40
+_LONGEST_SHOWN = 200
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Suggest the choice most similar to `name`, ignoring case; if none is similar, list the choices."""
     names = sorted(choices)
     by_lower = {choice.lower(): choice for choice in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    close = difflib.get_close_matches(name[:_LONGEST_SHOWN].lower(), by_lower, n=1)  # its time grows with the square
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"
     more = f" and {len(names) - _MAX_CHOICES} more" if len(names) > _MAX_CHOICES else ""
     return f"choose from {', '.join(names[:_MAX_CHOICES])}{more}"
 
 
+def shown(value: object) -> str:
+    """A value as it stands in a message: as Python writes it, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text):,} characters)"
+
+
 def check(condition: bool, field_name: str, value: object, rule: str) -> None:
     """Raise ValueError, one line for the user, unless the condition holds."""
     if not condition:
-        raise ValueError(f"{field_name}: {value!r} is not valid: {rule}")
+        raise ValueError(f"{field_name}: {shown(value)} is not valid: {rule}")
 
 
 def check_no_pipe(field_name: str, path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from vit.config.data import AugmentConfig, DataConfig
 from vit.config.model import ModelConfig
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
+from vit.config.sizes import MOST_STEPS, check_most
 
 OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
 
@@ -80,13 +81,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_finite("train", self)
-        for name in (
-            "epochs",
-            "accumulation_steps",
-            "evaluate_every_epochs",
-            "save_every_steps",
-            "log_every_steps",
-        ):
+        counts = ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps")
+        check_most("train", self, dict.fromkeys(counts, MOST_STEPS))
+        for name in counts:
             check_positive(f"train.{name}", getattr(self, name))
         check_effect("train", self, {"cuda_graphs": (self.compile, "train.compile true")})
         rule = "CUDA graphs cannot accumulate gradients of several micro-batches; set train.accumulation_steps to 1"

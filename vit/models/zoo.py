@@ -16,6 +16,7 @@ from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, check_argume
 from vit.config.model import LEARNED_POSITIONS
 from vit.models.resnet import ResNet
 from vit.models.resnet_v2 import ResNetV2
+from vit.models.size import check_fits_memory, least_parameters
 from vit.models.vision_transformer import VisionTransformer
 
 XAVIER_BELOW = 384
@@ -107,6 +108,7 @@ def list_models(pattern: str = "*") -> list[str]:
 
 def nearest_model(name: str) -> str:
     """Suggest the model with most of the words in `name`: `ViT-B/16` and `vit_base` mean vit_base_patch16_224."""
+    name = name[:100]  # it may be anything, and comparing takes time
     models = {model: _words(model) for model in list_models()}
     vocabulary = sorted(set().union(*models.values()))
     close = [difflib.get_close_matches(word, vocabulary, n=1) for word in _words(name) if not word.isdigit()]
@@ -118,7 +120,11 @@ def nearest_model(name: str) -> str:
         return len(meant & words), len(_USUAL & words), -len(words - meant), similarity
 
     best = max(models, key=likeness)
-    return f"did you mean {best!r}?" if meant & models[best] else nearest(name, models)
+    if meant & models[best]:
+        return f"did you mean {best!r}?"
+    near = nearest(name, models)
+    examples = "such as 'vit_base_patch16_224' or 'resnet50'"
+    return near if near.startswith("did you mean") else f"choose one of vit.list_models(), {examples}"
 
 
 def _words(name: str) -> set[str]:
@@ -215,7 +221,12 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def build_model(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
-    """A newly initialized model, on torch's default device."""
+    """A newly initialized model, on torch's default device. ValueError for one that this machine's memory cannot hold."""
+    check_fits_memory(
+        least_parameters(config),
+        f"model.width {config.width}, model.depth {config.depth}, {config.num_classes} classes and "
+        f"model.image_size {config.image_size}",
+    )
     if isinstance(config, ViTConfig):
         return VisionTransformer(config)
     return ResNetV2(config) if config.version == 2 else ResNet(config)

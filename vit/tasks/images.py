@@ -203,9 +203,9 @@ class ImageReport:
     def plan(self, precision: str) -> dict[str, str]:
         task, config = self._task, self._task.config
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        sizes = [task.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
-        costs = {each: self._multiply_adds(each) for each in set(sizes)}
-        operations = 2 * factor * sum(costs[each] for each in sizes) * task.train_loader.samples_per_epoch
+        sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
+        an_image = sum(self._multiply_adds(size) * epochs for size, epochs in sizes.items())
+        operations = 2 * factor * an_image * task.train_loader.samples_per_epoch
         memory = self._memory(precision)
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in memory.items())
         return {

@@ -7,6 +7,7 @@ crop (Szegedy et al. 2015), RandAugment (Cubuk et al. 2020), AutoAugment (Cubuk 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,11 +45,21 @@ class Augment:
         self.config = config
         self.preprocessing = preprocessing
         self.num_classes = num_classes
-        self.image_sizes = growing_sizes(config, preprocessing.image_size, patch_size)
+        self._patch_size = patch_size
+        _check_growing(config, preprocessing.image_size, patch_size)
 
     def image_size(self, epoch: int) -> tuple[int, int]:
         """Size (H, W) of the images of an epoch."""
-        return self.image_sizes[min(epoch, len(self.image_sizes) - 1)]
+        return image_size_at(epoch, self.config, self.preprocessing.image_size, self._patch_size)
+
+    def epochs_by_size(self, epochs: int) -> dict[tuple[int, int], int]:
+        """How many of so many epochs have images of each size (H, W); no epoch is visited, as there may be millions."""
+        counts, epoch = dict[tuple[int, int], int](), 0
+        while epoch < epochs:  # sizes never fall
+            size = self.image_size(epoch)
+            end = bisect_right(range(epochs), size, lo=epoch, key=self.image_size)
+            counts[size], epoch = end - epoch, end
+        return counts
 
     @torch.no_grad()
     def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
@@ -104,21 +115,26 @@ class Augment:
         return resample(images, rows, columns)
 
 
-def growing_sizes(
-    config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]
-) -> tuple[tuple[int, int], ...]:
-    """List the sizes (H, W) of the growing epochs, then `final`, the size of all epochs after them.
+def image_size_at(
+    epoch: int, config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[int, int]:
+    """Size (H, W) of an epoch's images: in the growing epochs smaller than `final`, and never than before.
 
     The longer side grows evenly; each side is rounded down to whole patches, but at least one.
     """
     first, epochs, longer = config.first_image_size, config.growing_epochs, max(final)
-    if first is None:
-        return (final,)
-    rule = f"it must hold a patch ({max(patch_size)}) and be below the model's image size ({longer})"
-    check(max(patch_size) <= first < longer, "augment.first_image_size", first, rule)
-    grown = [first * epochs + (longer - first) * epoch for epoch in range(epochs)]  # in units of 1 / epochs pixels
-    heights, widths = (
-        [max(patch, side * length // (longer * epochs) // patch * patch) for length in grown]
+    if first is None or epoch >= epochs:
+        return final
+    length = first * epochs + (longer - first) * epoch  # in units of 1 / epochs pixels
+    height, width = (
+        max(patch, side * length // (longer * epochs) // patch * patch)
         for side, patch in zip(final, patch_size, strict=True)
     )
-    return (*zip(heights, widths, strict=True), final)
+    return height, width
+
+
+def _check_growing(config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]) -> None:
+    first, longer = config.first_image_size, max(final)
+    rule = f"it must hold a patch ({max(patch_size)}) and be below the model's image size ({longer})"
+    fits = first is None or max(patch_size) <= first < longer
+    check(fits, "augment.first_image_size", first, rule)

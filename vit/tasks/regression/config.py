@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_finite, check_positive, check_seed
 from vit.config.run import RunConfig
+from vit.config.sizes import MOST_SAMPLES, MOST_STEPS, check_most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class CurveConfig:
 
     def __post_init__(self) -> None:
         check_finite("data", self)
+        points = ("train_points", "val_points", "test_points")
+        check_most("data", self, dict.fromkeys(points, MOST_SAMPLES) | {"passes": MOST_STEPS})
         check_seed("data.points_seed", self.points_seed)
         for name in ("val_points", "passes", "eval_batch_size"):
             check_positive(f"data.{name}", getattr(self, name))

@@ -12,10 +12,14 @@ from typing import Any, ClassVar, Literal
 from vit.config.model import Backend, check_heads
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 from vit.config.run import RunConfig, TrainConfig
+from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_SAMPLES, check_most
 from vit.config.text_model import Activation, LayerConfig, Norm, TextPlaces
 
 SMALLEST_VOCABULARY = 260
 """The 256 bytes, so that every line can be written, and four special tokens."""
+
+MOST_VOCABULARY = 10**6
+"""The largest tokenizers published have a quarter of it; each token takes a row of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,8 @@ class TranslatorConfig:
 
     def __post_init__(self) -> None:
         check_finite("model", self)
+        channels = dict.fromkeys(("width", "hidden_width", "max_length"), MOST_CHANNELS)
+        check_most("model", self, channels | dict.fromkeys(("depth", "decoder_depth"), MOST_LAYERS))
         for name in ("width", "depth", "decoder_depth", "num_heads", "hidden_width", "max_length"):
             check_positive(f"model.{name}", getattr(self, name))
         for name in ("dropout_rate", "attention_dropout_rate"):
@@ -145,6 +151,9 @@ class TextDataConfig:
     """Fixes the sentences; the training seed does not touch them."""
 
     def __post_init__(self) -> None:
+        most = {"vocabulary_size": MOST_VOCABULARY, "copying_symbols": MOST_VOCABULARY}
+        lengths = dict.fromkeys(("copying_lengths", "max_length"), MOST_CHANNELS)
+        check_most("data", self, most | lengths | {"copying_sentences": MOST_SAMPLES})
         for name in ("batch_size", "eval_batch_size", "max_length", "pool"):
             check_positive(f"data.{name}", getattr(self, name))
         rule = f"it must be at least {SMALLEST_VOCABULARY}: the 256 bytes and four special tokens"
@@ -197,6 +206,7 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         check_finite("search", self)
+        check_most("search", self, {"beam_size": 1_000, "max_length": MOST_CHANNELS})
         for name in ("beam_size", "max_length"):
             check_positive(f"search.{name}", getattr(self, name))
         check(self.length_penalty >= 0, "search.length_penalty", self.length_penalty, "it must be at least 0")

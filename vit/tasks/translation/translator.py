@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vit.config.validation import make_settings
 from vit.hub import check_kind, read_run
+from vit.models.size import check_fits_memory
 from vit.tasks.translation.config import TranslationRun, TranslatorConfig
 from vit.tasks.translation.recurrent import RecurrentTranslator
 from vit.tasks.translation.text_transformer import TextTransformer
@@ -18,8 +19,13 @@ Translator = TextTransformer | RecurrentTranslator
 def build_translator(config: TranslatorConfig, *, source_vocabulary: int, target_vocabulary: int) -> Translator:
     """`b n, b m -> b m vocabulary`, with first values from torch's generator.
 
-    ValueError for `model.share_embeddings` with two vocabularies of different sizes.
+    ValueError for `model.share_embeddings` with two vocabularies of different sizes, and for a model that this
+    machine's memory cannot hold.
     """
+    layers = (config.depth + config.decoder_layers) * 4 * config.width**2
+    hidden = 2 * config.width * (config.hidden_width or config.width)
+    tokens = f"{source_vocabulary} tokens"
+    check_fits_memory(layers + hidden + config.width * source_vocabulary, f"model.width {config.width} with {tokens}")
     if config.name == "transformer":
         return TextTransformer(config, source_vocabulary, target_vocabulary)
     return RecurrentTranslator(config, source_vocabulary, target_vocabulary)

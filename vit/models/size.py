@@ -1,0 +1,46 @@
+"""Whether this machine's memory can hold a model, before any of it is allocated."""
+
+from __future__ import annotations
+
+import math
+
+import psutil
+import torch
+
+from vit.config import ResNetConfig, ViTConfig
+from vit.config.resnet import STAGES
+
+_BYTES = 4  # of a parameter, in float32
+
+
+def check_fits_memory(parameters: int, described: str) -> None:
+    """ValueError for a model of so many parameters (at least) that exceeds this machine's memory.
+
+    Passes on the meta device, where models have no numbers. `described`: settings and values that make it so large.
+    """
+    machine = psutil.virtual_memory().total
+    if parameters * _BYTES > machine and torch.get_default_device().type != "meta":
+        raise ValueError(
+            f"model: {described} makes at least {parameters:.3g} parameters, which take {parameters * _BYTES / 2**30:,.0f} "
+            f"GiB, and this machine has {machine / 2**30:,.0f}"
+        )
+
+
+def least_parameters(config: ViTConfig | ResNetConfig) -> int:
+    """A lower bound of a model's parameters: its largest matrices and tables."""
+    if isinstance(config, ResNetConfig):
+        block, depths = STAGES[config.depth]
+        widest = config.width * 2 ** (len(depths) - 1)
+        kernel = (
+            9 * widest**2 if block == "basic" else 4 * widest * config.groups * (config.group_width or config.width)
+        )
+        return kernel + config.num_classes * widest
+    width = config.width
+    block_parameters = 4 * width**2 + 2 * width * round(config.mlp_ratio * width)
+    places = 0 if config.positions in ("rope", "none", "relative") else math.prod(config.grid_size)
+    return (
+        config.depth * block_parameters
+        + (places + config.num_registers + math.prod(config.patch_size) * (config.stem == "patch")) * width
+        + (config.representation_width or 0) * config.pooled_width
+        + config.num_classes * config.head_width
+    )
