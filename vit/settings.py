@@ -6,7 +6,6 @@ The `task` of a run decides which settings there are.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from vit.config import RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
 from vit.config.model import ARCHITECTURE
 from vit.config.validation import flatten, make_settings, our_name, refuse_unknown, setting_types
+from vit.config.yaml_files import load_yaml, read_yaml
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)
@@ -62,7 +62,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
     path = find_config(config_file)
-    in_file = flatten(_read_yaml(path, "--config"))
+    in_file = flatten(read_yaml(path, "--config"))
     kind = _run_class(in_file, f"{path}: ")
     _refuse_unknown(kind, in_file, f"{path}: ")
     given = _read_overrides(kind, overrides)
@@ -121,7 +121,7 @@ def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> R
 
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
     """The settings and origins of a run folder's `config.yaml`. ValueError, naming it, as in `resolve_run`."""
-    return run_config_from(_read_yaml(path, "run"), str(path)), _origins_in(path.read_text())
+    return run_config_from(read_yaml(path, "run"), str(path)), _origins_in(path.read_text())
 
 
 def run_config_from(content: Mapping[str, Any], where: str = "checkpoint") -> RunConfig:
@@ -177,6 +177,13 @@ def _refuse_unknown(kind: type[RunConfig], names: Iterable[str], prefix: str) ->
         if name not in setting_types(kind) and (tasks := _tasks_with(name)):
             raise ValueError(f"{prefix}{name}: there is no such setting here, only for task {' or '.join(tasks)}")
     refuse_unknown(kind, names, prefix)
+
+
+def ends_setting(name: str) -> bool:
+    """Whether some task has a setting of that last part, as `epochs`."""
+    return any(
+        setting.rpartition(".")[2] == name for task in TASKS.values() for setting in setting_types(task.run_config)
+    )
 
 
 def _tasks_with(name: str) -> list[str]:
@@ -279,6 +286,8 @@ def _full_name(kind: type[RunConfig], name: str) -> str:
     if not last_parts:
         if ours := our_name(name, "", types):
             raise ValueError(f"--{name}: there is no such setting; here it is called --{ours}")
+        if joined := [setting for setting in types if setting.replace(".", "_") == name]:
+            raise ValueError(f"--{name}: there is no such setting; did you mean --{joined[0]}?")
         near = nearest(name, {setting.rpartition(".")[2] for setting in types})
         if "." not in name and near.startswith("did you mean"):
             raise ValueError(f"--{name}: there is no such setting; {near}")
@@ -302,7 +311,7 @@ def _read_value(word: str, hint: Any) -> Any:
     if str in kinds and not word.strip():
         return word  # which YAML reads as null
     try:
-        value = yaml.load(word, _Loader)
+        value = load_yaml(word)
     except yaml.YAMLError:
         return word
     takes_text = str in kinds or (isinstance(value, bool) and bool not in kinds)  # `yes` is no number
@@ -310,39 +319,6 @@ def _read_value(word: str, hint: Any) -> Any:
 
 
 # ------------------------------------------------------------------ files
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, and in which a setting that is there twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key.value, str)]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{name!r} is there twice", problem_mark=node.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(  # YAML 1.1 asks for a point, and for a sign of the exponent
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _read_yaml(path: Path, option: str) -> dict[str, Any]:
-    """`option` begins the message about a file that cannot be read."""
-    try:
-        content = yaml.load(path.read_text(), _Loader)
-    except OSError as error:
-        raise ValueError(f"{option}: cannot read {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{option}: {str(path)!r} is not a text file") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{option}: {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{option}: {str(path)!r} must hold sections such as model: and data:")
-    return content
 
 
 def _line(name: str, value: Any, origins: Mapping[str, str], indent: str) -> str:

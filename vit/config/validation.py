@@ -15,11 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from vit.config.arguments import describe_type
 from vit.config.other_names import OTHER_NAMES
-from vit.config.rules import nearest
+from vit.config.rules import nearest, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_LONGEST_NAME = 80
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
@@ -44,8 +45,8 @@ def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str
         places = (".".join(map(str, first["loc"][:depth])) for depth in (1, 2))
         name = next(place for place in places if place in types)
         value = complete[name]
-        shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-        raise ValueError(f"{prefix}{name}: {shown} is not valid: it must be {describe_type(types[name])}") from None
+        text = json.dumps(value) if value is None or isinstance(value, bool) else shown(value)
+        raise ValueError(f"{prefix}{name}: {text} is not valid: it must be {describe_type(types[name])}") from None
 
 
 def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> None:
@@ -53,6 +54,10 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
     known = setting_types(kind)
     sections = {name.split(".")[0] for name in known if "." in name}
     for name in names:
+        if len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"{prefix}{name[:_LONGEST_NAME]}…: there is no setting with a name of {len(name):,} letters"
+            )
         if name in sections:
             example = min(setting for setting in known if setting.startswith(f"{name}."))
             raise ValueError(f"{prefix}{name}: it is a section; set one of its settings, such as {example}")
@@ -60,7 +65,7 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
             if ours := our_name(name, prefix, known):
                 raise ValueError(f"{prefix}{name}: there is no such setting; here it is called {ours}")
             inside = [setting for setting in known if setting.startswith(f"{name.split('.')[0]}.")]
-            elsewhere = [setting for setting in known if setting.endswith(f".{name.rpartition('.')[2]}")]
+            elsewhere = [setting for setting in known if setting.rpartition(".")[2] == name.rpartition(".")[2]]
             suggestion = f"did you mean {elsewhere[0]!r}?" if len(elsewhere) == 1 else nearest(name, inside or known)
             if sections and not inside and not suggestion.startswith("did you mean"):
                 suggestion = nearest(
@@ -81,6 +86,7 @@ def our_name(name: str, prefix: str, known: Mapping[str, Any]) -> str | None:
     return None
 
 
+@cache
 def setting_types(kind: type[Any]) -> dict[str, Any]:
     """Map dotted names to types, for the settings of a dataclass and of the dataclasses in it."""
     types: dict[str, Any] = {}
