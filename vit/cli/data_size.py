@@ -26,7 +26,7 @@ def train_and_compare(argv: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")
     if {"-h", "--help"} & set(argv):  # else it would be a value that --train lacks
         parser.parse_args(["--help"])
-    args, overrides = parser.parse_known_args(argv)
+    args, overrides = parser.parse_with_settings(argv)
     check_folder("--output_dir", args.output_dir)
     names = [path.stem for path in args.train]
     check(len(names) > 1, "--train", names[0], "one recipe is compared with nothing; name at least two")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from vit.config import check
 
 DEFAULT_CONFIG = "digits_vit"
+_NAMES_OF_MODELS = ("--run", "--model", "--models", "--source", "--checkpoint", "--ckpt")
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,6 +24,42 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ValueError(f"{message}; see `{self.prog} --help`")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; an empty word, as a shell makes of a variable that is not set, is refused."""
+        self._refuse_names_of_positionals(args)
+        option = ""
+        for word in args:
+            if word.startswith("--"):
+                option, has_value, value = word.partition("=")
+                is_empty = bool(has_value) and not value.strip()
+            else:
+                is_empty = not word.strip()
+            if is_empty and (not option or option in self._option_string_actions):
+                self.error(f"{option or 'argument'}: {word.partition('=')[2]!r} is not valid: it is empty")
+        return super().parse_known_args(args, namespace)
+
+    def _refuse_names_of_positionals(self, words: Sequence[str]) -> None:
+        """An option such as `--run X` where MODEL stands without one."""
+        first = next((action for action in self._actions if not action.option_strings), None)
+        for place, word in enumerate(words):
+            option, _, value = word.partition("=")
+            if first is not None and option in _NAMES_OF_MODELS and option not in self._option_string_actions:
+                shown = value or "".join(words[place + 1 : place + 2]) or str(first.metavar)
+                self.error(f"{option}: {first.metavar} is given without an option: {self.prog} {shown}")
+
+    def parse_with_settings(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The command's own options, and the words of settings. ValueError for an option that is nearly an own one."""
+        from vit.settings import ends_setting
+
+        args, others = self.parse_known_args(words)
+        own = [option for option in self._option_string_actions if option.startswith("--")]
+        for word in others:
+            option = word.partition("=")[0]
+            near = get_close_matches("--resume" if option == "--run" else option, own, n=1, cutoff=0.75)
+            if near and option.startswith("--") and not ends_setting(option[2:].replace("-", "_")):
+                raise ValueError(f"{option}: there is no such option or setting; did you mean {near[0]}?")
+        return args, others
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; an unknown option is named with the one that is nearest to it."""

@@ -18,7 +18,7 @@ def profile(argv: list[str]) -> None:
     )
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps; default: %(default)s")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/profile"), help="default: %(default)s")
-    args, overrides = parser.parse_known_args(argv)
+    args, overrides = parser.parse_with_settings(argv)
     check_folder("--output_dir", args.output_dir)
     check_positive("--steps", args.steps)
     config = resolve_run(args.config, overrides).config

@@ -17,7 +17,7 @@ def train(argv: list[str]) -> None:
     parser = run_parser("train", "Train a model, evaluate it once on the test set, fill the run folder.")
     text = "continue this run with its own settings, or, without RUN, the one in the output folder"
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
-    args, overrides = parser.parse_known_args(argv)
+    args, overrides = parser.parse_with_settings(argv)
     if args.resume:
         if any(word.split("=")[0] == "--config" for word in argv):
             raise ValueError(f"--config: it has no effect with --resume {args.resume}, which has its own settings")
@@ -49,7 +49,7 @@ def plan(argv: list[str]) -> None:
         "Print what a run will do and cost, its memory too, before anything is trained. Listing takes 1 kB a file.",
     )
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
-    args, overrides = parser.parse_known_args(argv)
+    args, overrides = parser.parse_with_settings(argv)
     check_picture("--figure", args.figure)
     resolved = resolve_run(args.config, overrides)
     from vit.training.plan import draw_plan, make_plan

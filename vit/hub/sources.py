@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 
 from vit.config import check, check_no_pipe
+from vit.config.rules import shown
 from vit.libraries import LIBRARIES, timm, torchvision
 from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
@@ -51,7 +52,16 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     rule = "the folder holds no readable checkpoint, no config.json and no weights"
     check(not path.is_dir(), "model", source, rule)
     check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
-    raise ValueError(f"model: {source!r} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+    check("/" not in source and not source.startswith("."), "model", source, _no_such_place(source))
+    raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+
+
+def _no_such_place(source: str) -> str:
+    """The rule for a path without file or folder, which may be the name of a model of Hugging Face's."""
+    owner, _, name = source.partition("/")
+    is_name = owner and name and "/" not in name and not owner.startswith((".", "run")) and not Path(owner).exists()
+    hint = f"; if it is a model of Hugging Face's, write hf:{source}" if is_name else ""
+    return f"there is no such file or folder{hint}"
 
 
 def is_function(source: str) -> bool:
