@@ -39,7 +39,7 @@ _MOST = {
     **dict.fromkeys(
         ("width", "representation_width", "num_registers", "in_channels", "swiglu_multiple"), MOST_CHANNELS
     ),
-    **dict.fromkeys(("mlp_ratio", "pool_mlp_ratio"), 1_000),
+    **dict.fromkeys(("mlp_ratio", "pool_mlp_ratio"), MOST_CHANNELS),
     "depth": MOST_LAYERS,
     "num_classes": 10**8,
 }

@@ -20,9 +20,9 @@ def check_fits_memory(parameters: int, described: str) -> None:
     """
     machine = psutil.virtual_memory().total
     if parameters * _BYTES > machine and torch.get_default_device().type != "meta":
+        needed, has = (f"{size / 2**30:,.0f} GiB" for size in (parameters * _BYTES, machine))
         raise ValueError(
-            f"model: {described} makes at least {parameters:.3g} parameters, which take {parameters * _BYTES / 2**30:,.0f} "
-            f"GiB, and this machine has {machine / 2**30:,.0f}"
+            f"model: {described} makes at least {parameters:.3g} parameters, in {needed}; this machine has {has}"
         )
 
 

@@ -221,7 +221,10 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def build_model(config: ViTConfig | ResNetConfig) -> VisionTransformer | ResNet:
-    """A newly initialized model, on torch's default device. ValueError for one that this machine's memory cannot hold."""
+    """A newly initialized model, on torch's default device.
+
+    ValueError for one that this machine's memory cannot hold.
+    """
     check_fits_memory(
         least_parameters(config),
         f"model.width {config.width}, model.depth {config.depth}, {config.num_classes} classes and "

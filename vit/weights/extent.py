@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from vit.config import BertConfig, ResNetConfig, ViTConfig
+from vit.models.size import least_parameters
 from vit.weights.layout import Tensors
 
 _MOST_TIMES = 2
@@ -30,11 +29,8 @@ def check_extent(config: ViTConfig | ResNetConfig | BertConfig, tensors: Tensors
 
 def _least_parameters(config: ViTConfig | BertConfig) -> int:
     """The matrices of the blocks, which are most of a Transformer, and the tables and layers at its ends."""
-    width = config.width
     if isinstance(config, BertConfig):
+        width = config.width
         ends = width * (config.vocabulary_size + config.max_length + config.num_token_types)
         return ends + config.depth * (4 * width**2 + 2 * width * config.hidden_width)
-    blocks = config.depth * (4 * width**2 + 2 * width * round(config.mlp_ratio * width))
-    patches = math.prod(config.patch_size) * width if config.stem == "patch" else 0
-    positions = math.prod(config.grid_size) * width if config.positions == "learned_1d" else 0
-    return blocks + patches + positions + config.num_classes * width
+    return least_parameters(config)
