@@ -185,9 +185,11 @@ def _step_folders(root: Path) -> list[Path]:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():  # reading a pipe would wait for ever
+        return None
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last for brackets in thousands of brackets
         return None
     return content if isinstance(content, dict) else None
 

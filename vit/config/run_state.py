@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
+
+_Count = Annotated[int, Field(ge=0)]
 
 
 class _Best(TypedDict):
-    step: int
+    step: _Count
     value: float
 
 
 class _Progress(TypedDict):
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # pydantic's way
-    step: int
-    epoch: NotRequired[int]
-    step_in_epoch: NotRequired[int]
-    samples_seen: NotRequired[int]
-    seconds: NotRequired[float]
+    step: _Count
+    epoch: _Count
+    step_in_epoch: _Count
+    samples_seen: _Count
+    seconds: NotRequired[Annotated[float, Field(ge=0)]]
     window: NotRequired[dict[str, float]]
     best: NotRequired[_Best | None]
 

@@ -33,6 +33,7 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         stored = task["preprocessing"].items()
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
         stated = Preprocessing(**values)
+        provenance = provenance_of_run(state, averaged=weights != "raw")
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{checkpoint}: state.json does not describe the tensors beside it ({reason})") from None
@@ -41,7 +42,7 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         name=short_names([source])[0],
         source=source,
         model=model,
-        provenance=provenance_of_run(state, averaged=weights != "raw"),
+        provenance=provenance,
         stated_preprocessing=stated,
         class_names=list(task["class_names"]),
         num_classes=len(task["class_names"]),

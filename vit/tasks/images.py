@@ -20,7 +20,7 @@ from vit.data.loading import EvalLoader, TrainLoader
 from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.hub import OpenedModel, load_model
-from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_to_dict
+from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_from_dict, config_to_dict
 from vit.models.model import Model
 from vit.models.zoo import architecture_overrides
 from vit.stopwatch import Timer, untimed
@@ -133,6 +133,18 @@ class ImageTask(ABC, Generic[Run]):
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
+        """ValueError where the state is not that of a run with these settings and images."""
+        own = self.state()
+        stored: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in state["preprocessing"].items()
+        }
+        same = {
+            "model": config_from_dict(state["model"]) == config_from_dict(own["model"]),
+            "preprocessing": Preprocessing(**stored) == self.preprocessing,
+            "class_names": list(state["class_names"]) == list(own["class_names"]),
+        }
+        for name in (name for name, is_same in same.items() if not is_same):
+            raise ValueError(f"task.{name} is not what the settings make")
         self.train_loader.loader.restore_broken(state["broken"])
 
     def _check_batch_norm(self, loader: TrainLoader) -> None:

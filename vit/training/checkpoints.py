@@ -138,8 +138,12 @@ def load_session(session: Session) -> Path | None:
     scatter_tensors(session, checkpoint.tensors)
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    session.task.load_state(checkpoint.state["task"])
     session.progress = Progress(**checkpoint.state["progress"])
+    _check_counters(session, path)
+    try:
+        session.task.load_state(checkpoint.state["task"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: state.json was altered: {error}") from error
     if session.is_main and session.config.train.epochs > before.train.epochs:
         print(_what_more_epochs_change(session, before.train.epochs), file=sys.stderr)
     session.accelerator.wait_for_everyone()
@@ -164,6 +168,16 @@ def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
         f"train.epochs: {session.config.train.epochs} instead of {epochs_before}; from step {session.progress.step} on "
         f"the learning rate is that of the longer run: {there}"
     )
+
+
+def _check_counters(session: Session, path: Path) -> None:
+    progress, an_epoch = session.progress, session.task.train_loader.steps_per_epoch
+    expected = progress.epoch * an_epoch + progress.step_in_epoch
+    if progress.step != expected or progress.step_in_epoch > an_epoch:
+        raise ValueError(
+            f"{path}: state.json was altered: progress.step is {progress.step}, and epoch {progress.epoch} with "
+            f"{progress.step_in_epoch} more steps, of {an_epoch} an epoch, makes {expected}"
+        )
 
 
 def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path: Path) -> None:
