@@ -80,7 +80,7 @@ WRONG = {
     "unknown model": (["--model.name", "vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
     "missing weights": (["--model.pretrained", "absent.pth"], "there is no file 'absent.pth'"),
     "stray word": (["stray"], "stray"),
-    "abbreviated option": (["--res"], "--res: there is no such setting"),
+    "abbreviated option": (["--res"], "--res: there is no such option or setting"),
     "half precision on a CPU": (["--train.precision", "fp16"], "train.precision: 'fp16' is not computed on a CPU"),
     "seed of 65 bits": (["--seed", str(2**64)], "seed: 18446744073709551616 is not valid: it must be at least 0 and"),
     "infinite rate": (["--optim.lr", ".inf"], "optim.lr: inf is not valid: it must be finite"),

@@ -356,9 +356,12 @@ def diff_runs(first: Path, second: Path) -> str:
     for run, result in zip((first, second), results, strict=True):
         path = run / "summary.json"
         try:
-            result |= flatten(json.loads(path.read_text())) if path.is_file() else {}
-        except ValueError as error:
+            content = json.loads(path.read_text()) if path.is_file() else {}
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"run: {str(path)!r} holds no results: it must be an object of names and numbers")
+        result |= flatten(content)
     for key in results[0] | results[1]:
         a, b = (result.get(key, "–") for result in results)
         if a != b:

@@ -26,7 +26,7 @@ def train(argv: list[str]) -> None:
     else:
         resolved = resolve_run(args.config, overrides)
         run = Path(resolved.config.output_dir or Path("runs") / Path(args.config).stem)
-    check_folder("output_dir", run)
+    check_folder("output_dir", run / "checkpoints")
     from vit.runs import flush_tree
     from vit.tasks import TASKS
     from vit.training import loop

@@ -86,9 +86,14 @@ def our_name(name: str, prefix: str, known: Mapping[str, Any]) -> str | None:
     return None
 
 
-@cache
 def setting_types(kind: type[Any]) -> dict[str, Any]:
     """Map dotted names to types, for the settings of a dataclass and of the dataclasses in it."""
+    key: Any = kind  # to mypy, a class of dataclasses would be no key of a cache
+    return _read_types(key)
+
+
+@cache
+def _read_types(kind: Any) -> dict[str, Any]:
     types: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for name, hint in ((item.name, hints[item.name]) for item in fields(kind)):

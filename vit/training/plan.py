@@ -28,7 +28,8 @@ class Plan:
         width = max(len(name) for name in self.rows)
         lines = [f"{name:{width}}  {value}" for name, value in self.rows.items()]
         top = max(self.rates) or 1.0
-        marks = "".join(_MARKS[round(rate / top * (len(_MARKS) - 1))] for rate in self.rates[:: len(self.rates) // 60])
+        shown = self.rates[:: max(1, len(self.rates) // 60)]  # a short run has fewer
+        marks = "".join(_MARKS[round(rate / top * (len(_MARKS) - 1))] for rate in shown)
         return "\n".join([*lines, f"{'learning rate':{width}}  {marks}"])
 
 
