@@ -115,7 +115,10 @@ def differences(file: str) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
-        ("digits_vit", "digits_resnet", "cifar10_full/vit_small_cpu", "cifar10_full/resnet_small_cpu")
+        (
+            *("digits_vit", "digits_resnet", "cifar10_full/vit_small_cpu", "cifar10_full/resnet_small_cpu"),
+            *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
+        )
     ),
     "tiny-imagenet-frozen": lambda: frozen("tiny_imagenet_transfer.json"),
     "cifar10-compared": lambda: compared("cifar10_full/comparison.json"),
