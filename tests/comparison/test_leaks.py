@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from vit.comparison.leaks import NEVER_SEEN
 from vit.config import DataConfig
 from vit.data.identity import count_shared
 from vit.data.images import open_test, open_training
+from vit.evaluation.seen_images import seen_images
+from vit.hub import open_model
 from vit.training.loop import train
 
 PER_CLASS = 12
@@ -138,6 +141,24 @@ def test_eval_warns_and_does_not_refuse(place: Path, capsys: pytest.CaptureFixtu
     assert json.loads(printed.out)["warnings"][0].startswith(warning)
     (record,) = (place / "eval").glob("imagefolder-honest-*_best_auto.json")
     assert json.loads(record.read_text())["warnings"][0].startswith(warning)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"task": "masked_autoencoder"}, "4 of 8 test images are training images of"),
+        ({"data": {"name": "table"}}, "could not be checked: its images are in a table of labels"),
+    ],
+)
+def test_runs_of_other_tasks(place: Path, changes: dict[str, Any], said: str) -> None:
+    opened = open_model(place / "run_copied")
+    assert opened.state is not None
+    config = opened.state["config"]
+    data = config["data"] | changes.get("data", {})
+    opened = replace(opened, state={**opened.state, "config": {**config, **changes, "data": data}})
+    asked = DataConfig(name="imagefolder", root=str(place / "honest"))
+    (found,) = seen_images(opened, asked, open_test(asked))
+    assert said in found.warning()
 
 
 def test_a_run_on_its_own_test_images_needs_no_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
