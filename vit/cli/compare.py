@@ -52,13 +52,14 @@ def compare(argv: list[str]) -> None:
     check_folder("--output_dir", args.output_dir)
     task = None if args.transfer else _own_comparison(args.models)
     if task is not None and (compare_runs := task.function("compare_runs")):
-        used = ("models", "output_dir", "device", "select", "data")
+        used = ("models", "output_dir", "device", "select", "data", "leaky")
         refuse_without_effect(args, _parser(), used, f"the models' task is {task.name}")
         from vit.trained_runs import trained_settings
 
         overrides = [*(["--data", args.data] if args.data else []), *settings, "--device", args.device]
         config_of = partial(trained_settings, select=args.select, overrides=overrides)
-        print("\n".join(compare_runs([Path(model) for model in args.models], config_of, args.output_dir, args.select)))
+        runs = [Path(model) for model in args.models]
+        print("\n".join(compare_runs(runs, config_of, args.output_dir, args.select, args.leaky)))
         return None
     transfer = transfer_options(args)
     if transfer is not None:

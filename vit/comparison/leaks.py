@@ -7,19 +7,25 @@ from typing import Any
 
 from vit.config import DataConfig
 from vit.data.images import Split
-from vit.evaluation.seen_images import SeenImages, seen_images
+from vit.evaluation.seen_images import OpenTable, SeenImages, seen_images
 from vit.hub import OpenedModel
 
 NEVER_SEEN = "test images seen in training"
 """The row of the table of confounders."""
 
 
-def check_unseen(models: Sequence[OpenedModel], data: DataConfig, test: Split, leaky: bool) -> list[SeenImages]:
-    """What the runs behind the models have seen of the test images.
+def check_unseen(
+    models: Sequence[OpenedModel],
+    data: DataConfig | None,
+    test: Split,
+    leaky: bool,
+    open_table: OpenTable | None = None,
+) -> list[SeenImages]:
+    """What the runs behind the models have seen of the test images; `data` and `open_table` as in `seen_images`.
 
     ValueError, naming the runs, where they were trained on some, unless `leaky`.
     """
-    seen = [each for model in models for each in seen_images(model, data, test)]
+    seen = [each for model in models for each in seen_images(model, data, test, open_table)]
     trained = {each.run: each.training for each in seen if each.training}
     if trained and not leaky:
         said = ", ".join(f"{count:,} are training images of {run}" for run, count in trained.items())

@@ -6,7 +6,7 @@ and labels is still the stored one. What was divided as the test images were has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from vit.config import DataConfig
 from vit.data.identity import count_shared
 from vit.data.images import Split, fingerprint, open_training
 from vit.hub import OpenedModel
-from vit.hub.run_history import data_of_run, lineage
+from vit.hub.run_history import State, data_of_run, lineage
 
 _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
 """Settings, with `root`, that decide which images are the test images."""
@@ -23,6 +23,7 @@ _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes
 
 _TABLE = "table"
 """The data set of multi-label runs, which a higher package opens."""
+OpenTable = Callable[[State], tuple[Split, Split]]
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,22 @@ class SeenImages:
         return f"{self.training:,} of {self.total:,}{validation}"
 
 
-def seen_images(model: OpenedModel, config: DataConfig, test: Split) -> list[SeenImages]:
+def seen_images(
+    model: OpenedModel, config: DataConfig | None, test: Split, open_table: OpenTable | None = None
+) -> list[SeenImages]:
     """What the model's run, and each that it began from, has seen of `test`, opened by `config`.
 
-    Nothing for a model that is no run: what it was trained on is known by name only.
+    Nothing for a model that is no run: what it was trained on is known by name only. `config` None: not by one of this
+    package's divisions; `open_table` opens the training and validation images of a multi-label run by its state.
     """
     if model.state is None or "config" not in model.state:
         return []
     states = list(lineage(model.state))
     names = [model.source, *(state["config"]["model"]["pretrained"] for state in states[:-1])]
-    found = [_seen(model.name, name, state, config, test) for name, state in zip(names, states, strict=True)]
+    found = []
+    for name, state in zip(names, states, strict=True):
+        unchecked = SeenImages(model.name, name, total=len(test))
+        found.append(_seen(unchecked, state, config, test, open_table))
     pretrained = states[-1]["config"]["model"]["pretrained"]
     if pretrained and ":" not in pretrained and not Path(pretrained).exists():
         found.append(SeenImages(model.name, pretrained, unchecked="it is not there any more"))
@@ -86,18 +93,22 @@ def warnings_of(seen: Sequence[SeenImages]) -> list[str]:
     return list(dict.fromkeys(line for each in seen if (line := each.warning())))
 
 
-def _seen(model: str, run: str, state: Any, config: DataConfig, test: Split) -> SeenImages:
-    unchecked = SeenImages(model, run, total=len(test))
+def _seen(
+    unchecked: SeenImages, state: State, config: DataConfig | None, test: Split, open_table: OpenTable | None
+) -> SeenImages:
     own = data_of_run(state)
-    if own is None or own.name == _TABLE:
+    if own is None or (own.name == _TABLE and open_table is None):
         return replace(unchecked, unchecked="its images are in a table of labels")
     try:
-        train, validation = open_training(replace(own, download=False))
+        if own.name == _TABLE and open_table is not None:
+            train, validation = open_table(state)
+        else:
+            train, validation = open_training(replace(own, download=False))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=f"its training images are not at hand ({error})")
     if state.get("data_fingerprint") != f"{fingerprint(train)}+{fingerprint(validation)}":
         return replace(unchecked, unchecked=f"the images of {own.name} in {own.root} have changed since")
-    if _division(own) == _division(config):
+    if config is not None and _division(own) == _division(config):
         return unchecked
     return replace(unchecked, training=count_shared(test, train), validation=count_shared(test, validation))
 

@@ -13,7 +13,7 @@ A `vit` command treats a run as an image classifier, unless the folder has the c
     evaluation  classify_images(opened, images, device, most, on_broken) -> (image, [(class, probability), …]) for each:
                 `vit predict`
                 open_test_images(config) -> Split: images without single labels: `vit analyze`, `vit doctor`
-    comparison  compare_runs(runs, config_of, output_dir, select) -> lines: `vit compare`, where all are its runs
+    comparison  compare_runs(runs, config_of, output_dir, select, leaky) -> lines: `vit compare`, where all are its runs
     analysis    analyze_run(run, config, folder, select=, num_samples=, progress=) -> names of figures: `vit analyze`
                 draw_inside(run, config): figures of the model's inside at the end of `vit train`
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +118,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compare(*words: object) -> int:
     return main(["compare", *map(str, words), "--device", "cpu"])
+
+
+def test_a_run_that_has_seen_test_images_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The test table names copies of six images that were trained on or chose the weights, and some new ones."""
+    other, out, rows = tmp_path / "other", tmp_path / "out", (folder / "train.csv").read_text().splitlines()[1:7]
+    write_set(other)
+    for row in rows:
+        name = row.split(",")[0]
+        shutil.copy(folder / name, other / f"copy_{name}")
+    with (other / "test.csv").open("a") as table:
+        table.writelines(f"copy_{row}\n" for row in rows)
+    words = [folder / "one", folder / "one", "--data", other, "--output_dir", out]
+    assert compare(*words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    found = re.search(r"of 54 test images (\d+) are training images of .*one; give --data of other images", line)
+    assert found
+    assert not out.exists()
+    assert compare(*words, "--leaky") == 0
+    result = json.loads((out / "comparison.json").read_text())
+    (seen, _) = result["seen_images"]
+    assert seen["training"] == int(found[1]) > 0
+    assert seen["training"] + seen["validation"] == 6
+    assert f"{seen['training']} of 54 test images are training images" in (out / "comparison.html").read_text()
 
 
 def test_runs_beside_each_other(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import numpy as np
 
 from vit.comparison.compare import MIN_RESAMPLES, data_facts, versions
 from vit.comparison.confounders import confounders, provenance_warnings
+from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import Resampling
 from vit.comparison.statistics import Array, add_holm, bootstrap_p, percentile_interval
 from vit.config import RunConfig, check
@@ -19,6 +20,7 @@ from vit.data.loading import EvalLoader
 from vit.data.splits import Split, fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.cost import count_parameters, multiply_adds
+from vit.evaluation.seen_images import warnings_of
 from vit.figures.average_precision import MOST_MODELS
 from vit.hub import OpenedModel, open_models
 from vit.tasks.multilabel.comparison_report import summary, write_report
@@ -26,7 +28,7 @@ from vit.tasks.multilabel.config import MultilabelRun
 from vit.tasks.multilabel.metrics import CONVENTIONS as METRICS
 from vit.tasks.multilabel.metrics import LabelPredictions, decision_metrics, metrics_by_class, ranking_metrics
 from vit.tasks.multilabel.resampling import mean_over_classes, resampled_average_precisions
-from vit.tasks.multilabel.table import open_test
+from vit.tasks.multilabel.table import open_test, open_trained
 from vit.tasks.multilabel.training import predict_labels
 
 CONVENTIONS = {
@@ -45,11 +47,12 @@ def compare_runs(
     config_of: Callable[[Path], RunConfig],
     output_dir: Path,
     select: Literal["best", "last"] = "best",
+    leaky: bool = False,
 ) -> list[str]:
     """Evaluate runs on the same test table; write predictions, numbers, a figure and a page. Lines for the terminal.
 
     `config_of` gives the settings of a run. ValueError, before anything is computed, for other classes or test images
-    than the first run's.
+    than the first run's, and, unless `leaky`, for a run that was trained on some of them.
     """
     if len(runs) < 2:
         raise ValueError(f"MODEL: give at least two models to compare, not {' '.join(map(str, runs)) or 'none'} alone")
@@ -58,6 +61,7 @@ def compare_runs(
     assert len(configs) == len(runs), "every run is one of this task"
     models = open_models([str(run) for run in runs], select=select)
     split = same_images(models, configs)
+    seen = check_unseen(models, None, split, leaky, open_trained)  # tables may name an image twice: always compared
     predictions = {
         model.name: predict_split(model, config, split) for model, config in zip(models, configs, strict=True)
     }
@@ -70,10 +74,12 @@ def compare_runs(
         "conventions": CONVENTIONS,
         "versions": versions(),
         **comparison_metrics(predictions, Resampling(MIN_RESAMPLES, seed=0)),
-        "warnings": provenance_warnings(models),
+        "seen_images": [asdict(each) for each in seen],
+        "warnings": [*warnings_of(seen), *provenance_warnings(models)],
     }
     for row, model in zip(result["models"], models, strict=True):
         row |= _facts(model)
+        row["provenance"] |= row_of(model, seen)
     write_report(result, output_dir)
     return [*summary(result), f"see {output_dir}/comparison.html"]
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from vit.config import check, nearest
+from vit.config.validation import make_settings
 from vit.data.folders import FileSource
 from vit.data.splits import Split, stratified
 from vit.tasks.multilabel.config import TableDataConfig
@@ -40,6 +42,11 @@ def open_training(config: TableDataConfig) -> tuple[Split, Split]:
         check(count > 0, "data.train_table", config.train_table, f"no image that is trained on has the label {name!r}")
     epoch_length = len(left) if config.epoch_length == "whole_set" else None
     return Split(source, chosen, epoch_length), Split(source, torch.nonzero(is_val).flatten())
+
+
+def open_trained(state: Mapping[str, Any]) -> tuple[Split, Split]:
+    """The (train, validation) images of a run, by its checkpoint's state. ValueError as `open_training`."""
+    return open_training(make_settings(TableDataConfig, state["config"]["data"], "data"))
 
 
 def open_test(config: TableDataConfig, class_names: list[str] | None = None) -> Split:

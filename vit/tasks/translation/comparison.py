@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from vit.config import RunConfig
+from vit.config import RunConfig, check
 from vit.figures.bleu_by_length import MOST_MODELS, plot_bleu_by_length
 from vit.figures.style import save_figure
 from vit.progress import tracked
@@ -26,12 +26,14 @@ def compare_runs(
     config_of: Callable[[Path], RunConfig],
     output_dir: Path,
     select: Literal["best", "last"] = "best",
+    leaky: bool = False,
 ) -> list[str]:
     """Evaluate translators' runs on the same test parts; write translations, numbers and a figure.
 
     `config_of` gives the settings of a run. Returns lines for the terminal. ValueError where two have one name or other
     sentences.
     """
+    check(not leaky, "--leaky", leaky, "it has an effect on runs of images only")
     names = [run.resolve().name for run in runs]
     if len(runs) > MOST_MODELS:
         raise ValueError(f"compare: {len(runs)} models are not valid: a picture holds at most {MOST_MODELS}")
