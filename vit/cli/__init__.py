@@ -140,7 +140,8 @@ def _say(line: str, failed: bool = False) -> None:
     if tells_first():
         rank = os.environ.get("RANK", "0")
         where = f"rank {rank}: " if failed and os.environ.get("WORLD_SIZE", "1") != "1" else ""
-        print(f"vit: {where}{line}", file=sys.stderr)
+        shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)  # no escapes
+        print(f"vit: {where}{shown}", file=sys.stderr)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {

@@ -128,8 +128,8 @@ def read_config(content: Mapping[str, Any], tensors: Tensors, source: str) -> tu
 def family_of(content: Mapping[str, Any], source: str) -> Family:
     """Find the family of a `config.json`. ValueError, with the list of the supported ones, for others."""
     found = content.get("model_type")
-    if not isinstance(found, str | None):
-        raise ValueError(f"model.pretrained: {source}: model_type: {found!r} is not valid: it must be a text")
+    if not isinstance(found, str):
+        raise ValueError(f"model.pretrained: {source}: model_type: {found!r} is not valid: it must be a model's name")
     by_type = {name: family for family in FAMILIES for name in (family.model_type, *family.nested_types)}
     if found not in by_type:
         supported = ", ".join(sorted(by_type))

@@ -7,10 +7,10 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from tests.faults.malformed import test_images, test_settings, test_weights
+from tests.faults.malformed import test_images, test_settings, test_text, test_weights
 from tests.faults.malformed.trials import judge
 
-TABLES = test_settings.TABLES | test_weights.TABLES | test_images.TABLES
+TABLES = test_settings.TABLES | test_weights.TABLES | test_images.TABLES | test_text.TABLES
 
 
 def main(kinds: list[str]) -> int:

@@ -15,12 +15,15 @@ from pathlib import Path
 
 import torch
 
+from vit.config import check, check_no_pipe
 from vit.randomness import SampleRandom
 from vit.tasks.translation.config import TextDataConfig
 
 MULTI30K_PAGE = "https://github.com/multi30k/dataset (data/task1/raw)"
 LONGEST_LINE = 10_000
 """Characters of a line. It is one sentence, with whose length memory and time grow."""
+_MOST_BYTES = 2**30
+"""Of a file, unpacked: a hundred million words, many times what its vocabulary and its batches are made for."""
 _HELD_OUT = 10
 
 
@@ -85,6 +88,7 @@ def _paths(config: TextDataConfig, part: str) -> tuple[Path, Path]:
     root = Path(config.root)
     source, target = (root / f"{part}.{name}.gz" for name in (config.source_language, config.target_language))
     for path in (source, target):
+        check_no_pipe("data.root", path)
         if not path.is_file():
             raise ValueError(f"data.root: no {path.name} in {str(root)!r}; Multi30k can be had from {MULTI30K_PAGE}")
     return source, target
@@ -106,7 +110,10 @@ def _read_pairs(config: TextDataConfig, part: str) -> tuple[list[str], list[str]
 def _read_lines(path: Path) -> list[str]:
     """The lines, spaces at their ends included. Only LF or CR LF ends one. ValueError for one that is too long."""
     try:
-        text = gzip.decompress(path.read_bytes()).decode()
+        with gzip.open(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+        check(len(content) <= _MOST_BYTES, "data.root", str(path), f"it unpacks to more than {_MOST_BYTES:,} bytes")
+        text = content.decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"data.root: {path} cannot be read as gzipped UTF-8 ({error})") from error
     lines = text.split("\n")

@@ -59,6 +59,9 @@ def _translate_sentence(
 ) -> Translated:
     if not sentence.strip():
         raise ValueError("sentence: '' is not valid: there is nothing to translate")
+    if not sentence.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sentence):
+        # how Python writes bytes of the command line that are no UTF-8
+        raise ValueError(f"sentence: {sentence[:20]!r} is not valid: it is not text in UTF-8")
     if len(sentence) > LONGEST_LINE:
         raise ValueError(
             f"sentence: {sentence[:20]!r}… has {len(sentence):,} characters; at most {LONGEST_LINE:,} are translated "
