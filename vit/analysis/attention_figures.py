@@ -91,7 +91,7 @@ def attention_entropy(target: AnalysisTarget) -> AnalysisFigure:
 
 
 def attention_heads(target: AnalysisTarget) -> AnalysisFigure:
-    found = attention_maps(target.model, target.normalized([0]))
+    found = attention_maps(target.model, target.first(1))
     whose = {"class": "the class token looks", "patches": "the patches look, on average,"}[str(found.query)]
     return AnalysisFigure(
         figure=found.plot(pixels=target.images.pixels),

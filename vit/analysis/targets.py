@@ -91,6 +91,10 @@ class AnalysisTarget:
         """Whether the classes of its head are those of the images."""
         return self.images.labels is not None and self.class_names == self.images.class_names
 
+    def first(self, count: int) -> Tensor:
+        """The first images, normalised, on the device."""
+        return self.normalized(range(len(self.images.names))[:count])
+
     def normalized(self, places: Sequence[int]) -> Tensor:
         """The images at these places, normalised, on the device."""
         return normalize(self.images.pixels[list(places)].to(self.device), self.preprocessing)
