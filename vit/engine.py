@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import warnings
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType, gather_object
 from torch import Tensor
 
 from vit.launcher import launched_with_cpu_flag
@@ -51,6 +52,11 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
     else:
         kind = "mps" if torch.backends.mps.is_available() else "cpu"
     chosen = choose_precision(kind, precision)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 2:
+        # else DDP orders the gradients anew after its first step. The order says which process's part is added first,
+        # and with it the last bits of a sum of three: a resumed run would not have those of an unbroken one
+        options["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=True)]
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
     accelerator = Accelerator(cpu=kind == "cpu", mixed_precision={"fp32": "no"}.get(chosen, chosen), **options)
     _check_distribution(accelerator)
     return accelerator
