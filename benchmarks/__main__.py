@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from vit.cli import run_command
@@ -29,6 +30,7 @@ python -m benchmarks NAME …
   distance    attention distance of a ViT against its maps         [--sizes 224 512 1024]
   transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
+  memory      peaks of whole commands, with their bounds           [--only NAME …]
   growth      time and memory by tokens, batch and depth           [--output DIR]
   layers      kinds of layers as sequences grow                    [--figure PNG]
 
@@ -223,6 +225,29 @@ def _capture(argv: list[str]) -> None:
     _write(rows, args.output)
 
 
+def _memory(argv: list[str]) -> None:
+    what = (
+        "Peak memory of whole commands on what is large, with their bounds, and of commands with freed memory kept and "
+        "returned. On Linux."
+    )
+    parser = _parser("memory", what, turns=2)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all")
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    check_positive("--turns", args.turns)
+    from benchmarks.memory import LARGE, REPEATED, bench_memory
+
+    names = [*LARGE, *REPEATED]
+    for name in args.only or ():
+        if name not in names:
+            raise ValueError(f"--only: {name!r} is not valid: {nearest(name, names)}")
+    if args.only and "evaluation" in args.only and "growing" not in args.only:
+        raise ValueError("--only: 'evaluation' is not valid alone: it evaluates the run of 'growing'")
+    with TemporaryDirectory() as folder:
+        result = bench_memory(args.only or names, args.turns, Path(folder), progress)
+    _write(result, args.output, show=True)
+
+
 def _growth(argv: list[str]) -> None:
     text = (
         "Time and memory of a Vision Transformer against tokens, batch and depth; images/s of two processes over one."
@@ -267,6 +292,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "distance": _distance,
     "transfer": _transfer,
     "capture": _capture,
+    "memory": _memory,
     "growth": _growth,
     "layers": _layers,
 }

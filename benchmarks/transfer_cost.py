@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.whole_process import run_process
 from vit.processor import machine
 
 CONVENTIONS = {
@@ -46,21 +44,3 @@ def bench_transfer(
             sides["plain"].append(measured)
             accuracies["plain"] = json.loads(printed.splitlines()[-1])
     return {"sides": sides, "accuracies": accuracies, "machine": machine("cpu", ("timm",)), "conventions": CONVENTIONS}
-
-
-def run_process(words: list[str]) -> tuple[dict[str, float], str]:
-    """Seconds and memory of a process, and what it printed. RuntimeError with its last line if it fails."""
-    begun = time.perf_counter()
-    with TemporaryDirectory() as place:
-        said, complained = Path(place) / "out", Path(place) / "err"
-        with (
-            said.open("w") as out,
-            complained.open("w") as err,
-            subprocess.Popen(words, stdout=out, stderr=err) as process,
-        ):
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{' '.join(words[:4])} …: {complained.read_text().strip().splitlines()[-1]}")
-        seconds = time.perf_counter() - begun
-        return {"seconds": seconds, "memory": usage.ru_maxrss / 2**20}, said.read_text()

@@ -113,6 +113,23 @@ def differences(file: str) -> str:
     return markdown(("first", "second", "points ahead (95 % interval)", "p (Holm)"), rows)
 
 
+def memory() -> str:
+    """A row for each command on what is large: its peak, and the bound that a slow test holds it to."""
+    rows = []
+    for row in json.loads((RESULTS / "memory.json").read_text())["large"].values():
+        rows.append((row["title"], f"{row['peak']:,} MiB", f"{row['bound']:,} MiB", row["rule"]))
+    return markdown(("command", "peak", "bound", "grows with"), rows)
+
+
+def freed_memory() -> str:
+    """A row for each command: its peak with freed memory kept and returned to the system, every turn."""
+    rows = []
+    for row in json.loads((RESULTS / "memory.json").read_text())["repeated"].values():
+        peaks = [", ".join(f"{peak:,}" for peak in row["peaks"][way]) + " MiB" for way in ("kept", "returned")]
+        rows.append((row["title"], *peaks, f"{row['peak_ratio']:.2f}"))
+    return markdown(("command", "peak, kept", "peak, returned", "kept over returned"), rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
         (
@@ -123,6 +140,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "tiny-imagenet-frozen": lambda: frozen("tiny_imagenet_transfer.json"),
     "cifar10-compared": lambda: compared("cifar10_full/comparison.json"),
     "cifar10-differences": lambda: differences("cifar10_full/comparison.json"),
+    "memory": memory,
+    "freed-memory": freed_memory,
     "speed": lambda: speed(8, compiled=False),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),

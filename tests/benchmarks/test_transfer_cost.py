@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks.plain_transfer import main
-from benchmarks.transfer_cost import run_process
+from benchmarks.whole_process import run_process
 
 
 def test_the_plain_loop_tells_two_classes_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
