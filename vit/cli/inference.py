@@ -144,18 +144,19 @@ def predict(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     check_positive("--top", args.top)
     from vit.evaluation.classify import classify_images, find_images
-    from vit.hub import open_model
+    from vit.hub import open_model, source_kind
     from vit.tasks import TASKS
 
+    source_kind(args.model)
+    paths, broken = find_images(args.images, sys.stdin), list[str]()  # before a model is opened, which takes longer
     opened = open_model(args.model, **model_options(args))
-    _note_random_weights(opened)
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
-    paths, broken = find_images(args.images, sys.stdin), list[str]()
     most = {} if args.top is None else {"most": args.top}
     found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **most)
     _print_classes(found, args.format)
     if len(paths) == len(broken) == 1:
         raise ValueError(broken[0])
+    _note_random_weights(opened)
     if broken:
         sys.stderr.writelines(f"vit: {message}\n" for message in broken)
         raise ValueError(f"{len(broken)} of {len(paths)} images could not be read")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, check, nearest
+from vit.config.rules import shown
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import (
     CANNOT_BUILD,
@@ -67,8 +68,12 @@ def check_name(name: str) -> None:
     """ValueError for a name that timm does not have."""
     import timm
 
-    if not timm.is_model(name.split(".")[0]):
-        raise ValueError(f"model.pretrained: timm has no model {name!r}; {nearest(name, timm.list_models())}")
+    if timm.is_model(name.split(".")[0]):
+        return
+    names = timm.list_models()
+    longer = sorted((each for each in names if each.startswith(name)), key=len)
+    suggestion = f"there are {', '.join(longer[:5])}" if name and longer else nearest(name, names)
+    raise ValueError(f"model.pretrained: timm has no model {shown(name)}; {suggestion}")
 
 
 def is_vit(name: str) -> bool:
