@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -176,6 +177,22 @@ def test_images_grow_in_whole_patches(final: Any, patch: Any, expected: list[tup
     augment = Augment(config, Preprocessing(image_size=final), NUM_CLASSES, patch_size=patch)
     assert [augment.image_size(epoch) for epoch in range(5)] == expected
     assert augment.image_size(40) == final
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 4, 5, 40])
+def test_epochs_are_counted_by_size(epochs: int) -> None:
+    config = AugmentConfig(first_image_size=16, growing_epochs=4)
+    augment = Augment(config, Preprocessing(image_size=(64, 32)), NUM_CLASSES, patch_size=(8, 8))
+    assert augment.epochs_by_size(epochs) == Counter(augment.image_size(epoch) for epoch in range(epochs))
+
+
+def test_a_trillion_epochs_are_counted_without_a_walk() -> None:
+    config = AugmentConfig(first_image_size=16, growing_epochs=10**12 - 1)
+    augment = Augment(config, Preprocessing(image_size=(32, 32)), NUM_CLASSES, patch_size=(8, 8))
+    counts = augment.epochs_by_size(10**12)
+    assert list(counts) == [(16, 16), (24, 24), (32, 32)]
+    assert sum(counts.values()) == 10**12
+    assert counts[32, 32] == 1
 
 
 @pytest.mark.parametrize("name", OWN)

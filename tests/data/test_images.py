@@ -177,6 +177,14 @@ def test_a_set_without_class_labels(monkeypatch: pytest.MonkeyPatch, labels: tup
         open_training(DataConfig(name="torchvision:Pictures"))
 
 
+def test_a_label_beyond_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchvision.datasets, "Pictures", Pictures, raising=False)
+    monkeypatch.setattr(Pictures, "classes", ["cat", "dog"], raising=False)
+    monkeypatch.setattr(Pictures, "labels_given", (0, 1, 7, 0, 1))
+    with pytest.raises(ValueError, match=r"data\.name: 'torchvision:Pictures' .* label 7, and it names 2 classes"):
+        open_training(DataConfig(name="torchvision:Pictures"))
+
+
 def test_download_happens_only_when_asked_and_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

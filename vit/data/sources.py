@@ -161,6 +161,8 @@ def open_torchvision(config: DataConfig, class_name: str, part: Part, **fixed: s
     labels = _read_labels(dataset, config.name)
     classes = getattr(dataset, "classes", None) or [str(number) for number in range(int(labels.max()) + 1)]
     class_names = [name if isinstance(name, str) else str(name[0]) for name in classes]  # Imagenette's are tuples
+    rule = f"its files are damaged: they have a label {int(labels.max())}, and it names {len(class_names)} classes"
+    check(int(labels.max()) < len(class_names), "data.name", config.name, rule)
     return TorchvisionSource(dataset, labels, class_names, f"{class_name}/{part}")
 
 

@@ -17,6 +17,7 @@ from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatc
 from vit.data.folders import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
+from vit.data.streaming import canvas_size
 from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.hub import OpenedModel, load_model
@@ -82,6 +83,8 @@ class ImageTask(ABC, Generic[Run]):
         self.teacher = self.load_teacher()
         patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
         augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
+        if config.augment.crop == "pad":
+            augment.check_canvas(canvas_size(self.train_split, config.data, self.preprocessing.image_size))
         self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
 
     @property

@@ -61,6 +61,11 @@ class Augment:
             counts[size], epoch = end - epoch, end
         return counts
 
+    def check_canvas(self, canvas: tuple[int, int]) -> None:
+        """ValueError where `augment.pad` is not smaller than the images; (H, W) is the size they are decoded to."""
+        rule = f"the padding is reflected, so it must be below the image's side ({min(canvas)} pixels)"
+        check(self.config.crop != "pad" or self.config.pad < min(canvas), "augment.pad", self.config.pad, rule)
+
     @torch.no_grad()
     def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
         """Augment uint8 (b, 3, h, w): normalised float32 (b, 3, H, W), and targets float32 (b, k).
@@ -88,8 +93,7 @@ class Augment:
         canvas = (images.shape[-2], images.shape[-1])
         mirrored = rng.fork("flip").uniform() < (0.5 if config.flip else 0.0)
         if config.crop == "pad":
-            rule = f"the padding is reflected, so it must be below the image's side ({min(canvas)} pixels)"
-            check(config.pad < min(canvas), "augment.pad", config.pad, rule)
+            self.check_canvas(canvas)
             offset = rng.fork("crop").integers(2 * config.pad + 1, 2) - config.pad
             images, mirrored = shift_reflected(images, offset, mirrored), torch.zeros_like(mirrored)
         if config.crop == "random_resized":
