@@ -288,6 +288,8 @@ def _full_name(kind: type[RunConfig], name: str) -> str:
             raise ValueError(f"--{name}: there is no such setting; here it is called --{ours}")
         if joined := [setting for setting in types if setting.replace(".", "_") == name]:
             raise ValueError(f"--{name}: there is no such setting; did you mean --{joined[0]}?")
+        if not name.isprintable():
+            _refuse_unknown(kind, [name], "--")
         near = nearest(name, {setting.rpartition(".")[2] for setting in types})
         if "." not in name and near.startswith("did you mean"):
             raise ValueError(f"--{name}: there is no such setting; {near}")

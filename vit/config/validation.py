@@ -54,10 +54,8 @@ def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> N
     known = setting_types(kind)
     sections = {name.split(".")[0] for name in known if "." in name}
     for name in names:
-        if len(name) > _LONGEST_NAME:
-            raise ValueError(
-                f"{prefix}{name[:_LONGEST_NAME]}…: there is no setting with a name of {len(name):,} letters"
-            )
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise ValueError(f"{prefix}{shown(name)}: there is no such setting")
         if name in sections:
             example = min(setting for setting in known if setting.startswith(f"{name}."))
             raise ValueError(f"{prefix}{name}: it is a section; set one of its settings, such as {example}")

@@ -29,12 +29,7 @@ def check_fits_memory(parameters: int, described: str) -> None:
 def least_parameters(config: ViTConfig | ResNetConfig) -> int:
     """A lower bound of a model's parameters: its largest matrices and tables."""
     if isinstance(config, ResNetConfig):
-        block, depths = STAGES[config.depth]
-        widest = config.width * 2 ** (len(depths) - 1)
-        kernel = (
-            9 * widest**2 if block == "basic" else 4 * widest * config.groups * (config.group_width or config.width)
-        )
-        return kernel + config.num_classes * widest
+        return _of_last_stage(config)
     width = config.width
     block_parameters = 4 * width**2 + 2 * width * round(config.mlp_ratio * width)
     places = 0 if config.positions in ("rope", "none", "relative") else math.prod(config.grid_size)
@@ -44,3 +39,14 @@ def least_parameters(config: ViTConfig | ResNetConfig) -> int:
         + (config.representation_width or 0) * config.pooled_width
         + config.num_classes * config.head_width
     )
+
+
+def _of_last_stage(config: ResNetConfig) -> int:
+    """Convolutions of the widest stage, of which the first block reads fewer channels and counts as half, and head."""
+    kind, depths = STAGES[config.depth]
+    width = config.width * 2 ** (len(depths) - 1)
+    block, features = 18 * width**2, width  # two 3×3 convolutions
+    if kind == "bottleneck":
+        inner, features = (config.group_width or config.width) * config.groups * 2 ** (len(depths) - 1), 4 * width
+        block = 2 * inner * features + 9 * inner**2 // config.groups
+    return (2 * depths[-1] - 1) * block // 2 + config.num_classes * features
