@@ -245,7 +245,15 @@ def _unread(endings: Counter[str]) -> list[str]:
 
 def _read_annotated(root: Path, folder: Path, classes: list[str]) -> FileSource:
     """Read Tiny-ImageNet as Stanford publishes it: `val/images/*` with a table of file name, class and box."""
-    rows = [line.split("\t")[:2] for line in (folder / _ANNOTATIONS).read_text().splitlines() if line]
+    try:
+        lines = (folder / _ANNOTATIONS).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"data.root: {folder / _ANNOTATIONS} is not text in UTF-8") from error
+    rows = [line.split("\t")[:2] for line in lines if line]
+    if short := next((number for number, row in enumerate(rows, 1) if len(row) < 2), None):
+        raise ValueError(f"data.root: {folder / _ANNOTATIONS}: row {short} has no class behind a tab")
+    if not rows:
+        raise ValueError(f"data.root: {folder / _ANNOTATIONS} has no rows")
     unknown = sorted({name for _, name in rows} - set(classes))
     if unknown:
         raise ValueError(f"data.root: {folder / _ANNOTATIONS} names classes that train/ does not have: {unknown[:3]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from vit.config import nearest
 from vit.data.folders import FileSource
 
-_LISTS = (".csv", ".tsv")
+LISTS = (".csv", ".tsv")
 _ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
 _TABLES = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
 """Endings of tables in other formats, and pandas' names of these."""
@@ -27,8 +28,7 @@ def read_list(path: Path) -> tuple[FileSource, list[str] | None]:
     ValueError for another kind of file, and for a list in which a file, a class or a column is missing.
     """
     named = f"data.root: {str(path)!r} is not valid:"
-    rows = _rows(path, named)
-    columns = list(rows[0]) if rows else []
+    columns, rows = _rows(path, named)
     file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
     files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
     for number, (file, label) in enumerate(zip(files, labels, strict=True), 2):
@@ -36,7 +36,9 @@ def read_list(path: Path) -> tuple[FileSource, list[str] | None]:
             raise ValueError(f"{named} row {number} has no {label_column if file else file_column}")
         if not (path.parent / file).is_file():
             raise ValueError(f"{named} row {number}: there is no file {str(path.parent / file)!r}")
-    twice, count = Counter(files).most_common(1)[0]
+    if not rows:
+        raise ValueError(f"{named} it has no rows")
+    twice, count = Counter(map(os.path.normpath, files)).most_common(1)[0]
     if count > 1:
         raise ValueError(f"{named} {twice!r} is there {count} times; a list gives an image one class")
     classes = sorted(set(labels), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
@@ -47,20 +49,32 @@ def read_list(path: Path) -> tuple[FileSource, list[str] | None]:
     return source, _parts(rows, named) if "split" in columns else None
 
 
-def _rows(path: Path, named: str) -> list[dict[str, str]]:
+def read_table(path: Path, named: str, delimiter: str = ",") -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and the rows of a CSV file. ValueError, beginning with `named`, for a file that is none."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, delimiter=delimiter)
+            columns, rows = list(reader.fieldnames or ()), list(reader)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{named} it is not text in UTF-8") from error
+    except csv.Error as error:
+        raise ValueError(f"{named} it is not CSV: {error}") from error
+    twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    if count > 1:
+        raise ValueError(f"{named} {count} columns are called {twice!r}")
+    return columns, rows
+
+
+def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     ending = path.suffix.lower()
     if ending in _ARCHIVES:
         raise ValueError(f"{named} images are read from folders; unpack it first: {_ARCHIVES[ending]} '{path}'")
     if ending in _TABLES:
         rule = f"a list is CSV here; write one: pandas.read_{_TABLES[ending]}('{path}').to_csv('list.csv', index=False)"
         raise ValueError(f"{named} {rule}")
-    if ending not in _LISTS:
-        raise ValueError(f"{named} give a folder, or a list of files and labels that ends in {' or '.join(_LISTS)}")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{named} it is not text in UTF-8") from error
-    return list(csv.DictReader(lines, delimiter="\t" if ending == ".tsv" else ","))
+    if ending not in LISTS:
+        raise ValueError(f"{named} give a folder, or a list of files and labels that ends in {' or '.join(LISTS)}")
+    return read_table(path, named, "\t" if ending == ".tsv" else ",")
 
 
 def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:

@@ -17,9 +17,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.config import DATA_SETS, DataConfig, check, nearest
+from vit.config import DATA_SETS, DataConfig, check, check_no_pipe, nearest
 from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, only_known_formats, to_rgb
 from vit.data.folders import open_test_folder, open_training_folder
+from vit.data.lists import LISTS
 from vit.data.splits import ImageSource, stratified
 from vit.data.undivided import Part, check_no_cut, is_undivided, open_undivided
 
@@ -34,6 +35,7 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
     if config.name == "fake":
         return open_fake(config, part)
     if config.name == "imagefolder":
+        _check_place(Path(config.root))
         if is_undivided(config):
             return open_undivided(config, part)
         check_no_cut(config, f"{config.root} has a test set")
@@ -46,6 +48,12 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
     if kind == "torchvision" and class_name:
         return open_torchvision(config, class_name, part)
     raise ValueError(f"data.name: {config.name!r} is not a known data set: {nearest(config.name, DATA_SETS)}")
+
+
+def _check_place(root: Path) -> None:
+    check_no_pipe("data.root", root)
+    if root.suffix.lower() in LISTS and not root.exists():
+        raise MissingImages(f"data.root: there is no file {str(root.absolute())!r}")
 
 
 @dataclass(frozen=True)

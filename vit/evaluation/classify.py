@@ -83,7 +83,7 @@ def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> li
         elif path.is_dir():
             found = sorted(file for file in path.rglob("*") if is_image(file.name))
         elif path.suffix.lower() in _LISTS and path.is_file():
-            lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+            lines = [line for line in _read_text(path).splitlines() if line.strip()]
             found = [Path(line) if Path(line).exists() else path.parent / line for line in lines]
         else:
             found = [path]
@@ -91,6 +91,13 @@ def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> li
             raise ValueError(f"image: {place!r} holds no images")
         images += found
     return images
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"image: {str(path)!r} is not a list of images: it is not text in UTF-8") from error
 
 
 def _read_image(path: Path) -> Image.Image:

@@ -19,11 +19,11 @@ from vit.settings import dump_run_config
 
 SKIP = ("--data.on_broken_image", "skip")
 _PREDICT = ("predict", "m.safetensors", "x.jpg", "--mean", "0.5", "0.5", "0.5", "--std", "0.5", "0.5", "0.5")
-_TRAIN = ("train", "--config", "recipe.yaml", "--output_dir", "run", "--train.epochs", "1")
+TRAIN = ("train", "--config", "recipe.yaml", "--output_dir", "run", "--train.epochs", "1")
 
 
 @cache
-def _recipe() -> str:
+def recipe() -> str:
     return dump_run_config(
         tiny(data={"name": "imagefolder", "root": "photos", "fake_images": 512, "fake_classes": 10}), {}
     )
@@ -39,7 +39,7 @@ def in_training(write: Callable[[Path], object], folder: Path) -> None:
     """The image x.jpg among training images, in a folder with a test part of its own."""
     make_folder(folder / "photos" / "train", {"cat": 6, "dog": 6})
     make_folder(folder / "photos" / "val", {"cat": 1, "dog": 1})
-    (folder / "recipe.yaml").write_text(_recipe())
+    (folder / "recipe.yaml").write_text(recipe())
     write(folder / "photos" / "train" / "cat")
 
 
@@ -139,9 +139,9 @@ def cases_of_training() -> list[Case]:
     writers = {name: partial(_write, make) for name, make in list(refused().items())[::3]} | PLACES
     for name, write in writers.items():
         says = "on_broken_image: train/cat/x.jpg cannot be decoded"
-        found.append(Case(f"train: {name}", partial(in_training, write), _TRAIN, says=says, leaves="run"))
-        found.append(Case(f"skip: {name}", partial(in_training, write), (*_TRAIN, *SKIP), "it is skipped, in a line"))
+        found.append(Case(f"train: {name}", partial(in_training, write), TRAIN, says=says, leaves="run"))
+        found.append(Case(f"skip: {name}", partial(in_training, write), (*TRAIN, *SKIP), "it is skipped, in a line"))
     for name, (make, why) in list(taken().items())[::3]:
-        found.append(Case(f"train: {name}", partial(in_training, partial(_write, make)), _TRAIN, why))
-    found += [Case(f"folder {name}", make, _TRAIN, says=says) for name, (make, says) in FOLDERS.items()]
-    return found + [Case(f"folder {name}", make, _TRAIN, why) for name, (make, why) in FOLDERS_TAKEN.items()]
+        found.append(Case(f"train: {name}", partial(in_training, partial(_write, make)), TRAIN, why))
+    found += [Case(f"folder {name}", make, TRAIN, says=says) for name, (make, says) in FOLDERS.items()]
+    return found + [Case(f"folder {name}", make, TRAIN, why) for name, (make, why) in FOLDERS_TAKEN.items()]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.malformed import image_places
+from tests.faults.malformed import image_lists, image_places
 from tests.faults.malformed.trials import Case, judge, try_apart
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TABLES: dict[str, Callable[[], list[Case]]] = {
     "images, predicted": image_places.cases_of_predict,
     "images and folders, trained on": image_places.cases_of_training,
+    "lists of images": image_lists.cases,
 }
 
 

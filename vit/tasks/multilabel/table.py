@@ -6,8 +6,8 @@ separator, or one column a class holds 0 or 1.
 
 from __future__ import annotations
 
-import csv
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from vit.config import check, nearest
 from vit.config.validation import make_settings
 from vit.data.folders import FileSource
+from vit.data.lists import read_table
 from vit.data.splits import Split, stratified
 from vit.tasks.multilabel.config import TableDataConfig
 
@@ -91,21 +92,21 @@ def _rows(path: Path, config: TableDataConfig, named: str) -> Iterator[tuple[int
     """The number, the file and the cells of every row. ValueError for columns, files and rows that are missing."""
     root = Path(config.root)
     first_row: dict[str, int] = {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        _check_columns(path, list(reader.fieldnames or ()), config)
-        for number, row in enumerate(reader, 2):
-            name = (row[config.file_column] or "").strip()
-            if not name:
-                raise ValueError(f"{named} row {number} names no file")
-            if None in row or None in row.values():
-                raise ValueError(f"{named} row {number} ({name}) has not as many cells as the header")
-            if name in first_row:
-                raise ValueError(f"{named} {name!r} is there twice, in rows {first_row[name]} and {number}")
-            if not (root / name).is_file():
-                raise ValueError(f"{named} row {number}: there is no file {str(root / name)!r}")
-            first_row[name] = number
-            yield number, name, row
+    columns, rows = read_table(path, named)
+    _check_columns(path, columns, config)
+    for number, row in enumerate(rows, 2):
+        name = (row[config.file_column] or "").strip()
+        if not name:
+            raise ValueError(f"{named} row {number} names no file")
+        if None in row or None in row.values():
+            raise ValueError(f"{named} row {number} ({name}) has not as many cells as the header")
+        place = os.path.normpath(name)
+        if place in first_row:
+            raise ValueError(f"{named} {name!r} is there twice, in rows {first_row[place]} and {number}")
+        if not (root / name).is_file():
+            raise ValueError(f"{named} row {number}: there is no file {str(root / name)!r}")
+        first_row[place] = number
+        yield number, name, row
 
 
 def _check_columns(path: Path, columns: list[str], config: TableDataConfig) -> None:
