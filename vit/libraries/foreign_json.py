@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Required, get_args, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
+from vit.config.sizes import MOST_PIXELS
+
 _LONGEST_SHOWN = 60
 
 Text = Annotated[str, "a text"]
@@ -20,9 +22,9 @@ Switch = Annotated[bool, "true or false"]
 Count = Annotated[int, Field(ge=0, le=10_000_000), "a whole number from 0 to 10,000,000"]
 Width = Annotated[int, Field(ge=1, le=1_000_000), "a whole number from 1 to 1,000,000"]
 Depth = Annotated[int, Field(ge=1, le=1_000), "a whole number from 1 to 1,000"]
-Pixels = Annotated[int, Field(ge=1, le=65_536)]
+Pixels = Annotated[int, Field(ge=1, le=MOST_PIXELS)]
 Pair = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
-Sides = Annotated[Pixels | Pair, "a number of pixels from 1 to 65,536, or height and width"]
+Sides = Annotated[Pixels | Pair, "a number of pixels from 1 to 32,768, or height and width"]
 Number = Annotated[float, Field(allow_inf_nan=False), "a number"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), "a number above 0"]
 Fraction = Annotated[float, Field(gt=0, le=1), "a number above 0 and at most 1"]
@@ -100,7 +102,7 @@ class TimmSettings(TypedDict, total=False):
 class TimmArguments(TypedDict, total=False):
     """`model_args` of such a file."""
 
-    img_size: Annotated[Pixels | Pair | None, "a number of pixels from 1 to 65,536, or height and width"]
+    img_size: Annotated[Pixels | Pair | None, "a number of pixels from 1 to 32,768, or height and width"]
     patch_size: Sides
     embed_dim: Width
     depth: Annotated[int, Field(ge=0, le=1_000), "a whole number from 0 to 1,000"]
