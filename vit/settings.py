@@ -180,9 +180,11 @@ def _refuse_unknown(kind: type[RunConfig], names: Iterable[str], prefix: str) ->
 
 
 def ends_setting(name: str) -> bool:
-    """Whether some task has a setting of that last part, as `epochs`."""
+    """Whether some task has that setting, or one of that last part, as `epochs`."""
     return any(
-        setting.rpartition(".")[2] == name for task in TASKS.values() for setting in setting_types(task.run_config)
+        name in (setting, setting.rpartition(".")[2])
+        for task in TASKS.values()
+        for setting in setting_types(task.run_config)
     )
 
 

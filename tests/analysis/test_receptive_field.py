@@ -118,7 +118,7 @@ def test_numbers_of_a_field_that_is_equal_everywhere_and_of_a_point() -> None:
     assert result.numbers()["uniform_mean_distance"][0] == pytest.approx(result.mean_distance()[0].item())
     first, second, bar, distances = plot_receptive_field(fields, result.mean_distance().tolist(), 1.5).axes
     assert [first.get_title(), second.get_title()] == ["block 1", "block 2"]
-    assert bar.get_ylabel() == "part of the greatest"
+    assert bar.get_ylabel() == "gradient / its maximum"
     assert np.asarray(distances.lines[0].get_ydata()).tolist() == pytest.approx(result.mean_distance().tolist())
 
 

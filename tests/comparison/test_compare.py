@@ -225,7 +225,7 @@ def test_the_markdown_has_the_same_rows(written: tuple[Comparison, Path]) -> Non
 
 
 WRONG = [
-    ({"models": ["/no/such", "/no/either"]}, r"model: '/no/such' is not valid: it is neither a run"),
+    ({"models": ["/no/such", "/no/either"]}, r"model: '/no/such' is not valid: there is no such file or folder"),
     ({"num_images": 0}, "--images: 0 is not valid"),
 ]
 

@@ -115,7 +115,7 @@ def test_the_first_seeds_curves_come_first(tmp_path: Path) -> None:
         (("", ""), ["--fractions", "0"], "--fractions: 0.0"),
         (("", ""), ["--fractions", "0.5", "0.5"], "--fractions: [0.5, 0.5] is not valid: a fraction is there twice"),
         (("", ""), ["--seeds", "0"], "--seeds: 0 is not valid"),
-        (("", ""), ["--seedz", "0"], "--seedz: there is no such setting; did you mean 'seed'?"),
+        (("", ""), ["--seedz", "0"], "--seedz: there is no such option or setting; did you mean --seeds?"),
     ],
 )
 def test_recipes_that_would_not_be_judged_alike_are_refused(

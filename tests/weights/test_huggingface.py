@@ -78,7 +78,7 @@ def rewritten(folder: Path, place: Path, **changes: Any) -> str:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another model": ({"model_type": "swin"}, r"model_type 'swin' is not supported; supported are aimv2, .*vit_msn$"),
     "text": ({"model_type": "bert"}, r"model_type 'bert' is not supported"),
-    "no model": ({"model_type": None}, r"model_type None is not supported"),
+    "no model": ({"model_type": None}, r"model_type: None is not valid: it must be a model's name"),
     "activation": ({"hidden_act": "relu"}, r"hidden_act: 'relu' .*gelu_pytorch_tanh, quick_gelu"),
     "channels": ({"num_channels": 1}, r"num_channels: 1 is not valid: only 3 is supported"),
     "pooler": ({"pooler_act": "relu"}, r"pooler_act: 'relu'"),

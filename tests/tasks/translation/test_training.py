@@ -228,7 +228,7 @@ def test_translate_prints_and_draws(run: Path, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{run}", " "], "there is nothing to translate"),
+        (["{run}", " "], "argument: '' is not valid: it is empty"),
         (["{run}", "1 " * 5001], "sentence: '1 1 1 1 1 1 1 1 1 1 '… has 10,002 characters; at most 10,000"),
         (["{run}", "--figure", "a.png", "1", "2"], "--figure: it draws one sentence"),
         (["{run}", "--figure", "a.txt", "1"], "--figure: 'a.txt' is not valid: it must end in .png"),
