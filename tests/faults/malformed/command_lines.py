@@ -307,7 +307,6 @@ run ""
 run pipe
 run empty
 run c.yaml
-run run
 run x.png --top 0
 run x.png --top -1
 run x.png --top all
@@ -573,6 +572,7 @@ TAKEN = {
     "plan --config c.yaml --learning-rate=1e-3": "",
     "predict run x.png --top 9": "there are only three classes",
     "predict run x.png x.png": "twice the same",
+    "predict run run": "a folder, with pictures in it",
     "predict run/ ./x.png": "paths written otherwise",
     "eval run --data.eval_batch_size 1000000": "larger than the set",
 }

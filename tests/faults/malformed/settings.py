@@ -202,7 +202,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "a scale without crop": {"augment.scale": [0.5, 1.0]},
     "a scale upside down": {"augment.crop": "random_resized", "augment.scale": [1.0, 0.5]},
     "a ratio of nothing": {"augment.crop": "random_resized", "augment.ratio": [0, 1]},
-    "a padding as large as the image": {"augment.crop": "pad", "augment.pad": 8},
+    "a padding as large as what is decoded": {"augment.crop": "pad", "augment.pad": 9},
     "a padding far larger": {"augment.crop": "pad", "augment.pad": 10**9},
     "magnitude without policy": {"augment.magnitude": 5},
     "no operations": {"augment.policy": "randaugment", "augment.num_ops": 0},
@@ -221,7 +221,6 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "pooling heads without pooling": {"model.pool_heads": 2},
     "SwiGLU's multiple without SwiGLU": {"model.swiglu_multiple": 4},
     "a distillation head without its token": {"model.distillation_head": True},
-    "a distillation token without a teacher": {"model.distillation_token": True, "model.distillation_head": False},
     "a ResNet's setting on a ViT": {"model.shortcut": "padding"},
     "a ViT's setting on a ResNet": {"model.name": "resnet18"},
     "graphs without compiling": {"train.cuda_graphs": True},
@@ -242,7 +241,6 @@ TOGETHER: dict[str, dict[str, Any]] = {
         "data.fake_classes": 10,
     },
     "temperature without a teacher": {"distill.temperature": 2.0},
-    "weights and a label loss": {"train.loss": "bce", "train.class_weights": "balanced"},
     "more micro-batches than images": {"data.batch_size": 8, "train.accumulation_steps": 16},
 }
 """Settings that contradict each other."""
@@ -386,6 +384,8 @@ TAKEN: dict[str, dict[str, Any]] = {
     "an image of two sides": {"model.image_size": [8, 16]},
     "one class": {"data.fake_classes": 1},
     "a batch of 10^9": {"data.batch_size": 10**9},
+    "a distillation token as another register": {"model.distillation_token": True, "model.distillation_head": False},
+    "class weights with a loss for each class": {"train.loss": "bce", "train.class_weights": "balanced"},
     "a part that leaves an image a class": {"data.fraction": 1e-9},
     "10^12 epochs in one evaluation": {"train.epochs": 10**12, "train.evaluate_every_epochs": 10**12},
 }

@@ -29,6 +29,6 @@ def test_every_case_is_a_line_or_rightly_taken(kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_sample_in_processes_of_their_own(kind: str, tmp_path: Path) -> None:
-    cases = TABLES[kind]()[11::50]
+    cases = [case for case in TABLES[kind]()[11::50] if "\0" not in "".join(case.command)]  # no process can be given it
     faults = judge(f"{kind}, processes", cases, tmp_path, try_apart)
     assert not faults, "\n".join(faults)

@@ -80,8 +80,9 @@ def try_apart(case: Case, folder: Path) -> Outcome:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     written = _written(before, folder)
-    # seconds are not judged: an interpreter's start is most of them
-    return Outcome(ended.returncode, ended.stderr, min(time.perf_counter() - start, MOST_SECONDS), 0.0, written)
+    errors = "".join(line for line in ended.stderr.splitlines(keepends=True) if not line.startswith("WARNING: "))
+    # warnings come before the line that refuses; seconds are not judged: an interpreter's start is most of them
+    return Outcome(ended.returncode, errors, min(time.perf_counter() - start, MOST_SECONDS), 0.0, written)
 
 
 def fault(case: Case, outcome: Outcome) -> str:
