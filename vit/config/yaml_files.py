@@ -37,6 +37,7 @@ _Loader.add_implicit_resolver(  # YAML 1.1 asks for a point, and for a sign of t
 
 def load_yaml(text: str) -> Any:
     """The values of one document. `yaml.YAMLError` for anything else, and for one that is too deep or too large."""
+    _check_depth(text)
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -50,6 +51,15 @@ def load_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"a value is not of its type ({shown(str(error))})") from error
     finally:
         loader.dispose()
+
+
+def _check_depth(text: str) -> None:
+    """Before nodes are made, which PyYAML does by recursion."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(f"it is nested deeper than {_DEEPEST} levels")
 
 
 def _count_values(node: yaml.Node, counted: dict[int, int], above: list[int]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import warnings
 import zipfile
 import zlib
 from argparse import Namespace
@@ -185,7 +186,9 @@ def _read_torch(path: Path, start: bytes) -> TensorFile:
     # neither a zip archive nor a pickle as before torch 1.6: torch would call a text file a pickle with code
     if start != b"PK" and start[:1] != pickle.PROTO:
         raise _Refusal(f"model.pretrained: {path} is not a readable torch file")
-    with torch.serialization.safe_globals([Namespace]):  # Facebook's checkpoints hold their command's arguments
+    # Facebook's checkpoints hold their command's arguments; torch warns of formats that are old or rare
+    with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         content = torch.load(path, map_location="cpu", weights_only=True)
     if _are_tensors(content):
         return TensorFile(content)
