@@ -20,7 +20,7 @@ Allocator = Literal["own", "kept", "returned"]
 
 
 class Measured(NamedTuple):
-    """What a command took."""
+    """Time and memory that a command took."""
 
     exit_code: int
     seconds: float

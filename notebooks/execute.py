@@ -66,7 +66,7 @@ def code_cells(notebook: NotebookNode) -> Iterator[NotebookNode]:
 
 
 def text_of(output: NotebookNode) -> str:
-    """What was printed, or shown as text or Markdown; empty for a picture, whose text only stands in for it."""
+    """Text that was printed, or shown as text or Markdown; empty for a picture, whose text only stands in for it."""
     if output.output_type == "stream":
         return output.text
     data = output.get("data", {})

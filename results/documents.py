@@ -79,7 +79,7 @@ def rewritten(document: str) -> str:
 
 
 def unmarked(document: str) -> str:
-    """What stands in a document outside markers and code: the text that may hold no measured number."""
+    """Text that stands in a document outside markers and code: the text that may hold no measured number."""
     plain = _MARKED.sub("", document)
     return re.sub(r"```.*?```|`[^`\n]*`|^    .*$", "", plain, flags=re.DOTALL | re.MULTILINE)
 

@@ -114,7 +114,7 @@ def ablate_heads(
 
 
 def _checked(hits: Tensor, expected: int | None) -> Tensor:
-    """What the caller's function gave, on the CPU. ValueError unless it is bool (n,), of as many images every time."""
+    """The caller's result, on the CPU. ValueError unless it is bool (n,), of as many images every time."""
     check_type("hits()", hits, Tensor)
     shape = tuple(hits.shape)
     check(hits.dtype == torch.bool and len(shape) == 1 and shape[0] > 0, "hits()", shape, "it must be bool (n,)")

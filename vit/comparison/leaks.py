@@ -21,7 +21,7 @@ def check_unseen(
     leaky: bool,
     open_table: OpenTable | None = None,
 ) -> list[SeenImages]:
-    """What the runs behind the models have seen of the test images; `data` and `open_table` as in `seen_images`.
+    """Test images that the runs behind the models have seen; `data` and `open_table` as in `seen_images`.
 
     ValueError, naming the runs, where they were trained on some, unless `leaky`.
     """

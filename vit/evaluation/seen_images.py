@@ -28,7 +28,7 @@ OpenTable = Callable[[State], tuple[Split, Split]]
 
 @dataclass(frozen=True)
 class SeenImages:
-    """What one run behind a model has seen of the test images."""
+    """Test images that one run behind a model has seen."""
 
     model: str
     run: str
