@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
 from tests.evaluation.test_transfer import clusters
-from vit.evaluation.probe import fit_logistic, linear_probe, predict_classes, probe_fault, standardise
+from vit.evaluation.probe import (
+    _cross_entropy,
+    fit_logistic,
+    gram_matrix,
+    linear_probe,
+    predict_classes,
+    probe_fault,
+    standardise,
+)
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 30.0])
@@ -34,6 +44,25 @@ def test_another_start_leads_to_the_same_optimum() -> None:
     for found in (from_zero, from_there):
         found[:, -1] -= found[:, -1].mean()
     np.testing.assert_allclose(from_there, from_zero, atol=1e-4)
+
+
+def test_correlated_features_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, labels = clusters(200, num_classes=4, noise=1.5)
+    mixed = train @ torch.diag(torch.logspace(0, -2, train.shape[1])) + train.sum(dim=1, keepdim=True)
+    x, _ = standardise(mixed, mixed)
+    assert np.linalg.cond(gram_matrix(x)) > 1e4
+    passes = []
+
+    def counted(*args: Any) -> Any:
+        passes.append(1)
+        return _cross_entropy(*args)
+
+    monkeypatch.setattr("vit.evaluation.probe._cross_entropy", counted)
+    weights = fit_logistic(x.double(), labels, 100.0)
+    _, gradient = _cross_entropy(weights, x.double(), labels)
+    gradient[:, :-1] += weights[:, :-1] / (100.0 * len(x))
+    assert np.abs(gradient).max() <= 1e-4
+    assert len(passes) < 60
 
 
 def test_sums_over_parts_of_the_rows_are_those_over_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """A linear probe: multinomial logistic regression with L2 on standardised features.
 
 The objective and the stopping rule are those of scikit-learn's `LogisticRegression` (L-BFGS), whose strength `C` this
-is. The loss is computed by torch in float32, on all cores, and every strength starts from the optimum of a stronger
-regularisation, so a hundred thousand features and hundreds of classes take minutes.
+is. The loss is computed by torch in float32, on all cores, L-BFGS is preconditioned, and every strength starts from the
+optimum of a stronger regularisation, so a hundred thousand features and hundreds of classes take minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _TOLERANCE, _MAX_STEPS = 1e-4, 2000
 
 Weights = NDArray[np.float64]
 """(k, c + 1): for every class its weights, then its bias."""
+Gram = NDArray[np.float64]
+"""(c, c)."""
 
 
 class LinearProbe(NamedTuple):
@@ -76,10 +78,10 @@ def linear_probe(
     fit_x, held_x = standardise(train_features[kept], train_features[held])
     weights: dict[float, Weights] = {}
     scores: dict[float, float] = {}
-    start = None
+    start, gram = None, gram_matrix(fit_x)
     for strength in sorted(strengths):
         say(f"strength {strength:g}")
-        start = weights[strength] = fit_logistic(fit_x, train_labels[kept], strength, start=start)
+        start = weights[strength] = fit_logistic(fit_x, train_labels[kept], strength, start=start, gram=gram)
         scores[strength] = float((predict_classes(start, held_x) == train_labels[held].numpy()).mean())
     best = max(scores, key=lambda strength: scores[strength])
     del fit_x, held_x
@@ -102,28 +104,58 @@ def standardise(features: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit_logistic(
-    x: Tensor, labels: Tensor, strength: float, *, start: Weights | None = None, tolerance: float = _TOLERANCE
+    x: Tensor,
+    labels: Tensor,
+    strength: float,
+    *,
+    start: Weights | None = None,
+    gram: Gram | None = None,
+    tolerance: float = _TOLERANCE,
 ) -> Weights:
     """Minimise the mean cross-entropy of (n, c) plus |weights|² / (2 · strength · n), biases free of it, by L-BFGS.
 
-    It stops where no entry of the gradient exceeds `tolerance`. `start`: another solution to begin at, else 0. Products
-    are in the type of `x`.
+    It stops where no entry of the gradient exceeds `tolerance`. `start`: another solution to begin at, else 0. `gram`:
+    `gram_matrix(x)`, if it has been computed. Products are in the type of `x`.
     """
+    from scipy.linalg import solve_triangular
     from scipy.optimize import minimize
 
     num_classes, width = int(labels.max()) + 1, x.shape[1] + 1
     penalty = 1 / (strength * len(x))
+    # L-BFGS runs in coordinates u in which the Hessian of equally probable classes is the identity: features are
+    # correlated, and in w it would take five times as many steps. w = u @ to_weights, and L Lᵀ is that Hessian.
+    hessian = np.zeros((width, width))
+    hessian[:-1, :-1] = (gram_matrix(x) if gram is None else gram) / num_classes + penalty * np.eye(width - 1)
+    hessian[-1, -1] = 1 / num_classes
+    lower = np.linalg.cholesky(hessian)
+    to_weights = solve_triangular(lower, np.eye(width), lower=True)
+    steepest = math.inf  # the largest entry of the last gradient in w
 
     def objective(flat: Weights) -> tuple[float, Weights]:
-        weights = flat.reshape(num_classes, width)
+        nonlocal steepest
+        weights = flat.reshape(num_classes, width) @ to_weights
         loss, gradient = _cross_entropy(weights, x, labels)
         gradient[:, :-1] += penalty * weights[:, :-1]
-        return loss + 0.5 * penalty * float((weights[:, :-1] ** 2).sum()), gradient.ravel()
+        steepest = float(np.abs(gradient).max())
+        return loss + 0.5 * penalty * float((weights[:, :-1] ** 2).sum()), (gradient @ to_weights.T).ravel()
 
-    first = np.zeros((num_classes, width)) if start is None else start
-    options = {"maxiter": _MAX_STEPS, "gtol": tolerance, "ftol": 64 * np.finfo(np.float64).eps, "maxls": 50}
-    found: Weights = minimize(objective, first.ravel(), jac=True, method="L-BFGS-B", options=options).x
-    return found.reshape(num_classes, width)
+    def stop_where_flat(_: Weights) -> None:
+        if steepest <= tolerance:
+            raise StopIteration
+
+    first = np.zeros((num_classes, width)) if start is None else start @ lower
+    options = {"maxiter": _MAX_STEPS, "gtol": 0.0, "ftol": 64 * np.finfo(np.float64).eps, "maxls": 50}
+    found = minimize(objective, first.ravel(), jac=True, method="L-BFGS-B", callback=stop_where_flat, options=options)
+    weights: Weights = found.x.reshape(num_classes, width) @ to_weights
+    return weights
+
+
+def gram_matrix(x: Tensor) -> Gram:
+    """xᵀx / n (c, c) of (n, c), summed in float64, so that it has no negative eigenvalue beyond rounding."""
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    for rows in x.split(_ROWS):
+        total.addmm_(rows.double().T, rows.double())
+    return total.div_(len(x)).numpy()
 
 
 def _cross_entropy(weights: Weights, x: Tensor, labels: Tensor) -> tuple[float, Weights]:
