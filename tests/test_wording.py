@@ -1,9 +1,13 @@
-"""Counts with their noun."""
+"""Counts with their noun, and docstrings that name their subject first."""
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import vit
 from vit.wording import counted
 
 
@@ -16,3 +20,16 @@ from vit.wording import counted
 )
 def test_one_is_singular(words: tuple[str, ...], said: tuple[str, ...]) -> None:
     assert tuple(counted(count, *words) for count in (0, 1, 1000)) == said
+
+
+@pytest.mark.parametrize("folder", ["vit", "benchmarks", "results"])
+def test_docstrings_open_with_a_noun_or_a_verb(folder: str) -> None:
+    root = Path(vit.__file__).parents[1] / folder
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    vague = [
+        f"{file.relative_to(root)}: {text.splitlines()[0]}"
+        for file in root.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, documented) and (text := ast.get_docstring(node)) and text.startswith(("What ", "Of "))
+    ]
+    assert not vague

@@ -1,4 +1,4 @@
-"""What every setting is: its name, its type, its default and the docstring beside it in the dataclass."""
+"""Descriptions of the settings: name, type, default and the docstring beside the field in its dataclass."""
 
 from __future__ import annotations
 

@@ -69,10 +69,10 @@ class SeenImages:
 def seen_images(
     model: OpenedModel, config: DataConfig | None, test: Split, open_table: OpenTable | None = None
 ) -> list[SeenImages]:
-    """What the model's run, and each that it began from, has seen of `test`, opened by `config`.
+    """List how many of the `test` images the model's run, and each run it began from, has trained on.
 
-    Nothing for a model that is no run: what it was trained on is known by name only. `config` None: not by one of this
-    package's divisions; `open_table` opens the training and validation images of a multi-label run by its state.
+    Nothing for a model that is no run: its training data is known by name only. `config` is how `test` was opened,
+    None if not by one of this package's divisions; `open_table` opens a multi-label run's images by its state.
     """
     if model.state is None or "config" not in model.state:
         return []

@@ -159,7 +159,7 @@ def _opened_and_planned(request: FinetuneRequest) -> tuple[list[PretrainedModel]
 
 
 def _seen_by_sources(request: FinetuneRequest, data: DataConfig) -> list[SeenImages]:
-    """What runs that are fine-tuned have seen of the test images. ValueError as `check_unseen`."""
+    """List the test images that the runs to be fine-tuned have seen. ValueError as `check_unseen`."""
     started = [open_model(source) for source in request.models if source_kind(source) == "run"]
     return check_unseen(started, data, open_test(data), request.leaky)
 

@@ -1,4 +1,4 @@
-"""What is said of fine-tuned models: how each was trained, and its accuracy over seeds."""
+"""The table of fine-tuned models: how each was trained, and its accuracy over seeds."""
 
 from __future__ import annotations
 

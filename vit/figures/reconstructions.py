@@ -1,4 +1,4 @@
-"""What a masked autoencoder makes of images: each as it is, what of it was seen, and what was predicted."""
+"""A masked autoencoder's reconstructions: each image as it is, its visible patches, and the prediction."""
 
 from __future__ import annotations
 

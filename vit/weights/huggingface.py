@@ -157,7 +157,7 @@ _ODD = "where an odd number of pixels is cut off, transformers' crop can begin a
 
 @dataclass(frozen=True)
 class HowUsed:
-    """What a model's folder says besides its weights: how images are prepared, and what its outputs mean."""
+    """The preprocessing, class names and kind of output that a model's folder states beside its weights."""
 
     preprocessing: Preprocessing | None = None
     class_names: Sequence[str] = ()

@@ -30,7 +30,7 @@ from vit.wording import counted
 
 @dataclass(frozen=True)
 class TestResult:
-    """What is measured on the test set, and some pictures of it."""
+    """Metrics on the test set, and some of its images reconstructed."""
 
     loss: float
     knn: float
@@ -61,7 +61,7 @@ class MaskedAutoencoderReport(ImageReport):
         return {"training arithmetic": arithmetic}
 
     def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
-        """Of the encoder on the patches that it sees, and of the decoder on all."""
+        """Multiply-adds of the encoder on the visible patches plus the decoder on all of them."""
         with torch.device("meta"):
             encoder = VisionTransformer(self.task.model.config)
             step = _Step(MaskedAutoencoder(encoder, decoder_of(self.task.config.mae)), self.task.config.mae.mask_ratio)
