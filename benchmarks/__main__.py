@@ -28,6 +28,7 @@ python -m benchmarks NAME …
   attention   the backends, and auto against sdpa in models        [--models …]
   analysis    statistics of attention against its maps             [--tokens 196 1024 4096]
   distance    attention distance of a ViT against its maps         [--sizes 224 512 1024]
+  speedrun    disk to test accuracy: whole trainings over seeds    --config NAME [--seeds 0 1 2 3 4]
   transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
   memory      peaks of whole commands, with their bounds           [--only NAME …]
@@ -214,6 +215,35 @@ def _transfer(argv: list[str]) -> None:
     _write(bench_transfer(args.source, args.timm_name, args.data, *sizes, args.turns), args.output, show=True)
 
 
+def _speedrun(argv: list[str]) -> None:
+    what = (
+        "Whole trainings, from the start of the process to the accuracy on the test set, where the time went, and a "
+        "test over seeds. Options of `vit train` are passed on. A machine with other load is refused. On Linux."
+    )
+    parser = Parser(prog="python -m benchmarks speedrun", description=what)
+    parser.add_argument("--config", required=True, help="a configuration: a file, or the name of a packaged one")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="default: 0 1 2 3 4")
+    parser.add_argument("--bar", type=float, help="the accuracy to be above at p < 0.01, as 0.8")
+    parser.add_argument("--folder", type=Path, default=Path("runs/speedrun"), help="of the runs; default: %(default)s")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    args, overrides = parser.parse_known_args(argv)
+    check_file("--output", args.output)
+    check_folder("--folder", args.folder)
+    if args.bar is not None and not 0 < args.bar < 1:
+        raise ValueError(f"--bar: {args.bar:g} is not valid: it is a fraction, as 0.8")
+    if args.bar is not None and len(args.seeds) < 2:
+        raise ValueError("--bar: the spread over seeds needs at least two --seeds")
+    for option in ("--seed", "--output_dir", "--resume"):
+        if option in overrides:
+            raise ValueError(f"{option}: it is not valid here: --seeds and --folder say it for every run")
+    from benchmarks.speedrun import CONVENTIONS, above, speedrun
+
+    result = speedrun(args.config, overrides, args.seeds, args.folder / Path(args.config).stem, progress)
+    if args.bar is not None:
+        result["above"] = above(result["runs"], args.bar)
+    _write(result | {"conventions": CONVENTIONS}, args.output, show=True)
+
+
 def _capture(argv: list[str]) -> None:
     what = "Difference of outputs rebuilt from captured vectors, by architecture."
     args = _parser("capture", what, turns=None).parse_args(argv)
@@ -290,6 +320,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "attention": _attention,
     "analysis": _analysis,
     "distance": _distance,
+    "speedrun": _speedrun,
     "transfer": _transfer,
     "capture": _capture,
     "memory": _memory,

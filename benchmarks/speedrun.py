@@ -1,0 +1,164 @@
+"""From images on the disk to the accuracy on the test set: wall time of whole `vit train` processes over seeds.
+
+The time runs from the start of the process to its end, so that imports, opening the data, validation, the test and the
+pictures are in it. A machine that does something else as well is refused, before a seed and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit.config import check
+from vit.processor import machine
+from vit.runs import write_json
+
+CONVENTIONS = {
+    "seconds": "wall time of the process `vit train`, from its start to its end",
+    "start": "until the run's folder has its settings: imports, opening the data, building the model",
+    "steps": "all optimizer steps, reading and augmenting included (summary.json)",
+    "between": "validation and checkpoints, until the history has its last line",
+    "test": "the test set, predictions and pictures",
+    "other_load": "share of all cores that other processes, and the host, took meanwhile",
+    "p": "one-sided t-test over seeds: the chance of these accuracies if the true mean were at the bar",
+}
+MOST_OTHER_LOAD = 0.05
+"""Share of the machine; more makes a time worthless."""
+_SAMPLE = 2.0
+"""Seconds for which the load is watched before a seed."""
+_POLL = 0.1
+_KEPT = ("seed", "test.top1", "epochs", "images_seen", "params", "gmacs", "precision")
+"""Of a run's summary."""
+
+
+class BusyMachine(ValueError):
+    """Other processes took too much of the machine for a time to mean anything."""
+
+
+def speedrun(
+    config: str, overrides: Sequence[str], seeds: Sequence[int], folder: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated.
+
+    BusyMachine if other processes take more than `MOST_OTHER_LOAD`; RuntimeError for a run that fails.
+    """
+    rows = []
+    for seed in seeds:
+        record = folder / f"seed{seed}.json"
+        words = [config, *overrides]
+        if record.is_file() and (row := json.loads(record.read_text()))["words"] == words:
+            say(f"seed {seed}: {describe(row)}, measured before")
+        else:
+            row = {"words": words, **run_seed(config, overrides, seed, folder / f"seed{seed}")}
+            write_json(record, row)
+            say(f"seed {seed}: {describe(row)}")
+        rows.append(row)
+    return {"config": config, "overrides": list(overrides), "runs": rows, **over_seeds(rows)}
+
+
+def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dict[str, Any]:
+    """Accuracy, wall time and its parts, and the machine, of one run; an earlier run in that place is removed."""
+    load = Load()
+    time.sleep(_SAMPLE)
+    load.refuse()
+    if run.exists():
+        shutil.rmtree(run)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    words = ["train", "--config", config, *overrides, "--seed", str(seed), "--output_dir", str(run)]
+    load, begun = Load(), time.time()
+    own, marks = _run_process([sys.executable, "-m", "vit.cli", *words], run)
+    seconds = time.time() - begun
+    share = load.refuse(own)
+    summary = json.loads((run / "summary.json").read_text())
+    parts = {
+        "start": marks["config.yaml"] - begun,
+        "steps": summary["seconds"],
+        "between": marks["metrics.jsonl"] - marks["config.yaml"] - summary["seconds"],
+        "test": begun + seconds - marks["metrics.jsonl"],
+    }
+    kept = {name: summary[name] for name in _KEPT}
+    return {**kept, "seconds": seconds, "parts": parts, "other_load": share, "machine": machine("cpu")}
+
+
+class Load:
+    """What the machine does from now on, Linux's count."""
+
+    def __init__(self) -> None:
+        self._busy, self._begun = _busy_seconds(), time.monotonic()
+
+    def refuse(self, own: float = 0.0) -> float:
+        """The share of all cores that others took until now; `own`: processor seconds of the measured process.
+
+        BusyMachine if it is more than `MOST_OTHER_LOAD`.
+        """
+        capacity = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
+        share = max(0.0, _busy_seconds() - self._busy - own) / capacity
+        if share > MOST_OTHER_LOAD:
+            raise BusyMachine(
+                f"speedrun: other processes took {share:.0%} of this machine, and at most {MOST_OTHER_LOAD:.0%} leave "
+                "a time that means something; stop them, then repeat"
+            )
+        return share
+
+
+def over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Means and, of several seeds, standard deviations of accuracy and seconds."""
+    found = {}
+    for name in ("test.top1", "seconds"):
+        values = [row[name] for row in rows]
+        found[f"{name}.mean"] = statistics.fmean(values)
+        if len(values) > 1:
+            found[f"{name}.sd"] = statistics.stdev(values)
+    return found
+
+
+def above(rows: Sequence[dict[str, Any]], bar: float) -> dict[str, Any]:
+    """Whether the mean accuracy is above `bar` (a fraction) at p < 0.01. ValueError for a single seed."""
+    from scipy.stats import ttest_1samp
+
+    check(len(rows) > 1, "--seeds", len(rows), "the spread over seeds needs at least two")
+    found = ttest_1samp([row["test.top1"] for row in rows], bar, alternative="greater")
+    return {"bar": bar, "p": float(found.pvalue), "met": bool(found.pvalue < 0.01)}
+
+
+def describe(row: dict[str, Any]) -> str:
+    """One line: accuracy, minutes and where they went."""
+    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in row["parts"].items())
+    return f"{row['test.top1']:.2%} in {row['seconds'] / 60:.1f} minutes ({parts})"
+
+
+def _busy_seconds() -> float:
+    """Processor seconds since the start of the machine in which any core was not idle, the host's included; Linux."""
+    ticks = [int(number) for number in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    user, nice, system, _idle, _waiting, irq, softirq, steal = ticks
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _run_process(words: list[str], run: Path) -> tuple[float, dict[str, float]]:
+    """Run `vit train` to its end: its processor seconds, children included, and when its files were written.
+
+    These are the times at which the settings were there, and of the last line of the history. RuntimeError with the
+    last line of a process that fails.
+    """
+    log, marks = run.with_suffix(".log"), dict[str, float]()
+    with log.open("w") as out, subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT) as process:
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            time.sleep(_POLL)
+            for name in ("config.yaml", "metrics.jsonl"):
+                if name not in marks and (run / name).is_file():
+                    marks[name] = (run / name).stat().st_mtime
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        lines = log.read_text().strip().splitlines()
+        raise RuntimeError(f"vit train: exit code {process.returncode}: {lines[-1] if lines else 'it printed nothing'}")
+    marks["metrics.jsonl"] = (run / "metrics.jsonl").stat().st_mtime
+    return usage.ru_utime + usage.ru_stime, marks

@@ -1,0 +1,88 @@
+"""Whole trainings over seeds, and the machine's other load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import speedrun
+from benchmarks.__main__ import main
+
+SMALL = ["--model.width=16", "--model.depth=1", "--model.num_heads=2", "--train.epochs=1", "--optim.warmup_epochs=0"]
+
+
+def test_seeds_are_run_once_and_their_time_is_accounted_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(speedrun, "MOST_OTHER_LOAD", 1.0)  # tests run beside one another
+    words = ["speedrun", "--config", "digits_vit", "--seeds", "0", "1", "--bar", "0.001", *SMALL]
+    words += ["--folder", str(tmp_path), "--output", str(tmp_path / "result.json")]
+    assert main(words) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [row["seed"] for row in result["runs"]] == [0, 1]
+    for row in result["runs"]:
+        assert sum(row["parts"].values()) == pytest.approx(row["seconds"], abs=0.01)
+        assert min(row["parts"].values()) >= 0
+        assert row["parts"]["start"] > 0.5  # torch is imported
+    assert result["above"]["bar"] == 0.001
+    capsys.readouterr()
+    monkeypatch.setattr(speedrun, "run_seed", lambda *_: pytest.fail("a finished seed was run again"))
+    assert main(words) == 0
+    assert capsys.readouterr().err.count("measured before") == 2
+
+
+def test_a_busy_machine_is_refused() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        load = speedrun.Load()
+        time.sleep(1)
+        other.kill()
+    with pytest.raises(speedrun.BusyMachine, match="other processes took"):
+        load.refuse()
+
+
+def test_the_measured_process_is_not_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = speedrun.Load()
+    before = speedrun._busy_seconds()
+    time.sleep(0.2)
+    monkeypatch.setattr(speedrun, "_busy_seconds", lambda: before + 5.0)
+    assert load.refuse(own=6.0) == 0
+    with pytest.raises(speedrun.BusyMachine):
+        load.refuse(own=3.0)
+
+
+def test_the_bar_is_met_by_the_mean_over_seeds() -> None:
+    def rows(*values: float) -> list[dict[str, float]]:
+        return [{"test.top1": value} for value in values]
+
+    five = rows(0.81, 0.82, 0.815, 0.812, 0.818)
+    assert speedrun.above(five, 0.80)["met"]
+    assert not speedrun.above(five, 0.813)["met"]  # above, but not at p < 0.01
+    t = 0.015 / (17e-6 / 5) ** 0.5  # and Student's distribution of four degrees of freedom in closed form
+    by_hand = 0.5 - 3 / 8 * t / (1 + t**2 / 4) ** 0.5 * (1 - t**2 / (12 * (1 + t**2 / 4)))
+    assert speedrun.above(five, 0.80)["p"] == pytest.approx(by_hand)
+    with pytest.raises(ValueError, match="at least two"):
+        speedrun.above(rows(0.9), 0.8)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--bar", "80"], "--bar: 80 is not valid: it is a fraction, as 0.8"),
+        (["--bar", "0.8", "--seeds", "1"], "--bar: the spread over seeds needs at least two --seeds"),
+        (["--seed", "1"], "--seed: it is not valid here: --seeds and --folder say it for every run"),
+    ],
+)
+def test_wrong_words_are_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["speedrun", "--config", "digits_vit", *words]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_run_that_fails_is_an_error_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speedrun, "MOST_OTHER_LOAD", 1.0)
+    with pytest.raises(RuntimeError, match=r"exit code 2: .*optim\.lr"):
+        speedrun.run_seed("digits_vit", ["--optim.lr", "-1"], 0, tmp_path / "run")
