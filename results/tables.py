@@ -137,6 +137,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
+    "cifar10-frozen": lambda: frozen("cifar10_full/transfer.json"),
     "tiny-imagenet-frozen": lambda: frozen("tiny_imagenet_transfer.json"),
     "cifar10-compared": lambda: compared("cifar10_full/comparison.json"),
     "cifar10-differences": lambda: differences("cifar10_full/comparison.json"),

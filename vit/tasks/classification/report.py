@@ -88,7 +88,7 @@ def headline(summary: dict[str, Any]) -> str:
     interval = f"95 % interval {low:.2%} to {high:.2%}"
     warning = "".join(f"; {note}" for note in _duplicate_notes(summary))
     return (
-        f"test top-1 {top1:.2%} of {images} images ({interval}){warning}, {summary['images_per_second']:.0f} images/s"
+        f"test top-1 {top1:.2%} of {images:,} images ({interval}){warning}, {summary['images_per_second']:.0f} images/s"
     )
 
 
