@@ -91,6 +91,9 @@ def test_it_learns(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> 
     assert steps[0]["train.loss"] > 0.9
     assert steps[-1]["train.loss"] < 0.2
     assert steps[-1]["train.accuracy"] > 0.95
+    seconds = [line["seconds"] for line in read_metrics(run)]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] == pytest.approx(summary["seconds"], abs=0.01)
     assert summary["test.top1"] > 0.9
 
 

@@ -22,7 +22,8 @@ def log_steps(session: Session, rate: float) -> str:
 
 def log_metrics(session: Session, record: dict[str, float]) -> None:
     progress, unit = session.progress, session.task.info.unit
-    record = {"step": progress.step, "epoch": progress.epoch, f"{unit}_seen": progress.samples_seen, **record}
+    place = {"step": progress.step, "epoch": progress.epoch, f"{unit}_seen": progress.samples_seen}
+    record = place | {"seconds": round(progress.seconds, 3)} | record
     if session.is_main:
         append_metrics(session.run, record)
     if session.config.train.tensorboard:
