@@ -29,7 +29,7 @@ from vit.data.loading import EvalLoader
 from vit.data.splits import Split
 from vit.engine import Accelerator
 from vit.evaluation.cache_key import cache_key, file_stem
-from vit.evaluation.frozen_features import feature_reader
+from vit.evaluation.frozen_features import feature_reader, images_at_once
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
 from vit.runs import replace_atomically, write_json
@@ -53,7 +53,8 @@ class FeatureStore:
         """The store below `folder` whose name tells the model, and a hash all that its features depend on."""
         batch_size = data.eval_batch_size
         key = cache_key(opened, split, accelerator)
-        key |= {"computed_by": opened.implementation, "batch_size": batch_size}
+        at_once = images_at_once(accelerator.device)
+        key |= {"computed_by": opened.implementation, "batch_size": batch_size, "images_at_once": at_once}
         place = folder / f"{file_stem(opened)}_{hashed(key)}"
         return cls(place, split, max(1, _SHARD_IMAGES // batch_size) * batch_size, key)
 

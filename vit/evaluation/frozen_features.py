@@ -74,12 +74,24 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
     compute = _feature_function(model, kinds)
 
     def read(pixels: Tensor) -> dict[str, Tensor]:
-        images = normalize(pixels.to(device, non_blocking=device.type == "cuda"), opened.preprocessing)
-        with torch.inference_mode(), nullcontext() if is_copy else accelerator.autocast():
-            found = compute(images.to(dtype) if is_copy else images)
-        return {kind: features.to("cpu", torch.float32) for kind, features in found.items()}
+        parts = []
+        for part in pixels.split(images_at_once(device) or len(pixels)):
+            images = normalize(part.to(device, non_blocking=device.type == "cuda"), opened.preprocessing)
+            with torch.inference_mode(), nullcontext() if is_copy else accelerator.autocast():
+                found = compute(images.to(dtype) if is_copy else images)
+            parts.append({kind: features.to("cpu", torch.float32) for kind, features in found.items()})
+        return {kind: torch.cat([part[kind] for part in parts]) for kind in kinds}
 
     return read
+
+
+def images_at_once(device: torch.device) -> int | None:
+    """How many images of a batch go through the model at a time; None: all.
+
+    On a CPU the activations of a large batch are new memory in every block, which the system has to clear: 64 images of
+    112 pixels through a ViT-S/14 were 1.6 times as fast as 256.
+    """
+    return 64 if device.type == "cpu" else None
 
 
 def _inference_copy(
