@@ -111,6 +111,36 @@ def test_nohup_keeps_its_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert train(tiny(), tmp_path / "run")["steps"] == 6
 
 
+FINAL = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.training.tiny import tiny
+from vit.training import loop
+
+def interrupted(session):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    time.sleep(30)
+
+loop.finish_run = interrupted
+loop.train(tiny(), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_the_final_evaluation_is_left_in_a_line_and_done_again(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", FINAL, str(run), name]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 128 + getattr(signal, name)
+    line = (
+        f"vit: stopped by {name} during the final evaluation; the last checkpoint stands; continue with --resume {run}"
+    )
+    assert ended.stderr.splitlines()[-1] == line
+    assert not (run / "summary.json").exists()
+    assert train(tiny(), run, resume=True)["steps"] == 6
+    assert (run / "summary.json").exists()
+
+
 def words(config: Path, run: Path) -> list[str]:
     return [sys.executable, "-m", "vit.cli", "train", "--config", str(config), "--output_dir", str(run)]
 

@@ -66,6 +66,29 @@ class StopSignals:
 
 
 @contextmanager
+def stops_at_once(doing: str, remedy: str) -> Iterator[None]:
+    """SIGTERM and SIGHUP end the process with a line and the shell's exit code: for work that a resume does again.
+
+    Other processes of the run notice that this one has gone (`ranks`). Ctrl-C raises KeyboardInterrupt, as elsewhere.
+    """
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        line = f"stopped by {signal.Signals(number).name} {doing}; {remedy}"
+        leave_at_once(line if tells_first() else None, 128 + number)
+
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, *(() if _HANG_UP is None else (_HANG_UP,))):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+                previous[number] = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def ctrl_c_interrupts() -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt, and another one, while that ends the command, leaves at once in a line."""
     interrupted = False

@@ -29,7 +29,7 @@ from vit.terminal import terminal_outlived
 from vit.training.checkpoints import folder_locked, save_session, start_run
 from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
-from vit.training.interruption import Stopped
+from vit.training.interruption import Stopped, stops_at_once
 from vit.training.optim import set_learning_rate
 from vit.training.ranks import ranks_watched
 from vit.training.records import log_steps
@@ -54,7 +54,8 @@ def train(
         with session.stop_signals, dead_workers_named(remedy), displayed(session, origins or {}) as display:
             while session.progress.epoch < config.train.epochs:
                 _train_epoch(session, display)
-        return finish_run(session)
+        with stops_at_once("during the final evaluation", remedy):
+            return finish_run(session)
 
 
 def _train_epoch(session: Session, display: Display) -> None:
