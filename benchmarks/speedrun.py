@@ -89,7 +89,7 @@ def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dic
 
 
 class Load:
-    """What the machine does from now on, Linux's count."""
+    """The machine's load from now on, as Linux counts it."""
 
     def __init__(self) -> None:
         self._busy, self._begun = _busy_seconds(), time.monotonic()
