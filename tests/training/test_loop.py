@@ -519,12 +519,6 @@ def test_another_test_folder_may_be_given_at_resume(tmp_path: Path, monkeypatch:
     assert train(again, tmp_path / "run", resume=True)["test.n_seen"] == 9
 
 
-def test_tensorboard_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vit.training.session.is_tensorboard_available", lambda: False)
-    with pytest.raises(ValueError, match=r"train\.tensorboard: True is not valid: tensorboard is not installed"):
-        train(tiny(train={"tensorboard": True}), tmp_path)
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_what_was_loaded_is_said_once_and_the_header_names_the_model(
     tmp_path: Path,
@@ -590,14 +584,6 @@ def assert_close(ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]])
         for name, gradient in other.items():
             error = (one[name] - gradient).norm()
             assert error <= 2e-6 + 1e-5 * gradient.norm(), f"step {step}, {name}: {error}"
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_tensorboard_gets_what_the_history_gets(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    train(tiny(train={"epochs": 1, "tensorboard": True}), tmp_path)
-    assert list(tmp_path.rglob("events.out.tfevents.*"))
-    assert_no_pickle(tmp_path)
 
 
 @pytest.mark.slow

@@ -133,4 +133,6 @@ def describe_type(hint: Any) -> str:
 
 
 def _several(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"{', '.join(map(repr, get_args(hint)))}, as [{get_args(hint)[0]}]"
     return describe_type(hint).removeprefix("an ").removeprefix("a ") + "s"

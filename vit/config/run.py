@@ -14,6 +14,7 @@ from vit.config.rules import check, check_effect, check_finite, check_positive, 
 from vit.config.sizes import MOST_STEPS, check_most
 
 OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,8 @@ class TrainConfig:
     save_every_steps: int | None = None
     """In addition to the end of every epoch."""
     log_every_steps: int = 10
-    tensorboard: bool = False
+    trackers: tuple[Tracker, ...] = ()
+    """Experiment trackers that get each line of `metrics.jsonl` too, any of tensorboard, wandb and mlflow."""
 
     def __post_init__(self) -> None:
         check_finite("train", self)

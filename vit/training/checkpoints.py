@@ -33,6 +33,7 @@ from vit.training.progress import Progress
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
 from vit.training.state import gather_tensors, scatter_tensors
+from vit.training.trackers import start_trackers
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ _FREE_TO_CHANGE = (
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
     *("data.workers", "data.cache_gib", "data.eval_batch_size"),
     *("train.accumulation_steps", "train.compile", "train.cuda_graphs", "train.precision"),
-    *("train.gradient_checkpointing", "train.log_every_steps", "train.save_every_steps", "train.tensorboard"),
+    *("train.gradient_checkpointing", "train.log_every_steps", "train.save_every_steps", "train.trackers"),
 )
 """Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
 which is not among them, may grow.
@@ -82,6 +83,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
         )
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
+    start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:
         with replace_atomically(run / "config.yaml") as unfinished:
             unfinished.write_text(dump_run_config(session.config, origins))
@@ -90,8 +92,6 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
     session.accelerator.wait_for_everyone()
-    if session.config.train.tensorboard:
-        session.accelerator.init_trackers("tensorboard")
 
 
 def save_session(session: Session) -> Path | None:

@@ -12,6 +12,7 @@ from vit.sharding import load_full
 from vit.tasks.task import Rates
 from vit.training.schedule import has_followed, rate_curve
 from vit.training.session import Session
+from vit.training.trackers import log_to_trackers
 
 
 def finish_run(session: Session) -> dict[str, Any]:
@@ -47,8 +48,9 @@ def finish_run(session: Session) -> dict[str, Any]:
         flush_tree(session.run)  # where there is a summary, all that it speaks of is there too
         write_json(session.run / "summary.json", summary)
     session.accelerator.wait_for_everyone()
-    if session.config.train.tensorboard:
-        session.accelerator.end_training()
+    tested = {name: value for name, value in summary.items() if name.startswith("test.") and isinstance(value, float)}
+    log_to_trackers(session.accelerator, tested, session.progress.step)
+    session.accelerator.end_training()
     return summary
 
 

@@ -1,9 +1,10 @@
-"""A run's log lines, in `metrics.jsonl` and in TensorBoard."""
+"""A run's log lines, in `metrics.jsonl` and in the trackers."""
 
 from __future__ import annotations
 
 from vit.runs import append_metrics
 from vit.training.session import Session
+from vit.training.trackers import log_to_trackers
 
 
 def log_steps(session: Session, rate: float) -> str:
@@ -26,5 +27,4 @@ def log_metrics(session: Session, record: dict[str, float]) -> None:
     record = place | {"seconds": round(progress.seconds, 3)} | record
     if session.is_main:
         append_metrics(session.run, record)
-    if session.config.train.tensorboard:
-        session.accelerator.log(record, step=progress.step)
+    log_to_trackers(session.accelerator, record, progress.step)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, is_tensorboard_available
+from accelerate.utils import DistributedType
 from torch import nn
 from torch.optim import Optimizer
 
@@ -23,6 +23,7 @@ from vit.training.interruption import StopSignals
 from vit.training.optim import build_optimizers
 from vit.training.progress import Progress
 from vit.training.schedule import warmup_samples
+from vit.training.trackers import tracker_options
 
 log = logging.getLogger(__name__)
 
@@ -92,12 +93,7 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
 
     `compiles` False: for a session that takes no steps; the model is not compiled, and freed memory is not kept.
     """
-    trackers: dict[str, object] = {}
-    if config.train.tensorboard:
-        rule = "tensorboard is not installed, nothing would be written; install the extra 'tensorboard'"
-        check(is_tensorboard_available(), "train.tensorboard", True, rule)
-        trackers = {"log_with": "tensorboard", "project_dir": str(run)}
-    accelerator = make_accelerator(config.device, config.train.precision, **trackers)
+    accelerator = make_accelerator(config.device, config.train.precision, **tracker_options(config, run))
     supported = accelerator.mixed_precision != "fp16" or config.optim.name != "muon"
     rule = "Accelerate's loss scaling supports one optimizer and optim.name 'muon' needs two; use bf16"
     check(supported, "train.precision", "fp16", rule)
