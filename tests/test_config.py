@@ -94,6 +94,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.pool_prefix", ViTConfig, {"pool_prefix": True, "pooling": "map", "class_token": False}),
     ("model.pool_heads", ViTConfig, {"pool_heads": 5, "pooling": "query"}),
     ("model.swiglu_multiple", ViTConfig, {"swiglu_multiple": 1}),
+    ("model.patch_size", ViTConfig, {"stem": "conv", "patch_size": (7, 7)}),
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (4, 4)}),
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (14, 14)}),
     ("model.width", ResNetConfig, {"width": 0}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from einops import rearrange
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, gelu
 
 from vit.layers.patches import PatchEmbedding
 
@@ -44,6 +44,24 @@ def test_stem_sees_across_patches_but_not_across_images() -> None:
     assert moved[0, 1]
     assert moved[0, 4]
     assert not moved[1].any()
+
+
+@pytest.mark.parametrize("patch_size", [(4, 4), (8, 4)])
+def test_the_conv_stem_is_two_convolutions_whose_windows_overlap(patch_size: tuple[int, int]) -> None:
+    embedding = PatchEmbedding(10, patch_size, stem="conv")
+    images = torch.rand(2, 3, 24, 16)
+    weight, bias = embedding.stem.parameters()
+    sh, sw = patch_size[0] // 2, patch_size[1] // 2
+    hidden = gelu(conv2d(images, weight, bias, stride=2, padding=1))
+    projection = embedding.projection
+    expected = conv2d(hidden, projection.weight, projection.bias, stride=(sh, sw), padding=(sh - 1, sw - 1))
+    torch.testing.assert_close(embedding(images), rearrange(expected, "b c gh gw -> b (gh gw) c"))
+    assert embedding.grid_size(images) == (24 // patch_size[0], 16 // patch_size[1])
+    images.requires_grad_()
+    (seen,) = torch.autograd.grad(embedding(images)[0, 5].sum(), images)  # second row, second column
+    for axes, patch in zip(((0, 2), (0, 1)), patch_size, strict=True):
+        assert len(seen[0].abs().sum(dim=axes).nonzero()) == 2 * patch - 1
+    assert not seen[1].any()
 
 
 def test_a_size_that_the_patch_does_not_divide() -> None:

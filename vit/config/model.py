@@ -31,7 +31,8 @@ ROTARY_POSITIONS = ("rope", "learned_1d_rope")
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
 Norm = Literal["layer", "rms"]
-Stem = Literal["patch", "resnet"]
+Stem = Literal["patch", "conv", "resnet"]
+Initialization = Literal["xavier", "normal", "mimetic"]
 Backend = Literal["auto", "reference", "matmul", "sdpa", "flex", "triton"]
 Kind = TypeVar("Kind")
 _MOST = {
@@ -128,13 +129,16 @@ class ViTConfig:
     """Initial value of LayerScale; None: none."""
     norm_eps: float = 1e-6
     stem: Stem = "patch"
+    """`conv`: two small convolutions whose windows overlap; `resnet`: the first stage of a ResNet-18 (ViT's hybrid)."""
     stochastic_depth_rate: float = 0.0
     """Rate of the last block, reached linearly with depth."""
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     patch_dropout_rate: float = 0.0
-    init: Literal["xavier", "normal"] = "xavier"
-    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published ViTs."""
+    init: Initialization = "xavier"
+    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published ViTs; `mimetic`:
+    `xavier`, but for attention, whose matrices begin as those of trained ViTs look (Trockman and Kolter 2023).
+    """
     backend: Backend = "auto"
 
     def __post_init__(self) -> None:
@@ -163,6 +167,10 @@ class ViTConfig:
         self._check_tokens()
         self._check_pooling()
         self._check_positions()
+        if self.stem == "conv":
+            rule = "the convolutional stem halves the image first: use an even patch, and an even model.width"
+            fits = all(side % 2 == 0 for side in (*self.patch_size, self.width))
+            check(fits, "model.patch_size", self.patch_size, rule)
         if self.stem == "resnet":
             rule = "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8"
             fits = min(self.patch_size) >= 8 and all(side % 4 == 0 for side in self.patch_size)

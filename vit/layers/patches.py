@@ -1,7 +1,8 @@
-"""Images to patches to vectors (ViT, eq. 1), and the convolutional stem of the hybrid.
+"""Images to patches to vectors (ViT, eq. 1), and the convolutional stems.
 
-Patches are projected by one matrix product; the weight keeps the shape of the equivalent convolution. The stem is the
-first stage of a ResNet-18, with GroupNorm so that a sample never depends on its batch.
+Patches are projected by one matrix product; the weight keeps the shape of the equivalent convolution. The stem of the
+hybrid is the first stage of a ResNet-18, with GroupNorm so that a sample never depends on its batch. The small one,
+`conv`, is two convolutions whose windows overlap (Xiao et al. 2021; CCT: Hassani et al. 2021).
 """
 
 from __future__ import annotations
@@ -27,6 +28,25 @@ class PatchProjection(nn.Conv2d):
         ph, pw = self.kernel_size
         patches = rearrange(images, "b k (gh ph) (gw pw) -> b (gh gw) (k ph pw)", ph=ph, pw=pw)
         return linear(patches, rearrange(self.weight, "c k ph pw -> c (k ph pw)"), self.bias)
+
+
+class OverlappingProjection(PatchProjection):
+    """A projection of windows twice as wide as the stride, but for a pixel: `b k H W -> b (gh gw) c`."""
+
+    def __init__(self, in_channels: int, width: int, stride: tuple[int, int], *, bias: bool) -> None:
+        kernel = (2 * stride[0] - 1, 2 * stride[1] - 1)
+        padding = (stride[0] - 1, stride[1] - 1)
+        super().__init__(in_channels, width, kernel, stride=stride, padding=padding, bias=bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._conv_forward(images, self.weight, self.bias).flatten(2).mT  # b n c
+
+
+class ConvStem(nn.Sequential):
+    """`b k H W -> b c/2 H/2 W/2`, the first of two small convolutions; the second is the projection."""
+
+    def __init__(self, width: int, in_channels: int = 3) -> None:
+        super().__init__(nn.Conv2d(in_channels, width // 2, 3, stride=2, padding=1), nn.GELU())
 
 
 class ResNetStem(nn.Sequential):
@@ -84,9 +104,16 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.patch_size = patch_size
         self.in_channels = in_channels
-        channels, stride = (in_channels, 1) if stem == "patch" else (STEM_WIDTH, STEM_STRIDE)
-        kernel = (patch_size[0] // stride, patch_size[1] // stride)
-        self.stem = nn.Identity() if stem == "patch" else ResNetStem(in_channels)
+        self.stem: nn.Module = nn.Identity()
+        if stem == "conv":
+            self.stem = ConvStem(width, in_channels)
+            stride = (patch_size[0] // 2, patch_size[1] // 2)
+            self.projection: PatchProjection = OverlappingProjection(width // 2, width, stride, bias=bias)
+            return
+        channels, kernel = in_channels, patch_size
+        if stem == "resnet":
+            self.stem = ResNetStem(in_channels)
+            channels, kernel = STEM_WIDTH, (patch_size[0] // STEM_STRIDE, patch_size[1] // STEM_STRIDE)
         self.projection = PatchProjection(channels, width, kernel, stride=kernel, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
