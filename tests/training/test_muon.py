@@ -66,6 +66,15 @@ def test_one_step_by_hand() -> None:
     torch.testing.assert_close(parameter.detach(), expected)
 
 
+def test_a_convolution_is_the_matrix_of_its_windows() -> None:
+    start, gradient = random_matrix(6, 27), random_matrix(6, 27, seed=1)
+    kernel, matrix = nn.Parameter(start.reshape(6, 3, 3, 3).clone()), nn.Parameter(start.clone())
+    kernel.grad, matrix.grad = gradient.reshape(6, 3, 3, 3).clone(), gradient.clone()
+    for parameter in (kernel, matrix):
+        Muon([parameter], lr=0.1, momentum=0.9, weight_decay=0.1).step()
+    torch.testing.assert_close(kernel.detach().flatten(1), matrix.detach())
+
+
 def test_a_fused_projection_is_three_matrices() -> None:
     start, gradient = random_matrix(24, 8), random_matrix(24, 8, seed=1)
     fused = nn.Parameter(start.clone())

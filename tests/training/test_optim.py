@@ -90,6 +90,13 @@ def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(model: Classifier) ->
             assert group["betas"] == (0.7, 0.9)
 
 
+def test_muon_takes_a_resnets_convolutions_but_the_stem() -> None:
+    resnet = create_model("resnet18_cifar", num_classes=3, image_size=8, width=4)
+    for parameter, (kind, _) in entries(resnet, OptimConfig(name="muon")).items():
+        convolution = parameter.startswith("layer") and resnet.get_parameter(parameter).ndim == 4
+        assert kind == ("Muon" if convolution else "AdamW"), parameter
+
+
 def test_each_name_is_its_rule(model: Classifier) -> None:
     (adamw,) = build_optimizers(model, OptimConfig(betas=(0.7, 0.8)))
     (sgd,) = build_optimizers(model, OptimConfig(name="sgd", momentum=0.6))
@@ -130,9 +137,9 @@ def test_nothing_to_train_is_refused() -> None:
 
 def test_a_rule_that_would_have_no_effect_is_refused() -> None:
     resnet = create_model("resnet18_cifar", num_classes=3, image_size=8, width=4)
-    with pytest.raises(ValueError, match=r"optim\.name: 'muon' is not valid: no block's matrix is trained"):
-        build_optimizers(resnet, OptimConfig(name="muon"))
     for name, parameter in resnet.named_parameters():
         parameter.requires_grad_(name.startswith("fc."))
+    with pytest.raises(ValueError, match=r"optim\.name: 'muon' is not valid: no block's matrix is trained"):
+        build_optimizers(resnet, OptimConfig(name="muon"))
     with pytest.raises(ValueError, match=r"optim\.layer_decay: 0\.5 is not valid: only one layer is trained"):
         build_optimizers(resnet, OptimConfig(layer_decay=0.5))

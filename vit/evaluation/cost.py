@@ -159,11 +159,11 @@ def activation_memory(
 
 
 def _optimizer_numbers(model: Classifier, optimizer: OptimizerName) -> int:
-    """Count the optimizer's numbers: two moments per parameter; one for SGD and for Muon's matrices of blocks."""
+    """Count the optimizer's numbers: two moments per parameter; one for SGD and for what Muon updates."""
     numbers = 0
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            in_block = parameter.ndim == 2 and 0 < model.layer_of(name) < model.num_layers
+            in_block = parameter.ndim in (2, 4) and 0 < model.layer_of(name) < model.num_layers
             one = optimizer == "sgd" or (optimizer == "muon" and in_block)
             numbers += parameter.numel() * (1 if one else 2)
     return numbers

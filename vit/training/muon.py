@@ -3,7 +3,7 @@
 Each update is the nearest semi-orthogonal matrix to the momentum, found by five Newton–Schulz steps. Two things differ
 from torch's and timm's: matrices of one shape are orthogonalised together in one batched product, and the products
 run in bfloat16 only on a device that computes it (elsewhere bfloat16 is emulated and cost a third of a training step).
-Only matrices belong here; everything else is AdamW's.
+Only matrices belong here, and convolutions as matrices of their windows, `c (k kh kw)`; everything else is AdamW's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Muon(torch.optim.Optimizer):
     """SGD with Nesterov momentum whose updates are orthogonalised and scaled to the size of AdamW's.
 
     A parameter of shape (parts · rows, columns) in a group with `parts` above 1 (a fused query-key-value projection) is
-    treated as that many matrices. ValueError for a parameter that is not a matrix.
+    treated as that many matrices. ValueError for a parameter that is neither a matrix nor a convolution's kernel.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.ndim != 2:
-                    raise ValueError(f"Muon takes matrices; got a parameter of shape {tuple(parameter.shape)}")
+                if parameter.ndim not in (2, 4):
+                    shape = tuple(parameter.shape)
+                    raise ValueError(f"Muon takes matrices and convolutions; got a parameter of shape {shape}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -73,9 +74,9 @@ class Muon(torch.optim.Optimizer):
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         # of a sharded matrix every process orthogonalises the whole, and takes its part of the answer
         directions = [full_tensor(self._nesterov_momentum(parameter, group["momentum"])) for parameter in parameters]
-        rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1]
+        rows, columns = parameters[0].shape[0] // group["parts"], parameters[0][0].numel()
         stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
-        orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), -1, columns)
+        orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), *parameters[0].shape)
         scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
         for parameter, update in zip(parameters, orthogonal, strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])

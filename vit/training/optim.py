@@ -16,7 +16,7 @@ from vit.training.muon import Muon
 
 
 def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False) -> list[Optimizer]:
-    """One optimizer, or two for `muon`: Muon on the blocks' matrices, AdamW on the rest.
+    """One optimizer, or two for `muon`: Muon on the blocks' matrices and convolutions, AdamW on the rest.
 
     Every parameter group carries `lr_scale`, the factor on the scheduled rate (`layer_decay`), and `decays`.
     ValueError when nothing is trainable, when `muon` finds no matrix, and when `layer_decay` finds only one layer.
@@ -33,9 +33,9 @@ def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False)
     matrices = {
         name
         for name, parameter in named
-        if 0 < model.layer_of(name) < model.num_layers and parameter.ndim == 2 and name not in exempt
+        if 0 < model.layer_of(name) < model.num_layers and parameter.ndim in (2, 4) and name not in exempt
     }
-    rule = "no block's matrix is trained (a ResNet, or a frozen backbone); use adamw or sgd"
+    rule = "no block's matrix is trained (a frozen backbone); use adamw or sgd"
     check(bool(matrices), "optim.name", config.name, rule)
     hidden = _groups(model, [pair for pair in named if pair[0] in matrices], config)
     rest = _groups(model, [pair for pair in named if pair[0] not in matrices], config)
