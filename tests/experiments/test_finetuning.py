@@ -359,7 +359,7 @@ def test_recipes_that_would_not_show_the_same_images_are_refused(
     change: tuple[str, str], said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "own.yaml"
-    text = Path("configs/finetune_resnet.yaml").read_text()
+    text = Path("configs/finetune_your_images_resnet.yaml").read_text()
     assert change[0] in text
     recipe.write_text(text.replace(*change))
     assert main([*words(folder, tmp_path / "out")[: -len(SHORT)], "--resnet_recipe", str(recipe)]) == 2

@@ -114,8 +114,8 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds, from --seed on (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="default: the recipes'; it seeds the bootstrap too")
     recipe = "YAML file, or the name of a packaged configuration (default: %(default)s)"
-    parser.add_argument("--vit_recipe", default="finetune_vit", help=recipe)
-    parser.add_argument("--resnet_recipe", default="finetune_resnet", help=recipe)
+    parser.add_argument("--vit_recipe", default="finetune_your_images", help=recipe)
+    parser.add_argument("--resnet_recipe", default="finetune_your_images_resnet", help=recipe)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/finetuning"), help="default: %(default)s")
     parser.add_argument("--device", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16")

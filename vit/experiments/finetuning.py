@@ -42,7 +42,7 @@ from vit.tasks.classification.config import ClassificationRun
 from vit.training.session import open_session
 from vit.weights.files import SUFFIXES
 
-RECIPES: Mapping[str, str | Path] = {"vit": "finetune_vit", "resnet": "finetune_resnet"}
+RECIPES: Mapping[str, str | Path] = {"vit": "finetune_your_images", "resnet": "finetune_your_images_resnet"}
 """Kind of model → configuration file, or the name of a packaged one."""
 _OF_SOURCE = ("model.name", "model.pretrained", "model.image_size", "data.mean", "data.std", "output_dir")
 """Settings that are each model's own."""
