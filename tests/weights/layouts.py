@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
 from safetensors.torch import save_file
 
@@ -143,15 +144,18 @@ def measured(pattern: str) -> Iterator[Row]:
 
 
 def states_table(states: Mapping[str, Sequence[str]]) -> str:
-    """How many names each pattern of timm's has in each state, and why names are not loaded."""
+    """How many names each pattern of timm's has in each state, the loaded ones, and why the others are not."""
     kinds = (timm_family.LOADED, timm_family.THEIRS, timm_family.REFUSED)
-    lines = [f"| names | {' | '.join(kinds)} | of |", "|---|---|---|---|---|"]
+    lines = [f"| names | {' | '.join(kinds)} | of | their pretrained weights, loaded |", "|---|---|---|---|---|---|"]
     for title, own in (
         *((f"`{pattern}`", fnmatch.filter(states, pattern)) for pattern in timm_family.PATTERNS),
         ("all of these", list(states)),
     ):
         counts = Counter(states[name][0] for name in own)
-        lines.append(f"| {title} | {' | '.join(str(counts[kind]) for kind in kinds)} | {len(own)} |")
+        tags = [tag for name in own for tag in timm.list_pretrained(f"{name}.*")]
+        loaded = sum(states[tag.partition(".")[0]][0] == timm_family.LOADED for tag in tags)
+        row = (title, *(str(counts[kind]) for kind in kinds), str(len(own)), f"{loaded} of {len(tags)}")
+        lines.append(f"| {' | '.join(row)} |")
     lines += ["", "| why it is not loaded | state | names |", "|---|---|---|"]
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, (state, reason) in states.items():
@@ -159,6 +163,8 @@ def states_table(states: Mapping[str, Sequence[str]]) -> str:
             reasons[reason, state].append(f"`{name}`")
     for (reason, state), own in sorted(reasons.items(), key=lambda item: -len(item[1])):
         lines.append(f"| {reason} | {state} | {len(own)}: {', '.join(own)} |")
+    loaded_names = [f"`{name}`" for name, (state, _) in states.items() if state == timm_family.LOADED]
+    lines += ["", f"The {len(loaded_names)} that are loaded: {', '.join(loaded_names)}."]
     return "\n".join(lines)
 
 
