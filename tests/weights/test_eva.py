@@ -139,6 +139,39 @@ def test_a_file_needs_its_architectures_name(tmp_path: Path) -> None:
         torch.testing.assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("vit_small_patch16_rope_224", "timm-rope"),
+        ("vit_small_patch16_rope_mixed_224", "timm-rope"),
+        ("vit_small_patch16_rope_mixed_ape_224", "timm-rope"),
+        ("vit_pe_spatial_gigantic_patch14_448", "timm-rope"),
+        ("vit_small_patch16_dinov3", "timm-eva"),
+        ("vit_small_plus_patch16_dinov3", "timm-dinov3"),
+        ("eva02_base_patch14_224", "timm-eva02"),
+    ],
+)
+def test_the_tensors_alone_tell_that_it_is_no_deit3(name: str, layout: str) -> None:
+    """They have no learned positions, or rotations of their own, or a norm before the blocks."""
+    with torch.device("meta"):
+        tensors = timm.create_model(name, depth=1).state_dict()
+    found = find_layout(tensors)
+    assert found is not None
+    assert found.name == layout
+    assert "name it, as " in found.undetermined
+    assert "deit3" not in found.undetermined
+
+
+def test_a_file_without_positions_is_not_loaded_as_deit3(tmp_path: Path) -> None:
+    name, file = "vit_small_patch16_rope_224", tmp_path / "model.safetensors"
+    save_file(two_blocks(name).state_dict(), file)
+    with pytest.raises(ValueError, match=r"layout timm-rope, .* heads and rotation; name it, as vit_base_patch16_rope"):
+        create_model(pretrained=str(file))
+    with pytest.raises(ValueError, match=r"does not have .*positions\.grid.*; is model\.name the right one\?$"):
+        create_model("deit3_small_patch16_224", pretrained=str(file), depth=2, num_classes=7)
+    assert create_model(name, pretrained=str(file), depth=2, num_classes=7).num_classes == 7
+
+
 def test_keys_with_a_bias_cannot_be_written_for_a_model_without() -> None:
     theirs = two_blocks("vit_tiny_patch16_dinov3_qkvb")
     config = config_of(theirs, "timm's")

@@ -98,6 +98,7 @@ def _layout(
     name: str,
     rules: tuple[Rule, ...],
     recognizes: Callable[[Tensors], bool],
+    examples: str,
     *,
     attention: str = "eva",
     fused: bool = True,
@@ -113,7 +114,7 @@ def _layout(
         recognizes=lambda tensors: "patch_embed.proj.weight" in tensors and recognizes(tensors),
         fits=is_named_as_eva,
         rules=(*shared_rules(), *rules, *_OWN),
-        undetermined="heads and rotation",
+        undetermined=f"heads and rotation; name it, as {examples}",
         reference=forward,
         check_config=check_expressible,
     )
@@ -123,16 +124,30 @@ EVA_02 = _layout(
     "timm-eva02",
     (*_APART, *_GATE_APART),
     lambda tensors: _has(tensors, "attn.q_proj.weight"),
+    "eva02_base_patch14_224",
     fused=False,
     gate_apart=True,
 )
 ROPE_VIT = _layout(
-    "timm-rope", (*_WITH_KEY_BIAS, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.bias"), attention="rope"
+    "timm-rope",
+    (*_WITH_KEY_BIAS, *_PACKED_GATE),
+    lambda tensors: _has(tensors, "attn.qkv.bias"),
+    "vit_base_patch16_rope_224 or, with rope.freqs, vit_base_patch16_rope_mixed_224",
+    attention="rope",
 )
 DINOV3 = _layout(
-    "timm-dinov3", (*FUSED, *_GATE_APART), lambda tensors: _has(tensors, "mlp.fc1_g.weight"), gate_apart=True
+    "timm-dinov3",
+    (*FUSED, *_GATE_APART),
+    lambda tensors: _has(tensors, "mlp.fc1_g.weight"),
+    "vit_small_plus_patch16_dinov3",
+    gate_apart=True,
 )
-EVA = _layout("timm-eva", (*FUSED, *_PACKED_GATE), lambda tensors: _has(tensors, "attn.qkv.weight"))
+EVA = _layout(
+    "timm-eva",
+    (*FUSED, *_PACKED_GATE),
+    lambda tensors: _has(tensors, "attn.qkv.weight"),
+    "vit_base_patch16_dinov3 or eva02_tiny_patch14_224",
+)
 LAYOUTS = (EVA_02, ROPE_VIT, DINOV3, EVA)
 """In the order of recognition: the last has the fewest names of its own."""
 

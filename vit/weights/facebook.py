@@ -173,12 +173,20 @@ def facebook_forward(config: ViTConfig, tensors: Tensors) -> Forward:
     return model.eval()
 
 
+def _is_deit3(tensors: Tensors) -> bool:
+    """Models of EVA's blocks have the scales' names too: with rotary positions in place of learned ones or with learned
+    rotations, or with a norm before the blocks."""
+    own = _has("blocks.0.gamma_1", "pos_embed", "blocks.0.attn.qkv.bias")
+    return own(tensors) and not {"rope.freqs", "norm_pre.weight"} & set(tensors)
+
+
 DEIT3 = Layout(
     name="facebook-deit3",
-    recognizes=_has("blocks.0.gamma_1"),
+    recognizes=_is_deit3,
     fits=lambda config, tensors: not is_named_as_eva(config, tensors),
     rules=_deit3_rules(),
-    undetermined="whether positions are also rotary, as in timm's vit_*_rope_ape_*; name it, as deit3_base_patch16_224",
+    undetermined="whether positions are also rotary, as in timm's vit_*_rope_ape_*; name it, as deit3_base_patch16_224 "
+    "or vit_base_patch16_rope_ape_224",
     reference=facebook_forward,
     position_resize="bicubic",
 )

@@ -44,7 +44,7 @@ def load_weights(
     config = model.config
     refuse_unsupported(source, name, config)
     if layout is None or (isinstance(config, ViTConfig) and not layout.fits(config, strip_prefixes(layout, source))):
-        layout = find_layout(source, config)
+        layout = find_layout(source, config) or layout  # if there is none, its names still say what does not fit
     check_numbers(source if layout is None else without_dropped(layout, source), model, name)
     source = _translate(layout, source, config, report)
     if isinstance(config, ViTConfig):

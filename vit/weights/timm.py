@@ -54,11 +54,16 @@ def is_named_as_eva(config: ViTConfig, tensors: Tensors) -> bool:
     return is_eva(config) or "blocks.0.attn.q_bias" in tensors or "blocks.0.attn.q_proj.weight" in tensors
 
 
+def _is_plain(tensors: Tensors) -> bool:
+    """No tensor has a name that only models of EVA's blocks have, and DeiT-III's files for the scales."""
+    others = {"blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight", "rope.freqs"}
+    has_blocks = any(name.startswith("blocks.0.") for name in tensors)
+    return "patch_embed.proj.weight" in tensors and has_blocks and not others & set(tensors)
+
+
 TIMM = Layout(
     name="timm",
-    recognizes=lambda tensors: (
-        "patch_embed.proj.weight" in tensors and any(name.startswith("blocks.0.") for name in tensors)
-    ),
+    recognizes=_is_plain,
     fits=lambda config, tensors: not is_named_as_eva(config, tensors),
     rules=RULES,
     reference=timm_forward,
