@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from torch import nn
 from tests.weights.proof import filled
 from tests.weights.test_npz import SMALL, google_arrays
 from vit.config import ModelConfig, ViTConfig
-from vit.hub import create_model, load_model
+from vit.hub import create_model, load_model, open_model
 from vit.libraries.timm import build_timm
 from vit.libraries.timm import preprocessing_of as timm_preprocessing
 from vit.weights.sources import open_source
@@ -75,6 +75,72 @@ def test_a_timm_folder_of_a_model_without_blocks(tmp_path: Path) -> None:
     save_for_hf(model, tmp_path, model_config={"num_classes": 3}, model_args={"depth": 0}, safe_serialization=True)
     with pytest.raises(ValueError, match=r"'vit_tiny_patch16_224' is not supported: it has no blocks"):
         load_model(ModelConfig(pretrained=str(tmp_path)))
+
+
+SWIN: dict[str, Any] = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [1, 2, 3, 4], "img_size": 64}
+
+
+@pytest.mark.parametrize("kind", ["TimmWrapperForImageClassification", "TimmWrapperModel"])
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "implementation"),
+    [
+        ("test_vit", None, "theirs"),
+        ("test_vit", {"depth": 0}, "auto"),
+        ("swin_tiny_patch4_window7_224", SWIN | {"window_size": 2}, "auto"),
+    ],
+)
+def test_timm_computes_a_folder_of_transformers(
+    kind: str,
+    architecture: str,
+    arguments: dict[str, Any] | None,
+    implementation: Literal["auto", "theirs"],
+    tmp_path: Path,
+) -> None:
+    """timm itself does not read transformers' `config.json`."""
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"architecture": architecture, "num_labels": 3, "model_args": arguments}
+    theirs = getattr(transformers, kind)(transformers.TimmWrapperConfig(**options)).eval()
+    theirs.save_pretrained(tmp_path)
+    size = 64 if arguments and "img_size" in arguments else 160
+    images = torch.randn(2, 3, size, size)
+    for source in (str(tmp_path), f"hf:{tmp_path}"):
+        opened = open_model(source, implementation=implementation)
+        assert opened.implementation == "timm"
+        assert opened.num_classes == (3 if kind.endswith("Classification") else 0)
+        with torch.no_grad():
+            output = theirs(pixel_values=images)
+            expected = output.logits if opened.num_classes else output.pooler_output
+            torch.testing.assert_close(opened.model(images), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_that_timms_model_lacks_are_one_line(tmp_path: Path) -> None:
+    save_for_hf(timm.create_model("test_byobnet", num_classes=3), tmp_path, safe_serialization=True)
+    save_file({"strange": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"could not be built by timm \(.*stem") as caught:
+        open_model(tmp_path)
+    assert "fetched" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("implementation", ["ours", "theirs"])
+@pytest.mark.parametrize("place", ["hf:{}", "hf:timm/test_vit.r160_in1k"])
+def test_hugging_faces_hub_has_timms_folders(
+    place: str, implementation: Literal["ours", "theirs"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model("test_vit", num_classes=3).eval()
+    save_for_hf(theirs, tmp_path, safe_serialization=True)
+    fetched: list[str] = []
+    monkeypatch.setattr(
+        "vit.libraries.transformers.fetch_folder", lambda name, *_, **__: fetched.append(name) or tmp_path
+    )
+    opened = open_model(place.format(tmp_path), implementation=implementation)
+    assert fetched == (["timm/test_vit.r160_in1k"] if "r160" in place else [])
+    assert opened.preprocessing.image_size == (160, 160)
+    assert opened.provenance.weights == "timm"
+    images = torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(images), theirs(images), rtol=1e-5, atol=1e-5)
 
 
 def test_a_name_that_only_timm_has() -> None:

@@ -174,7 +174,7 @@ def _open_weights(
         unsupported_preprocessing=theirs.unsupported_preprocessing,
         class_names=theirs.class_names,
         num_classes=theirs.num_classes,
-        implementation={"hf": "transformers"}.get(str(library_of(place)), str(library_of(place))),
+        implementation=theirs.library,
         reason=reason,
     )
 

@@ -74,8 +74,16 @@ class LibraryModel:
     """Empty where the library has no names."""
     num_classes: int
     provenance: Provenance
+    library: str
+    """The package whose code computes it."""
     unsupported_preprocessing: str = ""
     """Why the preprocessing that it states is not supported, so that there is none here."""
+
+
+def build_error(library: str, what: str, error: Exception) -> ValueError:
+    """The error, in one line, for a model that its library does not build as a folder describes it."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return ValueError(f"model.pretrained: {what!r} could not be built by {library} ({reason})")
 
 
 def download_error(what: str, error: Exception) -> ValueError:

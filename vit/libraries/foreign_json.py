@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Required, TypeVar, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
@@ -16,11 +16,16 @@ from typing_extensions import TypedDict  # pydantic asks for this one below Pyth
 from vit.config.sizes import MOST_PIXELS
 
 _LONGEST_SHOWN = 60
+_T = TypeVar("_T")
 
 Text = Annotated[str, "a text"]
 Switch = Annotated[bool, "true or false"]
 Count = Annotated[int, Field(ge=0, le=10_000_000), "a whole number from 0 to 10,000,000"]
 Width = Annotated[int, Field(ge=1, le=1_000_000), "a whole number from 1 to 1,000,000"]
+_Stages = Annotated[list[_T], Field(min_length=1, max_length=100)]
+_Size = Annotated[int, Field(ge=1, le=1_000_000)]
+Widths = Annotated[_Size | _Stages[_Size], "a whole number from 1 to 1,000,000, or one for each stage"]
+_Blocks = Annotated[int, Field(ge=0, le=1_000)]
 Depth = Annotated[int, Field(ge=1, le=1_000), "a whole number from 1 to 1,000"]
 Pixels = Annotated[int, Field(ge=1, le=MOST_PIXELS)]
 Pair = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
@@ -104,9 +109,9 @@ class TimmArguments(TypedDict, total=False):
 
     img_size: Annotated[Pixels | Pair | None, "a number of pixels from 1 to 32,768, or height and width"]
     patch_size: Sides
-    embed_dim: Width
-    depth: Annotated[int, Field(ge=0, le=1_000), "a whole number from 0 to 1,000"]
-    num_heads: Width
+    embed_dim: Widths
+    depth: Annotated[_Blocks | _Stages[_Blocks], "a whole number from 0 to 1,000, or one for each stage"]
+    num_heads: Widths
     num_classes: Count
     in_chans: Width
     reg_tokens: Count

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
@@ -24,6 +23,7 @@ from vit.libraries import (
     NoCounterpart,
     Provenance,
     UnsupportedArchitecture,
+    build_error,
     download_error,
     resnets,
     timm_beit,
@@ -254,24 +254,21 @@ def preprocessing_of(settings: Mapping[str, Any], name: str) -> Preprocessing:
     )
 
 
-def build(source: str, *, pretrained: bool, num_classes: int | None = None, **options: Any) -> LibraryModel:
-    """timm's own model of a name, or of a folder written by `save_for_hf`. `num_classes`: None, the model's own.
+def build(source: str, *, pretrained: bool, num_classes: int | None = None) -> LibraryModel:
+    """timm's own model of a name. `num_classes`: None, the model's own.
 
     ValueError for an unknown name and for weights that cannot be downloaded.
     """
     import timm
     from timm.data import resolve_model_data_config
 
-    is_folder = Path(source).is_dir()
-    if not is_folder:
-        check_name(source)
-    if num_classes is not None:
-        options["num_classes"] = num_classes
-    weights = timm.models.get_pretrained_cfg(source) if pretrained and not is_folder else None
+    check_name(source)
+    options = {} if num_classes is None else {"num_classes": num_classes}
+    weights = timm.models.get_pretrained_cfg(source) if pretrained else None
     if weights is not None and weights.hf_hub_id:
         check_reached(weights.hf_hub_id)
     try:
-        model = timm.create_model(f"local-dir:{source}" if is_folder else source, pretrained=pretrained, **options)
+        model = timm.create_model(source, pretrained=pretrained, **options)
     except CANNOT_BUILD as error:
         raise download_error(f"timm's weights {source!r}", error) from error
     settings = model.pretrained_cfg
@@ -279,7 +276,24 @@ def build(source: str, *, pretrained: bool, num_classes: int | None = None, **op
     architecture, tag = settings.get("architecture") or source.split(".")[0], settings.get("tag") or ""
     provenance = provenance_of_tag(architecture, tag) if pretrained else NEVER_TRAINED
     names = list(settings.get("label_names") or ()) if pretrained else []
-    return LibraryModel(model, preprocessing, names, model.num_classes, provenance)
+    return LibraryModel(model, preprocessing, names, model.num_classes, provenance, library="timm")
+
+
+def build_with(architecture: str, tensors: Mapping[str, Tensor] | None, name: str, **options: Any) -> Any:
+    """timm's own model with tensors that timm's reader of the architecture takes; None: random ones.
+
+    ValueError, which names the folder `name`, for an unknown architecture and for tensors that are not its own.
+    """
+    import timm
+
+    check_name(architecture)
+    if tensors is not None:
+        given = {"state_dict": dict(tensors), "num_classes": options["num_classes"], "custom_load": False}
+        options = options | {"pretrained_cfg_overlay": given}
+    try:
+        return timm.create_model(architecture, pretrained=tensors is not None, **options)
+    except CANNOT_BUILD as error:
+        raise build_error("timm", name, error) from error
 
 
 def check_image_size(model: Any, size: tuple[int, int], name: str) -> None:

@@ -87,12 +87,12 @@ def build(name: str, *, pretrained: bool, num_classes: int | None = None) -> Lib
     if not pretrained:
         classes = len(names) if num_classes is None else num_classes
         model = models.get_model(architecture, weights=None, num_classes=classes)
-        return LibraryModel(model, preprocessing, [], classes, NEVER_TRAINED)
+        return LibraryModel(model, preprocessing, [], classes, NEVER_TRAINED, library="torchvision")
     try:
         model = models.get_model(architecture, weights=entry)
     except (OSError, RuntimeError) as error:
         raise download_error(f"torchvision's weights {name!r}", error) from error
-    return LibraryModel(model, preprocessing, names, len(names), provenance_of(entry))
+    return LibraryModel(model, preprocessing, names, len(names), provenance_of(entry), library="torchvision")
 
 
 def check_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:

@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.libraries import CANNOT_BUILD, NEVER_TRAINED, LibraryModel, Provenance
+from vit.libraries import CANNOT_BUILD, NEVER_TRAINED, LibraryModel, Provenance, build_error
 from vit.libraries.foreign_json import IndexFile, read_json
 from vit.libraries.hub import check_reached
 from vit.libraries.image_processors import stated_preprocessing
@@ -184,8 +184,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         kind = AutoModelForImageClassification if classifies else AutoModel
         model = kind.from_pretrained(folder, config=config) if pretrained else kind.from_config(config)
     except (*CANNOT_BUILD, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"model.pretrained: {name!r} could not be built by transformers ({reason})") from error
+        raise build_error("transformers", name, error) from error
     finally:
         if shows_progress:
             logging.enable_progress_bar()
@@ -201,6 +200,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         class_names=names,
         num_classes=config.num_labels if classifies else 0,
         provenance=provenance,
+        library="transformers",
     )
 
 

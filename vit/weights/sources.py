@@ -22,7 +22,6 @@ from vit.libraries import (
     torchvision,
     transformers,
 )
-from vit.libraries.foreign_json import TimmArguments, TimmFile, TimmSettings, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, PROCESSOR
 from vit.weights.extent import check_extent
 from vit.weights.files import read_file
@@ -30,6 +29,7 @@ from vit.weights.grids import Grid
 from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder
 from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
+from vit.weights.timm_folder import is_timm_folder, read_timm_folder
 
 HEADS = (
     *("head.weight", "fc.weight", "linear.weight", "heads.head.weight"),
@@ -37,7 +37,6 @@ HEADS = (
     *("head.fc.weight", "resnet/head/conv2d/bias"),
 )
 """Names, in any layout, of tensors with one row per class."""
-TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,9 @@ def library_of(source: str) -> str | None:
     prefix, _, name = source.partition(":")
     if prefix in LIBRARIES and name:
         return prefix
-    file = Path(source) / "config.json"
-    if not file.is_file():
+    if not is_huggingface_folder(Path(source)):
         return None
-    return "timm" if "architecture" in read_json(file) else "hf"
+    return "timm" if is_timm_folder(Path(source)) else "hf"
 
 
 @check_arguments
@@ -98,22 +96,12 @@ def open_source(source: str | Path, *, pretrained: bool = True, num_classes: int
     if library is None:
         return open_file(Path(source))
     if library == "timm" and Path(name).is_dir() and pretrained:
-        return _open_timm_folder(Path(name))
+        return _open_timm_folder(Path(name), source)
     if library == "torchvision" and pretrained:
         return _download_torchvision(name)
     if library == "hf" and pretrained:
-        folder = read_folder(_huggingface_folder(name))
-        return Source(
-            name=source,
-            tensors=folder.tensors,
-            config=folder.config,
-            provenance=transformers.provenance_of(name),
-            preprocessing=folder.preprocessing,
-            unsupported_preprocessing=folder.unsupported_preprocessing,
-            class_names=folder.class_names,
-            layout=folder.layout,
-            grid=_grid(folder.config),
-        )
+        path = _huggingface_folder(name)
+        return _open_timm_folder(path, source) if is_timm_folder(path) else _open_huggingface_folder(path, source)
     return _open_library_model_as_ours(library, name, source, pretrained, num_classes)
 
 
@@ -121,12 +109,14 @@ def open_library_model(source: str, *, pretrained: bool = True, num_classes: int
     """The library's own model of a source. ValueError where the source is no library's, or building it fails."""
     library = library_of(source)
     name = source.removeprefix(f"{library}:")
-    if library == "timm":
+    if library == "timm" and not Path(name).is_dir():
         return timm.build(name, pretrained=pretrained, num_classes=num_classes)
     if library == "torchvision":
         return torchvision.build(name, pretrained=pretrained, num_classes=num_classes)
-    if library == "hf":
+    if library in ("timm", "hf"):
         folder = _huggingface_folder(name, weights=pretrained)
+        if is_timm_folder(folder):
+            return read_timm_folder(folder).build(pretrained=pretrained, num_classes=num_classes)
         return transformers.build(folder, name, pretrained=pretrained, num_classes=num_classes)
     raise ValueError(f"implementation: 'theirs' is not valid: {source!r} is a file, not a model of a library")
 
@@ -159,7 +149,7 @@ def _open_library_model_as_ours(
         config, layout = read_config(theirs.model.config.to_dict(), tensors, source)
     else:
         tensors = theirs.model.state_dict()
-        if library == "timm":
+        if theirs.library == "timm":
             config = timm.architecture_of(theirs.model, name)
             layout = find_layout(tensors, config)
         else:
@@ -195,36 +185,37 @@ def open_file(path: Path) -> Source:
     return Source(str(path), file.tensors, config, Provenance(f"file {path.name}"), layout=layout, note=file.note)
 
 
-def _open_timm_folder(path: Path) -> Source:
-    """A folder as timm's `save_for_hf` or transformers' `TimmWrapper…` writes it: `config.json` names the model.
-
-    ValueError for a folder without weights and for an unsupported architecture.
-    """
-    file, content = path / "config.json", read_json(path / "config.json", TimmFile)
-    files = [path / name for name in TIMM_FILES if (path / name).is_file()]
-    if not files:
-        raise ValueError(f"model.pretrained: {str(path)!r} has neither {' nor '.join(TIMM_FILES)}")
-    name = content["architecture"]
-    stated = {key: value for key, value in (content.get("pretrained_cfg") or {}).items() if value is not None}
-    settings = check_schema(stated, TimmSettings, f"model.pretrained: {file}: pretrained_cfg")
-    arguments = content.get("model_args") or {}
-    check_schema(arguments, TimmArguments, f"model.pretrained: {file}: model_args")
-    # transformers' wrapper without a head writes a number of classes too
-    headless = content.get("architectures") == ["TimmWrapperModel"]
-    config = timm.config_by_name(name, **arguments | {"num_classes": 0 if headless else content["num_classes"]})
-    needed = {"input_size", "crop_pct", "interpolation", "mean", "std"}
-    weights = read_file(files[0])
-    check_extent(config, weights.tensors, str(file))
+def _open_timm_folder(path: Path, name: str) -> Source:
+    """ValueError for a folder without weights, UnsupportedArchitecture for a model that this package lacks."""
+    folder = read_timm_folder(path)
+    config = timm.config_by_name(folder.architecture, **folder.arguments)
+    weights = folder.read_tensors()
+    check_extent(config, weights.tensors, str(folder.file))
     return Source(
-        name=str(path),
+        name=name,
         tensors=weights.tensors,
         config=config,
-        provenance=timm.provenance_of_tag(name, settings.get("tag", "")),
-        preprocessing=timm.preprocessing_of(settings, str(path)) if needed <= set(settings) else None,
-        class_names=transformers.class_names_of(content, config.num_classes, file) or None,
+        provenance=folder.provenance,
+        preprocessing=folder.preprocessing,
+        class_names=folder.class_names(config.num_classes) or None,
         layout=find_layout(weights.tensors, config),
         grid=_grid(config),
         note=weights.note,
+    )
+
+
+def _open_huggingface_folder(path: Path, name: str) -> Source:
+    folder = read_folder(path)
+    return Source(
+        name=name,
+        tensors=folder.tensors,
+        config=folder.config,
+        provenance=transformers.provenance_of(name.removeprefix("hf:")),
+        preprocessing=folder.preprocessing,
+        unsupported_preprocessing=folder.unsupported_preprocessing,
+        class_names=folder.class_names,
+        layout=folder.layout,
+        grid=_grid(folder.config),
     )
 
 

@@ -1,0 +1,90 @@
+"""A folder in timm's format: `config.json` names the model and how to build it, and its tensors are beside it.
+
+timm's `save_for_hf` writes it, as transformers' `TimmWrapper…` does, and timm's repositories on the hub are such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vit.config import Preprocessing
+from vit.libraries import NEVER_TRAINED, LibraryModel, Provenance, timm
+from vit.libraries.foreign_json import TimmArguments, TimmFile, TimmSettings, check_schema, read_json
+from vit.libraries.transformers import class_names_of
+from vit.weights.files import TensorFile, read_file
+
+FILES = ("model.safetensors", "pytorch_model.bin")
+_STATED = {"input_size", "crop_pct", "interpolation", "mean", "std"}
+"""Settings that say how images are prepared."""
+
+
+def is_timm_folder(path: Path) -> bool:
+    """ValueError for a `config.json` that is not JSON."""
+    file = path / "config.json"
+    return file.is_file() and "architecture" in read_json(file)
+
+
+@dataclass(frozen=True)
+class TimmFolder:
+    """The content of `config.json`, validated."""
+
+    path: Path
+    content: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    """`pretrained_cfg`, as far as it says something."""
+    arguments: Mapping[str, Any]
+    """What timm's function of the architecture is given, the number of classes included."""
+
+    @property
+    def file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def architecture(self) -> str:
+        return str(self.content["architecture"])
+
+    @property
+    def provenance(self) -> Provenance:
+        return timm.provenance_of_tag(self.architecture, self.settings.get("tag", ""))
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """None where the folder does not say it."""
+        return timm.preprocessing_of(self.settings, str(self.path)) if set(self.settings) >= _STATED else None
+
+    def class_names(self, num_classes: int) -> list[str]:
+        """Empty where it names none."""
+        return class_names_of(self.content, num_classes, self.file)
+
+    def read_tensors(self) -> TensorFile:
+        """ValueError for a folder without weights."""
+        files = [self.path / name for name in FILES if (self.path / name).is_file()]
+        if not files:
+            raise ValueError(f"model.pretrained: {str(self.path)!r} has neither {' nor '.join(FILES)}")
+        return read_file(files[0])
+
+    def build(self, *, pretrained: bool, num_classes: int | None) -> LibraryModel:
+        """timm's own model, with the folder's tensors or, for `num_classes`, with random ones."""
+        options = dict(self.arguments)
+        if num_classes is not None and not pretrained:
+            options["num_classes"] = num_classes
+        tensors = self.read_tensors().tensors if pretrained else None
+        model = timm.build_with(self.architecture, tensors, str(self.path), **options)
+        names = self.class_names(model.num_classes) if pretrained else []
+        provenance = self.provenance if pretrained else NEVER_TRAINED
+        return LibraryModel(model, self.preprocessing, names, model.num_classes, provenance, library="timm")
+
+
+def read_timm_folder(path: Path) -> TimmFolder:
+    """Read `config.json`. ValueError naming a key that is missing or damaged."""
+    file, content = path / "config.json", read_json(path / "config.json", TimmFile)
+    stated = {key: value for key, value in (content.get("pretrained_cfg") or {}).items() if value is not None}
+    check_schema(stated, TimmSettings, f"model.pretrained: {file}: pretrained_cfg")
+    arguments = content.get("model_args") or {}
+    check_schema(arguments, TimmArguments, f"model.pretrained: {file}: model_args")
+    # transformers' wrapper without a head writes a number of classes too
+    headless = content.get("architectures") == ["TimmWrapperModel"]
+    return TimmFolder(path, content, stated, arguments | {"num_classes": 0 if headless else content["num_classes"]})
