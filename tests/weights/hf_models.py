@@ -119,6 +119,9 @@ CASES: dict[str, Case] = {
         dropped=1,
     ),
     "Dinov2WithRegistersModel": Case(f"{REGISTERS}Model", f"{REGISTERS}Config", SIZES, pooled, dropped=1),
+    "Dinov2WithRegistersModel, without any": Case(
+        f"{REGISTERS}Model", f"{REGISTERS}Config", SIZES | {"num_register_tokens": 0}, pooled, dropped=2
+    ),
     "Dinov2WithRegistersForImageClassification": Case(
         f"{REGISTERS}ForImageClassification",
         f"{REGISTERS}Config",
@@ -134,6 +137,9 @@ CASES: dict[str, Case] = {
         pooled,
         ours={"rope_coordinates": "centred", "num_registers": 4, "norm_eps": 1e-5},
         dropped=1,
+    ),
+    "DINOv3ViTModel, without registers": Case(
+        "DINOv3ViTModel", "DINOv3ViTConfig", MLP, pooled, ours={"num_registers": 0}, dropped=2
     ),
     "DINOv3ViTModel, SwiGLU, no biases of attention": Case(
         "DINOv3ViTModel",
@@ -264,7 +270,7 @@ def library_model(case: Case) -> Any:
     model: nn.Module = getattr(transformers, case.library_class)(config, **case.options).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            spread = 0.1 if parameter.dim() < 2 else 0.5 / parameter[0].numel() ** 0.5
+            spread = 0.1 if parameter.dim() < 2 else 0.5 / max(1, parameter[0].numel()) ** 0.5
             parameter.add_(torch.randn_like(parameter) * spread)
     return model
 

@@ -31,6 +31,8 @@ WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "st
 timm's loader, and DINO's teacher before the student."""
 PREFIXES = ("module.", "_orig_mod.", "model.", "timm_model.")
 """Prefixes that DistributedDataParallel, `torch.compile`, Lightning and transformers' wrapper of timm add to names."""
+REGISTERS = "register_tokens"
+"""How a tensor's name ends that may have no numbers."""
 _DAMAGE = (
     *(SafetensorError, zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, MemoryError, RecursionError),
@@ -124,7 +126,7 @@ def _check_plain(tensors: Mapping[Any, Tensor], path: Path) -> None:
         if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             kind = "without numbers" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
             raise _Refusal(f"model.pretrained: {path}: {name} is {kind}; weights are plain arrays")
-        if not tensor.numel():
+        if not tensor.numel() and not name.endswith(REGISTERS):  # a model of transformers without them has the tensor
             raise _Refusal(f"model.pretrained: {path}: {name} has the shape {tuple(tensor.shape)}, so no numbers")
         # a view that repeats its numbers may be larger than any memory
         if tensor.numel() * tensor.itemsize > max(tensor.untyped_storage().nbytes(), 1):

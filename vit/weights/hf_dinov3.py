@@ -47,8 +47,6 @@ def _head_config(tensors: Tensors) -> dict[str, Any]:  # noqa: ARG001
 def _class(config: ViTConfig) -> str:
     if config.layer_scale is None:
         raise ValueError("model.layer_scale must not be None")
-    if config.num_registers == 0:
-        raise ValueError("model.num_registers must not be 0")
     if config.num_classes:
         raise ValueError("model.num_classes must be 0: it has no head")
     return "DINOv3ViTModel"

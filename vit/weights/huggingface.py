@@ -243,11 +243,14 @@ def _layout_to_write(family: Family, config: ViTConfig) -> Layout:
 
 
 def _unused(family: Family, config: ViTConfig) -> dict[str, Tensor]:
-    """The mask token of a family that has one, initialized."""
+    """The tensors that a family always has: the mask token, initialized, and registers though there are none."""
     if family.model_type not in _MASK_TOKENS:
         return {}
     prefix = "" if config.num_classes == 0 else _BASE[family.model_type]
-    return {f"{prefix}embeddings.mask_token": torch.zeros(*_MASK_TOKENS[family.model_type], config.width)}
+    unused = {f"{prefix}embeddings.mask_token": torch.zeros(*_MASK_TOKENS[family.model_type], config.width)}
+    if "num_register_tokens" in family.keys and config.num_registers == 0:
+        unused[f"{prefix}embeddings.register_tokens"] = torch.zeros(1, 0, config.width)
+    return unused
 
 
 # ------------------------------------------------------------------ the library's own model

@@ -23,6 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 MASK_TOKEN = "stands for masked patches in pre-training"
 MAE_DECODER = "MAE's decoder, which reconstructs pixels"
 TEXT_TOWER = "the text tower of the model"
+EMPTY = "holds no numbers"
 """Reasons for which several layouts drop tensors."""
 PLACEHOLDERS = {"layer": r"\d+", "block": r"\d+", "kind": "weight|bias", "rest": r"[\w.]+"}
 """Regular expressions for placeholders, such as `{layer}`, in a template of names."""
@@ -215,7 +216,8 @@ def apply_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Trans
     ValueError for a tensor whose shape does not fit the rule for its name.
     """
     remaining = strip_prefixes(layout, tensors)
-    result = Translation(dropped={name: why for name in remaining if (why := _drop_reason(layout, name))})
+    dropped = {name: why for name in remaining if (why := _drop_reason(layout, name))}
+    result = Translation(dropped=dropped | {name: EMPTY for name, tensor in remaining.items() if not tensor.numel()})
     for name in result.dropped:
         del remaining[name]
     for rule in _rules_for(layout, config):
@@ -235,8 +237,9 @@ def invert_rules(layout: Layout, tensors: Tensors, config: Architecture) -> Tran
 
 
 def without_dropped(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
-    """Remove the layout's prefixes from names, and the tensors that it drops on purpose."""
-    return {name: tensor for name, tensor in strip_prefixes(layout, tensors).items() if not _drop_reason(layout, name)}
+    """Remove the layout's prefixes from names, and the tensors that it drops on purpose or that hold no numbers."""
+    stripped = strip_prefixes(layout, tensors).items()
+    return {name: tensor for name, tensor in stripped if tensor.numel() and not _drop_reason(layout, name)}
 
 
 def strip_prefixes(layout: Layout, tensors: Tensors) -> dict[str, Tensor]:
