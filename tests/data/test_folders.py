@@ -54,7 +54,8 @@ def test_which_folder_is_the_test_set(tmp_path: Path) -> None:
     make_folder(tmp_path / "test", {"a": 1, "b": 1})
     assert open_test(config_for(tmp_path)).source.name(0).startswith("test/")
     make_folder(tmp_path / "val", {"a": 1, "b": 1})
-    assert open_test(config_for(tmp_path)).source.name(0).startswith("val/")
+    assert open_test(config_for(tmp_path)).source.name(0).startswith("test/")
+    assert open_test(config_for(tmp_path, test_folder="val")).source.name(0).startswith("val/")
     make_folder(tmp_path / "hard", {"a": 1, "b": 1})
     assert open_test(config_for(tmp_path, test_folder="hard")).source.name(0).startswith("hard/")
 
@@ -81,7 +82,7 @@ def test_training_reads_no_test_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "scandir", lambda path: scanned.append(str(path)) or scandir(path))
     open_training(config_for(tmp_path))
     assert str(tmp_path / "train" / "a") in scanned
-    assert [path for path in scanned if "val" in path.removeprefix(str(tmp_path))] == [str(tmp_path / "val")]
+    assert {path for path in scanned if "val" in path.removeprefix(str(tmp_path))} == {str(tmp_path / "val")}
 
 
 def test_the_test_set_opens_without_the_training_set(tmp_path: Path) -> None:

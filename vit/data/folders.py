@@ -1,6 +1,7 @@
 """The data set `imagefolder`: a training and a test folder, each with one folder of images per class.
 
-Tiny-ImageNet's own `val/val_annotations.txt` is read as well. Folders without a test set are in `undivided`.
+Which folders these are is in `parts`. Tiny-ImageNet's own `val/val_annotations.txt` is read as well. Folders without a
+test set are in `undivided`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,14 +17,23 @@ from PIL import Image
 from torch import Tensor
 
 from vit.config import DataConfig, check
+from vit.config.part_names import part_named
 from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
+from vit.data.parts import (
+    ANNOTATIONS,
+    Parts,
+    find_parts,
+    folders_in,
+    holds_images,
+    is_image,
+    listed,
+    training_folder_in,
+)
+from vit.wording import counted
 
 _LAYOUT = "expected {root}/<class>/*.jpg, or {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
-_TEST_FOLDERS = ("val", "test", "valid", "validation", "testing")
-"""In the order in which they are looked for."""
-_NO_IMAGES = (".txt", ".csv", ".tsv", ".json", ".xml", ".yaml", ".md", ".html", ".db", ".ini", ".pdf", ".py")
-"""Files beside images whose endings are not worth a word."""
-_ANNOTATIONS = "val_annotations.txt"
+_SYSTEM_FILES = ("thumbs.db", "desktop.ini")
+"""Files that Windows leaves in folders of images; macOS's are hidden ones."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,36 @@ class FileSource:
 
 
 def open_training_folder(config: DataConfig) -> FileSource:
-    """Open `<data.root>/train`. The test folder, if any, is only checked for the same class names."""
-    root = Path(config.root)
-    folder = root / "train"
+    """Open `<data.root>/train`. Validation and test folder, if any, are only checked for the same class names."""
+    root, parts = Path(config.root), find_parts(config)
+    folder = parts.train or root / "train"
     if not folder.is_dir():
-        raise MissingImages(f"data.root: no training images: {_missing(folder)}; {hint(root)}")
+        raise MissingImages(f"data.root: no training images: {_missing(folder)}; {_remedy(root, parts)}")
     classes = class_folders(folder)
-    test_classes = _classes_if_readable(find_test_folder(config))
-    if test_classes is not None:
-        _check_same_classes(folder, classes, find_test_folder(config), test_classes)
-    return collect(root, folder, classes)
+    for other in filter(None, (parts.validation, parts.test)):
+        if (found := _classes_if_readable(other)) is not None:
+            _check_same_classes(folder, classes, other, found)
+    source = collect(root, folder, classes)
+    said = (_said_of_validation(parts.validation, parts.test), *parts.notes) if parts.validation else parts.notes
+    return replace(source, notes=(*said, *source.notes))
+
+
+def _remedy(root: Path, parts: Parts) -> str:
+    """An answer to a missing training folder."""
+    others = [folder for folder in folders_in(root) if not part_named(folder.name) and not training_folder_in(folder)]
+    classes = [folder.name for folder in others if parts.test and folder != parts.test and holds_images(folder)]
+    return f"move the class folders {listed(classes)} into it" if classes else hint(root)
+
+
+def _said_of_validation(validation: Path, test: Path | None) -> str:
+    tested = test.name if test else "test"
+    return f"{validation.name}/ chooses the best checkpoint, and {tested}/ is the test set (nothing is cut off)"
+
+
+def open_validation_folder(config: DataConfig) -> FileSource | None:
+    """Open the validation images that have a folder beside the test set's; None: they are cut off those of `train`."""
+    parts = find_parts(config)
+    return None if parts.validation is None else _open_beside(config, parts.validation)
 
 
 def check_test_folder(config: DataConfig) -> None:
@@ -66,7 +96,7 @@ def check_test_folder(config: DataConfig) -> None:
 
     Only names are read, no file is opened. A folder that cannot be listed yet is checked when it is opened.
     """
-    folder, training = find_test_folder(config), Path(config.root) / "train"
+    folder, training = find_test_folder(config), _training_folder(config)
     _check_test_folder_exists(config, folder, training)
     if (classes := _classes_if_readable(folder)) is None:
         return
@@ -90,12 +120,17 @@ def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) 
 
 def open_test_folder(config: DataConfig) -> FileSource:
     """Open the folder of `find_test_folder`. Its classes must be those of `train`."""
-    root = Path(config.root)
-    folder, training = find_test_folder(config), root / "train"
-    _check_test_folder_exists(config, folder, training)
-    if (folder / _ANNOTATIONS).is_file():
+    folder = find_test_folder(config)
+    _check_test_folder_exists(config, folder, _training_folder(config))
+    return _open_beside(config, folder)
+
+
+def _open_beside(config: DataConfig, folder: Path) -> FileSource:
+    """Open a part beside the training folder, which must have the same classes."""
+    root, training = Path(config.root), _training_folder(config)
+    if (folder / ANNOTATIONS).is_file():
         if not training.is_dir():
-            raise ValueError(f"data.root: {_ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
+            raise ValueError(f"data.root: {ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
         return _read_annotated(root, folder, class_folders(training))
     classes = class_folders(folder)
     if training.is_dir():
@@ -120,11 +155,12 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
 
 
 def find_test_folder(config: DataConfig) -> Path:
-    """`data.test_folder`, else the first there is of `val`, `test` and what else people call it; else `val`."""
-    root = Path(config.root)
-    if config.test_folder is not None:
-        return root / config.test_folder
-    return next((root / name for name in _TEST_FOLDERS if (root / name).is_dir()), root / "val")
+    """`data.test_folder`, else `test` or what it is called, else `val`."""
+    return find_parts(config).test or Path(config.root) / "val"
+
+
+def _training_folder(config: DataConfig) -> Path:
+    return find_parts(config).train or Path(config.root) / "train"
 
 
 def _missing(folder: Path) -> str:
@@ -132,12 +168,15 @@ def _missing(folder: Path) -> str:
 
 
 def hint(root: Path) -> str:
-    inside = sorted(path.parent for path in root.glob("*/train")) if root.is_dir() else []
-    return f"did you mean --data.root {inside[0]}?" if inside else _LAYOUT.format(root=root)
+    """The one folder in `root` that is laid out as it should be, else how folders are laid out."""
+    found = [str(folder) for folder in folders_in(root) if not part_named(folder.name) and _is_laid_out(folder)]
+    return f"did you mean --data.root {found[0]}?" if len(found) == 1 else _LAYOUT.format(root=root)
 
 
-def is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+def _is_laid_out(folder: Path) -> bool:
+    """Whether a folder holds a training part, or several class folders, with images."""
+    train = training_folder_in(folder)
+    return sum(map(holds_images, folders_in(train or folder))) >= (1 if train else 2)
 
 
 def class_folders(folder: Path, expected: str = "") -> list[str]:
@@ -146,9 +185,8 @@ def class_folders(folder: Path, expected: str = "") -> list[str]:
     `expected` says how the folders should be. Runs that were written beside the classes are left out.
     """
     with os.scandir(folder) as entries:
-        found = sorted((entry.name, entry.is_dir()) for entry in entries)
-    stray = [name for name, is_dir in found if not is_dir and is_image(name)]
-    classes = [name for name, is_dir in found if is_dir and _may_be_class(folder / name)]
+        stray = sorted(entry.name for entry in entries if is_image(entry.name) and not entry.is_dir())
+    classes = [path.name for path in folders_in(folder)]
     if stray:
         raise ValueError(
             f"data.root: {str(folder / stray[0])!r} is directly in {folder.name}/ and so has no class; "
@@ -161,18 +199,11 @@ def class_folders(folder: Path, expected: str = "") -> list[str]:
     return classes
 
 
-def _may_be_class(folder: Path) -> bool:
-    """Not a hidden folder, what macOS puts into archives, or the runs of this package."""
-    holds_runs = folder.name == "runs" and any(folder.glob("*/config.yaml"))
-    return not folder.name.startswith(".") and folder.name != "__MACOSX" and not holds_runs
-
-
 def _classes_if_readable(folder: Path) -> list[str] | None:
     """List the class folders; None if that is not possible yet, and the test set is checked when it is opened."""
-    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK) or (folder / _ANNOTATIONS).is_file():
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK) or (folder / ANNOTATIONS).is_file():
         return None
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and _may_be_class(folder / entry.name))
+    return [path.name for path in folders_in(folder)]
 
 
 def _check_same_classes(training: Path, expected: list[str], folder: Path, found: list[str]) -> None:
@@ -200,7 +231,7 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     for label, name in enumerate(classes):
         paths = list(_files_below(folder / name, visited))
         images = sorted(path.relative_to(folder / name).as_posix() for path in paths if is_image(path.name))
-        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name))
+        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
         if not images:
             raise _no_images(folder / name, others)
         unread += others
@@ -227,7 +258,7 @@ def _files_below(folder: Path, visited: dict[tuple[int, int], str]) -> Iterator[
 
 
 def _no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
-    """`others`: endings of the files that are there."""
+    """`others`: suffixes of the files that are there."""
     instead = "".join(f", but {said}" for said in _unread(others or Counter()))
     return ValueError(
         f"data.root: class folder {str(folder)!r} holds no images "
@@ -235,28 +266,32 @@ def _no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
     )
 
 
-def _unread(endings: Counter[str]) -> list[str]:
-    """A text about files that are no images by their endings, if there are any that could be."""
-    counted = [(ending, count) for ending, count in endings.most_common() if ending not in _NO_IMAGES]
-    shown = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in counted)
-    several = sum(count for _, count in counted) != 1
-    return [f"{shown} file{'s' if several else ''}"] if counted else []
+def _is_systems(path: Path) -> bool:
+    return path.name.lower() in _SYSTEM_FILES
+
+
+def _unread(suffixes: Counter[str]) -> list[str]:
+    """A text about files that are no images by their suffixes, if there are any."""
+    ordered = sorted(suffixes.items(), key=lambda item: (-item[1], item[0]))
+    said = [(count, f"{suffix} file" if suffix else "file") for suffix, count in ordered]
+    texts = [counted(count, noun) + (" without a suffix" if noun == "file" else "") for count, noun in said]
+    return [", ".join(texts)] if texts else []
 
 
 def _read_annotated(root: Path, folder: Path, classes: list[str]) -> FileSource:
     """Read Tiny-ImageNet as Stanford publishes it: `val/images/*` with a table of file name, class and box."""
     try:
-        lines = (folder / _ANNOTATIONS).read_text(encoding="utf-8").splitlines()
+        lines = (folder / ANNOTATIONS).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"data.root: {folder / _ANNOTATIONS} is not text in UTF-8") from error
+        raise ValueError(f"data.root: {folder / ANNOTATIONS} is not text in UTF-8") from error
     rows = [line.split("\t")[:2] for line in lines if line]
     if short := next((number for number, row in enumerate(rows, 1) if len(row) < 2), None):
-        raise ValueError(f"data.root: {folder / _ANNOTATIONS}: row {short} has no class behind a tab")
+        raise ValueError(f"data.root: {folder / ANNOTATIONS}: row {short} has no class behind a tab")
     if not rows:
-        raise ValueError(f"data.root: {folder / _ANNOTATIONS} has no rows")
+        raise ValueError(f"data.root: {folder / ANNOTATIONS} has no rows")
     unknown = sorted({name for _, name in rows} - set(classes))
     if unknown:
-        raise ValueError(f"data.root: {folder / _ANNOTATIONS} names classes that train/ does not have: {unknown[:3]}")
+        raise ValueError(f"data.root: {folder / ANNOTATIONS} names classes that train/ does not have: {unknown[:3]}")
     number = {name: label for label, name in enumerate(classes)}
     files = [f"{folder.relative_to(root).as_posix()}/images/{file}" for file, _ in rows]
     labels = torch.tensor([number[name] for _, name in rows], dtype=torch.int64)

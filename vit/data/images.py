@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from vit.config import DataConfig
+from vit.config import DataConfig, check
 from vit.data.decoding import BrokenImage, MissingImages
 from vit.data.folders import check_test_folder
 from vit.data.sources import open_source
-from vit.data.splits import ImageSource, Split, fingerprint, split_validation
-from vit.data.undivided import is_undivided
+from vit.data.splits import ImageSource, Split, fingerprint, split_validation, training_subset
+from vit.data.undivided import is_undivided, open_validation
 
 __all__ = [
     "BrokenImage",
@@ -32,14 +32,29 @@ __all__ = [
 
 
 def open_training(config: DataConfig) -> tuple[Split, Split]:
-    """Open (train, validation). MissingImages if there are none, ValueError if they are invalid."""
-    return split_validation(open_source(config, "train"), config)
+    """Open (train, validation). MissingImages if there are none, ValueError if they are invalid.
+
+    Validation images are cut off the training images, unless they have a folder beside the test set's.
+    """
+    source = open_source(config, "train")
+    apart = open_validation(config) if config.name == "imagefolder" else None
+    if apart is None:
+        return split_validation(source, config)
+    return training_subset(source, torch.arange(len(source)), config), Split(apart, torch.arange(len(apart)))
 
 
 def check_test(config: DataConfig) -> None:
-    """Raise ValueError if file names alone show that there is no usable test set; no image is read."""
-    if config.name == "imagefolder" and not is_undivided(config):  # else it is cut off the training images
+    """Raise ValueError if file names alone show that there is no usable test set; no image is read.
+
+    Also for a `data.val_fraction` that was set where validation images are apart.
+    """
+    if config.name != "imagefolder":
+        return
+    if not is_undivided(config):  # else it is cut off the training images
         check_test_folder(config)
+    if config.val_fraction != DataConfig.val_fraction:
+        rule = f"it has no effect: {config.root} has a validation set beside its test set"
+        check(open_validation(config) is None, "data.val_fraction", config.val_fraction, rule)
 
 
 def place_name(config: DataConfig) -> str:

@@ -10,26 +10,27 @@ from pathlib import Path
 import torch
 
 from vit.config import nearest
+from vit.config.part_names import PART_WORDS, PartName, part_named
 from vit.data.folders import FileSource
 
 LISTS = (".csv", ".tsv")
 _ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
 _TABLES = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
 """Endings of tables in other formats, and pandas' names of these."""
-_FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
+FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
 _LABEL_COLUMNS = ("label", "class", "category", "target")
-_PARTS = {"train": "train", "training": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
-"""What the column `split` of a list may say → the part. As in folders, `val` is the test set."""
 
 
-def read_list(path: Path) -> tuple[FileSource, list[str] | None]:
+def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     """The images of a list, relative to its folder, and the part of each where it has a column `split`.
+
+    As in folders, validation images are the test set where no others are.
 
     ValueError for another kind of file, and for a list in which a file, a class or a column is missing.
     """
     named = f"data.root: {str(path)!r} is not valid:"
     columns, rows = _rows(path, named)
-    file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
+    file_column, label_column = (column_among(columns, wanted, named) for wanted in (FILE_COLUMNS, _LABEL_COLUMNS))
     files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
     for number, (file, label) in enumerate(zip(files, labels, strict=True), 2):
         if not file or not label:
@@ -77,21 +78,28 @@ def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     return read_table(path, named, "\t" if ending == ".tsv" else ",")
 
 
-def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
+def column_among(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
+    """The one column that has a wanted name. ValueError, beginning with `named`, where there is none or more."""
     found = [column for column in columns if column in wanted]
     if len(found) != 1:
-        problem = f"it has the columns {', '.join(found or columns) or '(none)'}"
+        other = next((mark for mark in (";", "\t", "|") if mark in "".join(columns)), None)
+        divided = f" (columns are divided by commas, in .tsv by tabs, not by {other!r})" if other else ""
+        problem = f"it has the columns {', '.join(found or columns) or '(none)'}{divided}"
         raise ValueError(f"{named} {problem}; its first line must name one of {', '.join(wanted)}, and its rows follow")
     return found[0]
 
 
-def _parts(rows: list[dict[str, str]], named: str) -> list[str]:
-    said = [(row["split"] or "").strip().lower() for row in rows]
-    for number, word in enumerate(said, 2):
-        if word not in _PARTS:
-            raise ValueError(f"{named} row {number}: split is {word!r}; {nearest(word, _PARTS)}")
-    parts = [_PARTS[word] for word in said]
-    for part in ("train", "test"):
+def _parts(rows: list[dict[str, str]], named: str) -> list[PartName]:
+    parts: list[PartName] = []
+    for number, row in enumerate(rows, 2):
+        word = (row["split"] or "").strip()
+        if (part := part_named(word)) is None:
+            raise ValueError(f"{named} row {number}: split is {word!r}; {nearest(word, PART_WORDS)}")
+        parts.append(part)
+    if "test" not in parts:
+        parts = ["test" if part == "validation" else part for part in parts]
+    needed: tuple[PartName, ...] = ("train", "test")
+    for part in needed:
         if part not in parts:
             raise ValueError(f"{named} its column split names no image for the {part} part")
     return parts

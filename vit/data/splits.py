@@ -104,10 +104,14 @@ def split_validation(source: ImageSource, config: DataConfig) -> tuple[Split, Sp
     # a class without training images gets its last validation image back
     for label in torch.nonzero(torch.bincount(labels[~is_val], minlength=len(counts)) == 0).flatten().tolist():
         is_val[torch.nonzero(labels == label)[-1]] = False
-    left = torch.nonzero(~is_val).flatten()
-    is_chosen = stratified(labels[left], config.fraction, seed=config.subset_seed, stream="subset")
-    epoch_length = len(left) if config.epoch_length == "whole_set" else None
-    return Split(source, left[is_chosen], epoch_length), Split(source, torch.nonzero(is_val).flatten())
+    train = training_subset(source, torch.nonzero(~is_val).flatten(), config)
+    return train, Split(source, torch.nonzero(is_val).flatten())
+
+
+def training_subset(source: ImageSource, left: Tensor, config: DataConfig) -> Split:
+    """`data.fraction` of the images with the indices `left`, which are not for validation."""
+    is_chosen = stratified(source.labels[left], config.fraction, seed=config.subset_seed, stream="subset")
+    return Split(source, left[is_chosen], len(left) if config.epoch_length == "whole_set" else None)
 
 
 def fingerprint(split: Split) -> str:

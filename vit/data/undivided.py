@@ -13,8 +13,9 @@ import torch
 
 from vit.config import DataConfig, check
 from vit.data.decoding import MissingImages
-from vit.data.folders import FileSource, class_folders, collect, find_test_folder, hint
+from vit.data.folders import FileSource, class_folders, collect, hint, open_validation_folder
 from vit.data.lists import read_list
+from vit.data.parts import find_parts, folders_in, training_folder_in
 from vit.data.splits import stratified
 
 Part = Literal["train", "test"]
@@ -25,9 +26,10 @@ def is_undivided(config: DataConfig) -> bool:
     root = Path(config.root)
     if root.is_file():
         return True
-    if config.test_folder is not None or find_test_folder(config).is_dir() or not root.is_dir():
+    parts = find_parts(config)
+    if parts.test is not None or not root.is_dir():
         return False
-    return (root / "train").is_dir() or not any(root.glob("*/train"))
+    return parts.train is not None or not any(map(training_folder_in, folders_in(root)))
 
 
 def open_undivided(config: DataConfig, part: Part) -> FileSource:
@@ -39,15 +41,27 @@ def open_undivided(config: DataConfig, part: Part) -> FileSource:
     if root.is_file():
         whole, divided = read_list(root)
     else:
-        folder, divided = root / "train" if (root / "train").is_dir() else root, None
+        parts, divided = find_parts(config), None
+        folder = parts.train or root
         classes = class_folders(folder, hint(root))
         if len(classes) == 1:
             raise MissingImages(f"data.root: {config.root!r} holds one class folder, {classes[0]!r}; {hint(root)}")
         whole = collect(root, folder, classes)
+        whole = replace(whole, notes=(*parts.notes, *whole.notes))
     if divided is not None:
         check_no_cut(config, f"{root.name} divides its images by the column 'split'")
         return _part(whole, torch.tensor([part == each for each in divided]))
     return _cut(whole, config, part)
+
+
+def open_validation(config: DataConfig) -> FileSource | None:
+    """Open the validation images that have a folder of their own, or are marked in a list; None: there are none."""
+    if not Path(config.root).is_file():
+        return open_validation_folder(config)
+    whole, divided = read_list(Path(config.root))
+    if divided is None or "validation" not in divided:
+        return None
+    return _part(whole, torch.tensor([each == "validation" for each in divided]))
 
 
 def check_no_cut(config: DataConfig, why: str) -> None:
@@ -58,8 +72,9 @@ def check_no_cut(config: DataConfig, why: str) -> None:
 
 def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
     fraction = config.test_fraction
-    rule = "it leaves no images to train on; give a smaller part"
-    check(part == "test" or fraction < 1, "data.test_fraction", fraction, rule)
+    if part == "train" and fraction == 1:
+        rule = "it leaves no images to train on; give a smaller part"
+        raise MissingImages(f"data.test_fraction: {fraction} is not valid: {rule}")
     counts = torch.bincount(whole.labels, minlength=len(whole.class_names))
     rarest = int(counts.argmin())
     if fraction < 1 and counts[rarest] < 3:

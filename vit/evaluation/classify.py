@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit.config import check, check_arguments
 from vit.data.decoding import BrokenImage, read_rgb
-from vit.data.folders import is_image
+from vit.data.parts import is_image
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
