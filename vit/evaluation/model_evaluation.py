@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
-from vit.data.images import fingerprint, open_test, place_name
+from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator
 from vit.evaluation.evaluate import predict_all
@@ -35,8 +35,9 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Compute metrics on the data's test images and store them in `folder`.
 
-    A head with more classes is restricted to the data's. `transfer` also evaluates the frozen features, and only these
-    if the model has no head, or one of other classes. `warnings` name test images that a run was trained on.
+    A head with more classes is restricted to the data's. `transfer` also evaluates the frozen features, on the same
+    test images, and only these if the model has no head, or one of other classes or of random weights. `warnings` name
+    test images that a run was trained on.
     ValueError, without `transfer`, for a head of other classes and a model without a head.
     """
     accelerator = make_accelerator(device, precision)
@@ -44,8 +45,9 @@ def evaluate_model(
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    test = open_test(data)
-    stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}")
+    images = None if transfer is None else open_transfer_data(data, transfer)
+    test = open_test(data) if images is None else images.test
+    stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}") + (transfer.suffix if transfer else "")
     record: dict[str, Any] = {
         "model": opened.source,
         "computed_by": opened.implementation,
@@ -54,9 +56,10 @@ def evaluate_model(
         "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test)},
         "warnings": warnings_of(seen_images(opened, data, test)),
     }
-    images = None if transfer is None else open_transfer_data(data, transfer)
     try:
-        record |= _head_metrics(opened, data, accelerator, folder / f"{stem}.npz")
+        if images is not None and opened.provenance.is_random:
+            raise UnmatchedClasses("its weights are random")
+        record |= _head_metrics(opened, test, data, accelerator, folder / f"{stem}.npz")
     except UnmatchedClasses as error:
         if images is None:
             raise
@@ -69,9 +72,10 @@ def evaluate_model(
     return record
 
 
-def _head_metrics(opened: OpenedModel, data: DataConfig, accelerator: Accelerator, path: Path) -> dict[str, Any]:
+def _head_metrics(
+    opened: OpenedModel, split: Split, data: DataConfig, accelerator: Accelerator, path: Path
+) -> dict[str, Any]:
     """Metrics of the head's predictions, which are stored. UnmatchedClasses for a head of other classes, or none."""
-    split = open_test(data)
     columns = head_columns(opened, split.source.class_names)
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
     model, test = opened.model.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)

@@ -49,6 +49,11 @@ class TransferOptions:
     """About this many training images, classes balanced; None: all."""
     num_test_images: int | None = None
 
+    @property
+    def suffix(self) -> str:
+        """The end of names of files with results on a part of the test images."""
+        return "" if self.num_test_images is None else f"_{self.num_test_images}_images"
+
     def __post_init__(self) -> None:
         check(len(self.features) > 0, "--features", self.features, f"choose from {', '.join(FEATURES)}")
         check_positive("--train_images", self.num_train_images)

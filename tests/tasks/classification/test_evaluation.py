@@ -134,6 +134,31 @@ def test_a_runs_features_are_those_of_its_model_on_the_same_images(precision: st
     assert strict_json(tmp_path / "run" / "fake_best_auto.json")["conventions"]["knn"]
 
 
+def test_head_and_features_are_judged_on_the_same_part_of_the_test_images(run: Path, tmp_path: Path) -> None:
+    """The files of the whole evaluation stay beside those of the part."""
+    config, few = trained_settings(run), TransferOptions(num_test_images=6)
+    assert isinstance(config, ClassificationRun)
+    evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path / "run"))
+    of_run = evaluate_checkpoint(EvalRequest(run, transfer=few, output_dir=tmp_path / "run"))
+    assert of_run["n_seen"] == 6
+    stored = {path.name for path in (tmp_path / "run").glob("*.npz")}
+    assert stored == {"fake_best_auto.npz", "fake_best_auto_6_images.npz"}
+    opened = evaluate_model(open_model(run), config.data, tmp_path / "model", transfer=few, device="cpu")
+    assert (opened["n_seen"], opened["top1"]) == (6, of_run["top1"])
+
+
+def test_a_random_head_is_not_evaluated_beside_features(run: Path, tmp_path: Path) -> None:
+    config = trained_settings(run)
+    assert isinstance(config, ClassificationRun)
+    opened = open_model("vit_tiny_patch16_32", num_classes=3, mean=[0.5] * 3, std=[0.5] * 3)
+    alone = evaluate_model(opened, config.data, tmp_path, device="cpu")
+    assert alone["n_seen"] == alone["n_total"]
+    beside = evaluate_model(opened, config.data, tmp_path, transfer=TransferOptions(), device="cpu")
+    assert beside["head"] == "not evaluated: its weights are random"
+    assert "top1" not in beside
+    assert 0 <= beside["transfer"]["head"]["knn"] <= 1
+
+
 def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_path: Path) -> None:
     """A 16-bit image, which PIL alone would turn white."""
     path = tmp_path / "deep.png"

@@ -71,6 +71,8 @@ def test_eval_finds_what_training_found(run: Path, capsys: pytest.CaptureFixture
 def test_frozen_features_are_judged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(run), "--transfer", "--output_dir", str(tmp_path)]) == 0
     assert "linear_probe" in capsys.readouterr().out
+    assert main(["eval", str(run), "--transfer", "--images", "10", "--output_dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out.split("\nsee ")[0])["n_seen"] == 10
 
 
 def test_stopped_and_continued_it_is_the_same(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

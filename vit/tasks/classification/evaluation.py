@@ -37,9 +37,9 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
 
     They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
-    name (None for a class without images), those of the frozen features where asked for, and `warnings` of test images
-    that the run was trained on. ValueError when the data's classes are not the checkpoint's, or other preprocessing
-    than the stored is asked for.
+    name (None for a class without images), those of the frozen features where asked for, on the same test images, and
+    `warnings` of test images that the run was trained on. ValueError when the data's classes are not the checkpoint's,
+    or other preprocessing than the stored is asked for.
     """
     loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
     assert loaded.state is not None
@@ -47,7 +47,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     accelerator = make_accelerator(config.device, config.train.precision)
     if request.transfer and accelerator.num_processes > 1:
         raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
-    split = open_test(config.data)
+    images = open_transfer_data(config.data, request.transfer) if request.transfer else None
+    split = images.test if images else open_test(config.data)
     check_classes(split.source.class_names, loaded.class_names)
     model = accelerator.prepare(loaded.model)
     loader = EvalLoader(
@@ -72,9 +73,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         name: None if math.isnan(recall) else recall
         for name, recall in zip(predictions.class_names, recalls.tolist(), strict=True)
     }
-    if request.transfer:
+    if request.transfer and images:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
-        images = open_transfer_data(config.data, request.transfer)
         opened = replace(loaded, stated_preprocessing=preprocessing)
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
@@ -123,7 +123,8 @@ def _store(
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
-    stem = f"{place_name(data)}_{request.select}_{request.weights}{size}"
+    part = request.transfer.suffix if request.transfer else ""
+    stem = f"{place_name(data)}_{request.select}_{request.weights}{size}{part}"
     predictions.save(folder / f"{stem}.npz")
     write_table(folder / f"{stem}.csv", predictions, source)
     counts = confusion_matrix(predictions)

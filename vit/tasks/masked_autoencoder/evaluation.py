@@ -38,20 +38,21 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
     tensors, state = read_run(request.checkpoint, request.select, request.weights)
     autoencoder = MaskedAutoencoder(opened.model, DecoderConfig(**state["task"]["decoder"]))
     autoencoder.load_state_dict(tensors)
+    images = open_transfer_data(config.data, request.transfer) if request.transfer else None
     train, _ = open_training(config.data)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     neighbours = balanced_subset(train, config.mae.knn_images, stream="neighbours")
     meter = Meter(accelerator, config.mae, EvalLoader(neighbours, opened.preprocessing, config.data, **place))
-    split = open_test(config.data)
+    split = images.test if images else open_test(config.data)
     loader = EvalLoader(split, opened.preprocessing, config.data, **place)
     result = measure(meter, accelerator.prepare(autoencoder), loader, config.data)
     metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn, "n_seen": result.num_images}
-    if request.transfer:
-        images = open_transfer_data(config.data, request.transfer)
+    if request.transfer and images:
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{place_name(config.data)}_{request.select}_{request.weights}"
+        part = request.transfer.suffix if request.transfer else ""
+        stem = f"{place_name(config.data)}_{request.select}_{request.weights}{part}"
         result.pictures.save(request.folder / f"{stem}_reconstructions.png")
         record = {
             "checkpoint": str(request.checkpoint),
