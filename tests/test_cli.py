@@ -22,7 +22,7 @@ from PIL import Image
 from tests.data.image_folders import make_folder
 from tests.training.tiny import tiny
 from vit import __version__
-from vit.cli import main
+from vit.cli import COMMANDS, main
 from vit.runs import last_checkpoint, read_metrics
 from vit.settings import dump_run_config, flat_settings
 from vit.tasks.classification.config import ClassificationRun
@@ -522,6 +522,22 @@ def test_help_of_a_command_is_printed(command: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith(f"usage: vit {command}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [*((name,) for name in COMMANDS), ("compare", "--train"), ("compare", "--finetune"), ("eval", "--finetune")],
+)
+def test_the_help_of_every_command_says_what_its_memory_grows_with(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/performance.md promises."""
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    assert left.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    about = said.partition("positional arguments:")[0].partition(" options:")[0]
+    assert re.search(r"Memory( of every process)?: |Listing takes 1 kB a file", about)
+
+
 def test_a_defect_shows_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("ours")
@@ -556,10 +572,21 @@ def test_the_help_of_train_lists_every_setting(capsys: pytest.CaptureFixture[str
     assert set(flat_settings(ClassificationRun())) <= set(listed)
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert "--optim.lr 0.001 Peak learning rate at `data.batch_size` images per step" in lines
-    assert "--data.download false" in lines
+    assert "--data.download false Fetch the data set into `data.root` where it is missing" in lines
+    assert any(line.endswith("{adamw, sgd, lamb, muon}") for line in lines)
+    assert "…" not in said, "nothing is cut"
     assert any(line.startswith("--model.pooling null ") for line in lines)
     assert any(line.startswith("--data.mean [0.5,0.5,0.5]") for line in lines)
-    assert max(map(len, said.splitlines())) < 240
+    assert max(map(len, said.splitlines())) <= 160
+
+
+def test_the_whole_help_of_train_says_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["train", "--help-all"])
+    assert left.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "`bicubic_corners`: corner to corner (torchvision)" in said, "beyond the first sentence"
+    assert "ResNets: the first layers." in said
 
 
 def test_the_help_of_a_comparison_by_training(capsys: pytest.CaptureFixture[str]) -> None:

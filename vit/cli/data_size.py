@@ -18,7 +18,8 @@ def train_and_compare(argv: list[str]) -> None:
         prog="vit compare --train",
         description="Train recipes from scratch on nested, class-balanced subsets of their data, each seeing as many "
         "images as on all of them. Every setting of the files can be given as --section.setting, for all of them. "
-        "A stopped comparison continues with the same command; more fractions or seeds train only what is missing.",
+        "A stopped comparison continues with the same command; more fractions or seeds train only what is missing. "
+        "Memory: that of `vit train` for the largest recipe, as runs are trained one after the other.",
     )
     parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="FILE", help="YAML files")
     parser.add_argument("--fractions", nargs="+", type=float, default=[0.05, 0.1, 0.3, 0.5, 1.0], metavar="PART")

@@ -19,7 +19,8 @@ from vit.config import check_positive
 _DESCRIPTION = """\
 Make one common preprocessing mistake after another on the same images and report its effect: accuracy (if the images
 have labels that the model knows), changed predictions, changed logits; of a multi-label model mean average precision
-and changed sets of labels. Settings of the images: --data.root, …"""
+and changed sets of labels. Settings of the images: --data.root, …
+Memory: 0.75 GB, the weights, and a batch of images (--data.eval_batch_size); the logits of two mistakes."""
 
 
 def doctor(argv: list[str]) -> None:

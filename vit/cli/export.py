@@ -11,7 +11,10 @@ FORMATS = ("onnx", "torch")
 
 
 def export(argv: list[str]) -> None:
-    what = "Write a classifier as an ONNX or torch.export file for any batch size, run it and compare its logits."
+    what = (
+        "Write a classifier as an ONNX or torch.export file for any batch size, run it and compare its logits. Memory: "
+    )
+    what += "1 GB, and the weights twice, five times for ONNX."
     parser = Parser(prog="vit export", description=what)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--format", choices=FORMATS, required=True)

@@ -20,11 +20,13 @@ Fine-tune any mix of pretrained Vision Transformers and ResNets on the same trai
 as many images seen, and compare them on the test images: `vit compare` of the runs in DIR/runs. Every model gets a new
 head, even where its own has the data's classes (else --model.new_head false). Images have each model's own size and
 normalisation. Every setting of training can be given as --section.setting, for all models; what shall differ between
-the kinds stands in their recipes. A stopped command continues, and trains no finished model again."""
+the kinds stands in their recipes. A stopped command continues, and trains no finished model again. Memory: that of
+`vit train` for the largest model, as they are trained one after the other; then the weights of all models."""
 _DESCRIPTION_OF_ONE = """\
 Fine-tune a pretrained Vision Transformer or ResNet and evaluate it on the test images, as `vit compare --finetune` does
 with several, which continues with the runs of the same --output_dir. The model gets a new head (else --model.new_head
-false). Every setting of training can be given as --section.setting. A stopped command continues."""
+false). Every setting of training can be given as --section.setting. A stopped command continues. Memory: that of
+`vit train`."""
 
 
 def finetune_and_compare(argv: list[str]) -> None:

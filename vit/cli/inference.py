@@ -135,7 +135,7 @@ def predict(argv: list[str]) -> None:
         "the largest image, 8 where EXIF turns it; one above 179 megapixels is refused.",
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    images = "image files, folders, text files with a path a line, or - for paths on the standard input"
+    images = "image files, folders, text files with a path a line, CSV lists, or - for paths on the standard input"
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
     parser.add_argument("--top", type=int, metavar="N", help="classes for each image (default: 5)")
     parser.add_argument("--format", choices=("text", "csv", "json"), default="text", help="default: %(default)s")
@@ -186,7 +186,8 @@ def translate(argv: list[str]) -> None:
 
     parser = Parser(
         prog="vit translate",
-        description="Translate sentences with a trained translator, each of at most 10,000 characters.",
+        description="Translate sentences with a trained translator, each of at most 10,000 characters. Memory: "
+        "0.75 GB, the weights, and --beam_size times what one sentence takes: the square of its tokens.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="a translator's run or checkpoint folder")
     parser.add_argument("--beam_size", type=int, help="1: greedy (default: as in the run's test)")

@@ -80,17 +80,34 @@ class _KeepingLines(argparse.HelpFormatter):
         return text if "\n\n" in text else super()._fill_text(text, width, indent)
 
 
+class _HelpAll(argparse.Action):
+    """Print the help with another epilog, `const`, and leave."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.epilog = self.const
+        parser.print_help()
+        parser.exit()
+
+
 def run_parser(name: str, description: str) -> Parser:
     from vit.config.descriptions import settings_table
     from vit.tasks import DEFAULT_TASK, TASKS
 
     about = f"settings of task {DEFAULT_TASK} with their defaults, which the file and then the command line override"
+    kind = TASKS[DEFAULT_TASK].run_config
     parser = Parser(
         prog=f"vit {name}",
         description=f"{description} Every setting of the file can be given as --section.setting, or without its "
         "section where no other ends so; `config.yaml` in a run's folder lists them with their values and origins.",
-        epilog=f"{about}\n\n{settings_table(TASKS[DEFAULT_TASK].run_config)}",
+        epilog=f"{about}\n\n{settings_table(kind)}",
         formatter_class=_KeepingLines,
+    )
+    whole = f"{about}\n\n{settings_table(kind, whole=True)}"
+    parser.add_argument(
+        "--help-all", action=_HelpAll, const=whole, help="as --help, with all that is said of a setting"
     )
     text = "YAML file, or the name of a packaged configuration (default: %(default)s)"
     parser.add_argument("--config", default=DEFAULT_CONFIG, help=text)

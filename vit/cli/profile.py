@@ -14,7 +14,9 @@ def profile(argv: list[str]) -> None:
     from vit.settings import resolve_run
 
     parser = run_parser(
-        "profile", "Measure the time of each stage of a training step, find the bottleneck, and write a Chrome trace."
+        "profile",
+        "Measure the time of each stage of a training step, find the bottleneck, and write a Chrome trace. Memory: "
+        "that of `vit train`, and the trace's operations, with --steps.",
     )
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps; default: %(default)s")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/profile"), help="default: %(default)s")

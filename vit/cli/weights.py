@@ -11,7 +11,11 @@ TARGETS = ("timm", "torchvision", "hf", "npz")
 
 
 def convert(argv: list[str]) -> None:
-    parser = Parser(prog="vit convert", description="Write a model's weights as another library names them.")
+    what = (
+        "Write a model's weights as another library names them. Memory: 0.75 GB, and the weights twice; with --verify "
+    )
+    what += "up to four times, as the library's own model and the source stand beside ours."
+    parser = Parser(prog="vit convert", description=what)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--to", choices=TARGETS, required=True)
     parser.add_argument("--output", type=Path, help="the file to write; hf: the folder")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from vit.config.arguments import check_types
+from vit.config.part_names import part_named
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_seed
 from vit.config.sizes import MOST_CHANNELS, MOST_PIXELS, MOST_SAMPLES, MOST_WORKERS, check_most
 
@@ -56,18 +57,22 @@ class DataConfig:
     """Data sets without a folder."""
 
     name: str = "digits"
-    """One of `DATA_SETS`."""
+    """The data set; `imagefolder` is a folder of your own, `torchvision:CLASS` any classification set of torchvision's.
+    """
     root: str = "data"
     """Folder of the data set, or where it is downloaded to; a CSV list of files and labels for `imagefolder`."""
     download: bool = False
+    """Fetch the data set into `data.root` where it is missing."""
     test_folder: str | None = None
-    """`imagefolder` only: the folder of the test set; None: `val`, or `test` where there is no `val`; where there is
-    neither, a test set is cut off the training images.
+    """Folder of the test set below `data.root`, `imagefolder` only. None: `test`, or `val` where there is no `test`;
+    where there is neither, a test set is cut off the training images.
     """
     test_fraction: float = 0.2
     """`imagefolder` without a test set only: the part of every class that is cut off for it; 1: all images are."""
     val_fraction: float = 0.1
-    """Fraction of the training set held out to choose the best checkpoint."""
+    """Fraction of the training set held out to choose the best checkpoint; `val` is for that
+    where there is `test` beside it.
+    """
     split_seed: int = 0
     """Seed of the validation split and of a test set that is cut off, independent of the training seed."""
     fraction: float = 1.0
@@ -75,8 +80,9 @@ class DataConfig:
     subset_seed: int = 0
     """Seed of the subset for a `fraction` below 1; the validation split does not depend on it."""
     epoch_length: Literal["subset", "whole_set"] = "subset"
-    """`fraction` below 1 only: an epoch has each image of the subset once, or, with `whole_set`, as many images as the
-    whole training set, repeating those of the subset. Steps, warm-up and evaluations then equal those of the full set.
+    """Images an epoch where `fraction` is below 1. `subset`: each image of the subset once; `whole_set`: as many images
+    as the whole training set, repeating those of the subset. Steps, warm-up and evaluations then equal those of the
+    full set.
     """
     sampling: Literal["shuffled", "balanced"] = "shuffled"
     """`balanced`: an epoch has equally many images of every class; images of rare classes are repeated."""
@@ -91,25 +97,33 @@ class DataConfig:
     training on CUDA, the training set is kept on the device if it takes at most a tenth of its memory.
     """
     canvas_size: int | None = None
-    """Side of the square that training images are resized to when decoded; None: 256/224 of the image size, or no
+    """Side of the square that training images are resized to when decoded. None: 256/224 of the image size, or no
     resizing if all images have the same size.
     """
     on_broken_image: Literal["fail", "skip"] = "fail"
+    """An image that cannot be decoded ends the run, or is left out and counted."""
     crop_fraction: float = 1.0
+    """Part of the resized image's side that the centre crop keeps at evaluation; 1: all of it."""
     squash: bool = False
+    """Resize both sides to the image size / crop_fraction, whatever the image's shape, at evaluation."""
     interpolation: Interpolation = "bicubic"
+    """Filter that resizes images at decoding and at evaluation."""
     antialias: bool = True
+    """Smooth an image before it is made smaller."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Subtracted from red, green and blue in [0, 1]."""
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Red, green and blue are divided by it."""
     fake_images: int = 512
-    """`fake` only: number of training images; there are a quarter as many test images."""
+    """Number of training images, `fake` only; there are a quarter as many test images."""
     fake_classes: int = 10
+    """Number of classes, `fake` only."""
 
     def is_set(self, place: str) -> bool:
         """Whether `--data PLACE` names images with labels: a data set, or a folder of class folders."""
-        parts = ("train", "val", "test")
         is_named = place in DATA_SETS or place.startswith("torchvision:")
-        return is_named or any((Path(place) / part).is_dir() for part in parts)
+        inside = Path(place).iterdir() if not is_named and Path(place).is_dir() else ()
+        return is_named or any(path.is_dir() and part_named(path.name) for path in inside)
 
     def __post_init__(self) -> None:
         check_finite("data", self)
@@ -158,6 +172,9 @@ class AugmentConfig:
     """Augmentation of training batches, in the order of the fields."""
 
     crop: Literal["none", "pad", "random_resized"] = "none"
+    """Random crop of training images. `pad`: of the padded image (CIFAR); `random_resized`: of random area and shape,
+    resized (ImageNet).
+    """
     pad: int = 4
     """`crop: pad` only: pixels of reflection padding before the random crop."""
     scale: tuple[float, float] = (0.08, 1.0)
@@ -165,18 +182,25 @@ class AugmentConfig:
     ratio: tuple[float, float] = (0.75, 4 / 3)
     """`crop: random_resized` only: width over height of the crop."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    """Filter that resizes the crop, `crop: random_resized` only."""
     flip: bool = False
+    """Mirror half of the images, left to right."""
     policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = "none"
+    """Random operations on colours and geometry, as published under that name."""
     num_ops: int = 2
-    """`policy: randaugment` only."""
+    """Operations an image, `policy: randaugment` only."""
     magnitude: float = 9.0
     """`policy: randaugment` only: 0 to 10 as in timm's rand-m9."""
     magnitude_std: float = 0.0
     """`policy: randaugment` only: standard deviation of the magnitude."""
     color_jitter: float = 0.0
+    """Largest change of brightness, contrast and saturation, as a part of 1; 0: none."""
     erasing_probability: float = 0.0
+    """Part of the images in which a random rectangle is erased."""
     mixup_alpha: float = 0.0
+    """Mixup: two images are averaged with a weight drawn from Beta(alpha, alpha); 0: off."""
     cutmix_alpha: float = 0.0
+    """CutMix: a rectangle comes from another image, its area drawn from Beta(alpha, alpha); 0: off."""
     mix_probability: float = 1.0
     """Fraction of the mixing groups that are mixed."""
     cutmix_probability: float = 0.5

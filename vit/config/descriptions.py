@@ -8,15 +8,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from textwrap import shorten
-from typing import Any, get_type_hints
+from textwrap import wrap
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vit.config.arguments import describe_type
 from vit.config.model import ModelConfig, ViTConfig
 from vit.config.resnet import ResNetConfig
 from vit.config.run import RunConfig
 
-_LONGEST = 130
+_TEXT_BEGINS, _LINE_ENDS = 46, 160
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class SettingDescription:
     values: str
     default: str
     text: str
-    """Empty where the name says all."""
+    choices: tuple[str, ...] = ()
+    """All values, where there are only some."""
 
     @property
     def first_sentence(self) -> str:
@@ -46,17 +47,20 @@ def describe_settings(kind: type[RunConfig]) -> dict[str, list[SettingDescriptio
     return sections
 
 
-def settings_table(kind: type[RunConfig]) -> str:
-    """The settings in lines of text, for `--help`."""
+def settings_table(kind: type[RunConfig], *, whole: bool = False) -> str:
+    """The settings in lines of text, for `--help`; `whole`: with all that is said of each, not the first sentence."""
     return "\n\n".join(
-        "\n".join([f"{name or 'the run'}:", *map(_line, settings)])
+        "\n".join([f"{name or 'the run'}:", *(_line(setting, whole) for setting in settings)])
         for name, settings in describe_settings(kind).items()
     )
 
 
-def _line(setting: SettingDescription) -> str:
-    said = shorten(setting.first_sentence, _LONGEST, placeholder=" …")
-    return f"{f'  --{setting.name} {setting.default}':44}  {said}".rstrip()
+def _line(setting: SettingDescription, whole: bool) -> str:
+    said = setting.text if whole else setting.first_sentence
+    choices = f" {{{', '.join(setting.choices)}}}" if setting.choices else ""
+    name = f"  --{setting.name} {setting.default}"
+    first, *more = wrap(f"{said}{choices}", _LINE_ENDS - _TEXT_BEGINS, break_on_hyphens=False)
+    return "\n".join([f"{name:{_TEXT_BEGINS - 2}}  {first}", *(f"{'':{_TEXT_BEGINS}}{line}" for line in more)])
 
 
 def _descriptions(prefix: str, section: Any, names: Sequence[str]) -> Iterator[SettingDescription]:
@@ -64,14 +68,30 @@ def _descriptions(prefix: str, section: Any, names: Sequence[str]) -> Iterator[S
     for name in names:
         value = getattr(section, name)
         shown = value if isinstance(value, str) else json.dumps(value).replace(" ", "")
-        yield SettingDescription(f"{prefix}{name}", describe_type(hints[name]), shown, said.get(name, ""))
+        choices = tuple(getattr(section, "sets", ())) if name == "name" else ()
+        yield SettingDescription(
+            f"{prefix}{name}", describe_type(hints[name]), shown, said[name], choices or _choices(hints[name])
+        )
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The values of all `Literal`s in an annotation; none where there is but one."""
+    if get_origin(hint) is Literal:
+        found = tuple(map(str, get_args(hint)))
+    else:
+        found = tuple(choice for inner in get_args(hint) for choice in _choices(inner))
+    return found if len(found) > 1 else ()
 
 
 def _docstrings(kind: type[Any]) -> dict[str, str]:
-    """Field → the docstring below it, of the class or of those that it takes its fields from."""
+    """Field → the docstring below it, of the class or of its bases; of a model's fields, that of each architecture."""
     said: dict[str, str] = {}
-    taken = (ResNetConfig, ViTConfig) if kind is ModelConfig else ()
-    for each in (*taken, *reversed([base for base in kind.__mro__ if is_dataclass(base)])):
+    if kind is ModelConfig:
+        said, of_resnets = _docstrings(ViTConfig), _docstrings(ResNetConfig)
+        for name, text in of_resnets.items():
+            if said.get(name) != text:
+                said[name] = f"{said.get(name, '')} ResNets: {text[0].lower()}{text[1:]}".strip()
+    for each in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
         body = ast.parse(inspect.getsource(each)).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, after in zip(body.body, body.body[1:], strict=False):

@@ -51,18 +51,27 @@ class ViTConfig:
     """Complete architecture of a Vision Transformer. Sizes are (height, width) in pixels."""
 
     image_size: tuple[int, int] = (224, 224)
+    """Height and width of the images in pixels, or one number for both."""
     patch_size: tuple[int, int] = (16, 16)
+    """Height and width of a patch in pixels, or one number for both; it divides the image."""
     num_classes: int = 1000
-    """0: no head; `forward` returns the pooled features."""
+    """Outputs of the head; 0: no head, and `forward` returns the pooled features."""
     in_channels: int = 3
+    """Colour channels of the images; training reads 3."""
     width: int = 768
+    """Width of the tokens."""
     depth: int = 12
+    """Number of blocks."""
     num_heads: int = 12
+    """Attention heads of a block; it divides the width."""
     mlp_ratio: float = 4.0
+    """Hidden width of the feed-forward layers over the width of the tokens."""
     pooling: Pooling = "cls"
-    """`map`: a learned query attends to the patches, then a feed-forward layer (SigLIP); `query`: without that layer,
-    and the query is not projected (AIMv2); `cls_gap`: class token and mean of the patches concatenated, twice the width
-    (DINOv2's linear head)."""
+    """How the tokens become the head's input. `cls`: the class token; `gap`: the mean of the patches; `map`: a learned
+    query attends to the patches, then a feed-forward layer (SigLIP); `query`: without that layer, and the query is not
+    projected (AIMv2); `cls_gap`: class token and mean of the patches concatenated, twice the width (DINOv2's linear
+    head).
+    """
     pool_prefix: bool = False
     """The mean or the pooling by attention reads the prefix tokens too (Perception Encoder)."""
     pool_heads: int | None = None
@@ -70,17 +79,25 @@ class ViTConfig:
     pool_mlp_ratio: float | None = None
     """Hidden width of `map`'s feed-forward layer over the width; None: mlp_ratio."""
     class_token: bool = True
+    """A learned token before the patches, whose output the pooling `cls` reads."""
     distillation_token: bool = False
+    """A second learned token, which learns from a teacher (DeiT)."""
     distillation_head: bool = True
     """Give the distillation token its own head; false: only the class token's head is used."""
     num_registers: int = 0
+    """Learned tokens that are read by no head (registers: Darcet et al. 2024)."""
     positions: Positions = "learned_1d"
+    """How the patches' places are told. `learned_1d`: a learned vector for each place (ViT); `learned_2d`: one for each
+    row and one for each column; `sincos_2d`: fixed sines and cosines; `relative`: learned biases of the scores (BEiT);
+    `rope`: rotated queries and keys; `learned_1d_rope`: both (EVA-02); `none`: not at all.
+    """
     position_resize: PositionResize = "bicubic_antialiased"
-    """Resizing of learned positions to another grid: as by timm; `bicubic`: without antialiasing (transformers);
-    `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner (torchvision);
-    `bilinear_corners` (Google); `bilinear_antialiased` (SigLIP 2). `…_square`: a square grid of the longer side,
-    cropped at its ends (NaFlex: bicubic, antialiased; RADIO: bilinear, C-RADIOv3's corner to corner). Of relative
-    biases `bilinear` (transformers' BEiT) and `geometric` (timm's BEiT). Pretrained weights bring their library's way.
+    """Resizing of learned positions to another grid. The default is timm's; `bicubic`: without antialiasing
+    (transformers); `bicubic_offset`: by 0.1 patches too far (DINO, DINOv2); `bicubic_corners`: corner to corner
+    (torchvision); `bilinear_corners` (Google); `bilinear_antialiased` (SigLIP 2). `…_square`: a square grid of the
+    longer side, cropped at its ends (NaFlex: bicubic, antialiased; RADIO: bilinear, C-RADIOv3's corner to corner).
+    Relative biases have `bilinear` (transformers' BEiT) and `geometric` (timm's BEiT). Pretrained weights bring their
+    library's way.
     """
     relative_tables: Literal["blocks", "shared", "both"] = "blocks"
     """Relative positions: a table of biases for every block, one for all blocks, or the sum of both (Data2Vec)."""
@@ -99,6 +116,7 @@ class ViTConfig:
     rope_mixed: bool = False
     """Rotary positions: every head of every block learns its frequencies along both axes (Heo et al. 2024)."""
     feedforward: FeedForwardKind = "gelu"
+    """Activation of the feed-forward layers; `quick_gelu` is CLIP's, `swiglu` a gated layer (DINOv2-g, EVA-02)."""
     swiglu_multiple: int = 8
     """SwiGLU's hidden width, 2/3 of width · mlp_ratio, is rounded up to a multiple of it."""
     feedforward_norm: bool = False
@@ -106,7 +124,9 @@ class ViTConfig:
     attention_norm: bool = False
     """A LayerNorm between attention and its output's projection (EVA-02's CLIP models)."""
     qk_norm: bool = False
+    """A norm on queries and keys of every head (ViT-22B)."""
     qkv_bias: bool = True
+    """Biases of queries, keys and values."""
     proj_bias: bool = True
     """Biases of the attention's output and of the feed-forward layers; false in AIMv2."""
     norm: Norm = "layer"
@@ -128,18 +148,26 @@ class ViTConfig:
     layer_scale: float | None = None
     """Initial value of LayerScale; None: none."""
     norm_eps: float = 1e-6
+    """Added to the variance in every norm."""
     stem: Stem = "patch"
-    """`conv`: two small convolutions whose windows overlap; `resnet`: the first stage of a ResNet-18 (ViT's hybrid)."""
+    """How patches are embedded. `patch`: one linear layer; `conv`: two small convolutions whose windows overlap;
+    `resnet`: the first stage of a ResNet-18 (ViT's hybrid).
+    """
     stochastic_depth_rate: float = 0.0
     """Rate of the last block, reached linearly with depth."""
     dropout_rate: float = 0.0
+    """Dropout of the embedded tokens and in the feed-forward layers and the attention's output."""
     attention_dropout_rate: float = 0.0
+    """Dropout of attention's weights."""
     patch_dropout_rate: float = 0.0
+    """Part of the patches that are left out of a training image (Li et al. 2023)."""
     init: Initialization = "xavier"
-    """`xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published ViTs; `mimetic`:
-    `xavier`, but for attention, whose matrices begin as those of trained ViTs look (Trockman and Kolter 2023).
+    """Initial weights. `xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published
+    ViTs; `mimetic`: `xavier`, but for attention, whose matrices begin as those of trained ViTs look (Trockman and
+    Kolter 2023).
     """
     backend: Backend = "auto"
+    """The code that computes attention; `auto`: the fastest that this machine and this input allow."""
 
     def __post_init__(self) -> None:
         check_types("model", self)
@@ -337,7 +365,7 @@ class ModelConfig:
     """A model by name; every other architectural field overrides the named architecture's."""
 
     name: str | None = None
-    """One of `list_models()`; None: the architecture of `pretrained`."""
+    """One of `vit.list_models()`; None: the architecture of `pretrained`."""
     pretrained: str | None = None
     """A run folder, a weights file or folder, `timm:NAME`, `torchvision:NAME`, `hf:NAME` or `package.file:function`."""
     pretrained_grid: tuple[int, int] | None = None

@@ -30,24 +30,29 @@ class ResNetConfig:
     """Complete architecture of a ResNet. Sizes are (height, width) in pixels."""
 
     depth: int = 50
-    """Number of layers with weights: one of `STAGES`."""
+    """Number of layers with weights, as 18, 50 or 101."""
     num_classes: int = 1000
+    """Outputs of the head; 0: no head, and `forward` returns the pooled features."""
     image_size: tuple[int, int] = (224, 224)
+    """Height and width of the images in pixels, or one number for both."""
     stem: ResNetStem = "imagenet"
-    """`cifar`: a 3×3 convolution of stride 1 and no pooling, for images of 8 to 64 pixels; `deep`: three 3×3
-    convolutions in place of the 7×7 (ResNet-D)."""
+    """The first layers. `imagenet`: a 7×7 convolution and pooling; `cifar`: a 3×3 convolution of stride 1 and no
+    pooling, for images of 8 to 64 pixels; `deep`: three 3×3 convolutions in place of the 7×7 (ResNet-D).
+    """
     width: int = 64
     """Channels of the first stage, and of the stem."""
     in_channels: int = 3
+    """Colour channels of the images; training reads 3."""
     shortcut: Shortcut = "projection"
-    """Where a block changes the shape: a 1×1 convolution (He et al.'s B), `padding` with zero channels (their A), or
-    an `average` over 2×2 pixels before the 1×1 convolution (ResNet-D)."""
+    """The way around a block that changes the shape. `projection`: a 1×1 convolution (He et al.'s B); `padding` with
+    zero channels (their A); `average` over 2×2 pixels before the 1×1 convolution (ResNet-D).
+    """
     groups: int = 1
     """Groups of the 3×3 convolution in a bottleneck (ResNeXt's cardinality)."""
     group_width: int | None = None
     """Channels of each group in the first stage; None: `width`. A wide ResNet has twice as many."""
     version: Literal[1, 2] = 1
-    """2: pre-activation bottlenecks with GroupNorm and standardized weights (BiT)."""
+    """The form of the blocks. 2: pre-activation bottlenecks with GroupNorm and standardized weights (BiT)."""
 
     def __post_init__(self) -> None:
         check_types("model", self)

@@ -20,21 +20,27 @@ Tracker = Literal["tensorboard", "wandb", "mlflow"]
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     name: OptimizerName = "adamw"
+    """The optimizer; `muon` trains the blocks' matrices by Muon and the rest by AdamW."""
     lr: float = 1e-3
     """Peak learning rate at `data.batch_size` images per step."""
     weight_decay: float = 0.05
-    """Not applied to norms, biases, positions and tokens."""
+    """Pull of weights towards 0; not applied to norms, biases, positions and tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """`adamw`, `lamb`, and the parameters that `muon` leaves to AdamW."""
+    """Decay of the averages of gradients and of their squares: `adamw`, `lamb`, and the parameters that `muon` leaves
+    to AdamW.
+    """
     momentum: float = 0.9
-    """`sgd` and `muon` only."""
+    """Decay of the averaged gradients, `sgd` and `muon` only."""
     layer_decay: float = 1.0
     """Learning rate of each block relative to the next one (fine-tuning); 1: all the same."""
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
     """Decay after the warm-up; `inverse_sqrt`: Vaswani et al. 2017, eq. 3."""
     warmup_epochs: float = 0.0
+    """Epochs in which the learning rate rises linearly from 0 to its peak; parts of epochs too."""
     min_lr: float = 0.0
+    """The learning rate at the end of the decay."""
     clip_norm: float | None = 1.0
+    """Gradients whose norm over all parameters is larger are scaled to it; null: no clipping."""
 
     def __post_init__(self) -> None:
         check_finite("optim", self)
@@ -62,22 +68,27 @@ class TrainConfig:
     """The `train:` section of every task; a task that has settings of its own extends it."""
 
     epochs: int = 10
+    """Passes over the training set."""
     accumulation_steps: int = 1
-    """Micro-batches per optimizer step."""
+    """Micro-batches that a step's batch is cut into, to save memory."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 if the device computes it faster than fp32, else fp32."""
     compile: bool = False
+    """Compile the model by `torch.compile`, which takes minutes at the start."""
     cuda_graphs: bool = False
-    """With `compile` on CUDA, one process and one micro-batch: record CUDA graphs, one for each batch size, and replay
-    them (torch's mode `reduce-overhead`). Small models save the CPU's time to launch their kernels.
+    """Replay steps as CUDA graphs (torch's mode `reduce-overhead`), which saves small models the time to launch their
+    kernels. One is recorded for each batch size; it needs `compile`, CUDA, one process and one micro-batch.
     """
     gradient_checkpointing: bool = False
+    """Compute every block's activations again in the backward pass: less memory, a third more time."""
     ema_decay: float | None = None
     """Decay per step of the averaged weights, which are evaluated and kept besides the raw ones. None: no average."""
     evaluate_every_epochs: int = 1
+    """Epochs from one validation to the next; the last epoch is always validated."""
     save_every_steps: int | None = None
-    """In addition to the end of every epoch."""
+    """Checkpoints within an epoch, in addition to the one at its end; null: none."""
     log_every_steps: int = 10
+    """Steps from one line of `metrics.jsonl` to the next; the last step of an epoch without a line has one."""
     trackers: tuple[Tracker, ...] = ()
     """Experiment trackers that get each line of `metrics.jsonl` too, any of tensorboard, wandb and mlflow."""
 
@@ -101,10 +112,13 @@ class RunConfig:
     """Settings and sections that `vit eval` can override."""
 
     task: str
+    """The kind of training: classification, multilabel, masked_autoencoder, translation or regression."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     seed: int = 0
+    """Fixes initial weights, order, augmentation and dropout."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where it is computed; `auto`: CUDA, else MPS, else the CPU."""
     output_dir: str | None = None
     """None: `runs/` and the configuration file's name."""
 

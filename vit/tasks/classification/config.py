@@ -16,10 +16,11 @@ class DistillConfig:
     teacher: str | None = None
     """A run folder, or any other source of a model."""
     kind: Literal["hard", "soft"] = "hard"
+    """How it teaches. `hard`: the teacher's class is the label; `soft`: its probabilities are."""
     weight: float = 0.5
     """Part of the loss that comes from the teacher."""
     temperature: float = 3.0
-    """`soft` only."""
+    """Logits of both are divided by it, `soft` only."""
 
     def __post_init__(self) -> None:
         check_finite("distill", self)
@@ -39,7 +40,9 @@ class ClassificationTrainConfig(TrainConfig):
     """The `train:` section of an image classifier."""
 
     loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    """`cross_entropy` over the classes, or `bce`: binary cross-entropy of each class by itself (DeiT III)."""
     label_smoothing: float = 0.0
+    """Part of a label that is spread evenly over all classes."""
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     """Factor of an image's loss, by its class. `balanced`: images / (classes × images of the class), with mean 1 over
     the training images; or a list with a number for each class.

@@ -18,8 +18,11 @@ class MaskedAutoencoderConfig:
     normalize_pixels: bool = True
     """Predict each patch's pixels less their mean, divided by their spread."""
     decoder_width: int = 128
+    """Width of the decoder's tokens."""
     decoder_depth: int = 2
+    """Blocks of the decoder."""
     decoder_heads: int = 4
+    """Attention heads of a block of the decoder."""
     knn_images: int = 5_000
     """Training images among which the neighbours of a validation image are searched, for `val.knn`."""
 

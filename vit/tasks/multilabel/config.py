@@ -19,10 +19,13 @@ class TableDataConfig(DataConfig):
     folder_set: ClassVar[str] = "table"
 
     name: str = "table"
+    """Tables are the one kind of data of this task."""
     train_table: str = "train.csv"
     """A CSV file with a header, relative to `data.root`; its images are relative to `data.root` too."""
     test_table: str = "test.csv"
+    """The table of the test images, as `train_table`."""
     file_column: str = "file"
+    """The column of an image's path."""
     labels_column: str = "labels"
     """The column of an image's labels; an empty cell means none."""
     separator: str = ";"

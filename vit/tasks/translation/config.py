@@ -35,15 +35,21 @@ class TranslatorConfig:
     decoder_depth: int | None = None
     """None: as many as the encoder's. `bahdanau` always has one."""
     num_heads: int = 8
+    """Attention heads of a layer; it divides the width."""
     hidden_width: int | None = None
     """`transformer`: of the feed-forward layers, None: 4 × width. `bahdanau`: of the alignment, None: width."""
     norm: Norm = "pre"
+    """LayerNorm before each part of a layer, or after it as in Vaswani et al."""
     activation: Activation = "relu"
+    """Activation of the feed-forward layers."""
     positions: TextPlaces = "sinusoidal"
+    """How the places of tokens are told; `rope` rotates queries and keys."""
     max_length: int = 256
     """`positions: learned` only: tokens of the longest sequence there is a position for."""
     dropout_rate: float = 0.1
+    """Dropout of embeddings and of every part of a layer."""
     attention_dropout_rate: float = 0.0
+    """Dropout of attention's weights."""
     score: Literal["additive", "dot"] = "additive"
     """`bahdanau` only: `wᵀ tanh(W s + U h)` or `(W s)ᵀ(U h)`."""
     share_embeddings: bool = False
@@ -51,6 +57,7 @@ class TranslatorConfig:
     tie_output: bool = True
     """The target's table is the matrix that makes the logits."""
     backend: Backend = "auto"
+    """The code that computes attention; `auto`: the fastest that this machine and this input allow."""
 
     def __post_init__(self) -> None:
         check_finite("model", self)
@@ -125,7 +132,9 @@ class TextDataConfig:
     root: str = "data"
     """`multi30k` only: the folder of `train.de.gz`, `train.en.gz` and their like."""
     source_language: str = "de"
+    """The language that is translated, as its files end."""
     target_language: str = "en"
+    """The language that is translated into."""
     val_part: str = "val"
     """The part that chooses the checkpoint: the name of its files before the language."""
     test_parts: tuple[str, ...] = ("test_2016_flickr",)
@@ -143,6 +152,7 @@ class TextDataConfig:
     pool: int = 32
     """Batches whose sentences are sorted by length together; 1: lengths are mixed at random."""
     copying_symbols: int = 20
+    """Number of different symbols in sentences to copy."""
     copying_lengths: tuple[int, int] = (5, 40)
     """The shortest and the longest sentence, in symbols; all lengths from one to the other are equally frequent."""
     copying_sentences: int = 10_000
