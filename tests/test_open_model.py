@@ -71,6 +71,27 @@ def test_an_unknown_name_is_one_line(source: str, said: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
+def test_weights_at_hand_are_never_made_random(tmp_path: Path) -> None:
+    """Of several models, only those by name are of random weights."""
+    import timm
+    from timm.models import save_for_hf
+
+    save_for_hf(timm.create_model("test_vit", num_classes=3), tmp_path / "folder", safe_serialization=True)
+    folder, file = str(tmp_path / "folder"), str(tmp_path / "folder" / "model.safetensors")
+    sources = [folder, f"hf:{folder}", "timm:test_vit"]
+    kept = open_model(folder).identity
+    opened = open_models(sources, random_weights=True, seed=1)
+    assert [model.provenance.is_random for model in opened] == [False, False, True]
+    assert [model.identity == kept for model in opened] == [True, True, False]
+    for source in (folder, f"hf:{folder}", file):
+        with pytest.raises(ValueError, match=r"^random_weights: it has no effect on .*, only on names, as timm:NAME"):
+            open_model(source, random_weights=True)
+        with pytest.raises(ValueError, match=r"^--random_weights: True is not valid: it has no effect on"):
+            open_models([source, source], random_weights=True)
+    Path(file).unlink()
+    assert open_model(folder, random_weights=True).provenance.is_random
+
+
 @pytest.mark.slow
 def test_hugging_faces_folder(tmp_path: Path) -> None:
     """The wrapper's logits are the model's, its preprocessing the file's, its classes the configuration's."""

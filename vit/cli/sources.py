@@ -74,7 +74,7 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
     )
     group.add_argument("--std", type=float, nargs=3, metavar="S")
     group.add_argument("--class_names", nargs="+", default=(), metavar="CLASS", help="for a head without class names")
-    group.add_argument("--random_weights", action="store_true", help="build a library's model without trained weights")
+    group.add_argument("--random_weights", action="store_true", help="of models by name, not of weights at hand")
     group.add_argument("--seed", type=int, default=0, help="seed of random weights (default: %(default)s)")
 
 

@@ -35,7 +35,7 @@ def convert(argv: list[str]) -> None:
         check_output(args.to, args.output)
     options = model_options(args)
     kind = source_kind(args.model)
-    if kind in ("file", "library") and options["implementation"] == "auto":
+    if kind in ("file", "folder", "library") and options["implementation"] == "auto":
         options["implementation"] = "ours"  # only our model has the names that are converted
     opened = open_model(args.model, **options)
     if kind == "architecture":
@@ -45,7 +45,7 @@ def convert(argv: list[str]) -> None:
     note = f"; {conversion.note}" if conversion.note else ""
     print(f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}")
     if args.verify:
-        compared = kind in ("file", "library") and not opened.provenance.is_random
+        compared = kind in ("file", "folder", "library") and not opened.provenance.is_random
         source = open_source(args.model) if compared else None
         for line in verify_conversion(conversion, source, opened.report):
             print(line)

@@ -16,9 +16,10 @@ from vit.libraries import LIBRARIES, timm, torchvision
 from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
 from vit.weights.files import SUFFIXES
+from vit.weights.huggingface import holds_weights
 from vit.weights.sources import library_of
 
-SourceKind = Literal["run", "library", "file", "architecture", "function", "module"]
+SourceKind = Literal["run", "library", "folder", "file", "architecture", "function", "module"]
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _SOURCES = (
     "neither a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME, "
@@ -27,7 +28,10 @@ _SOURCES = (
 
 
 def source_kind(source: str | nn.Module) -> SourceKind:
-    """The kind of a source, without building anything. ValueError for a source of no kind and an unknown name."""
+    """The kind of a source, without building anything. ValueError for a source of no kind and an unknown name.
+
+    `library`: a model by its name, or by a `config.json` without weights beside it; `folder`: with weights.
+    """
     if isinstance(source, nn.Module):
         return "module"
     prefix, _, name = source.partition(":")
@@ -36,7 +40,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
             timm.check_name(name)
         elif prefix == "torchvision":
             torchvision.find_weights(name)
-        return "library"
+        return "folder" if prefix == "hf" and holds_weights(Path(name)) else "library"
     path = Path(source)
     check_no_pipe("model", path)
     if holds_checkpoints(path):
@@ -44,7 +48,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     if path.is_file():
         return "file"
     if library_of(source) is not None:
-        return "library"
+        return "folder" if holds_weights(path) else "library"
     if is_function(source):
         return "function"
     if is_known(source) or timm.is_vit(source):
@@ -81,17 +85,17 @@ def option_scopes(options: Mapping[str, Any]) -> dict[str, tuple[tuple[SourceKin
     """
     runs: tuple[SourceKind, ...] = ("run",)
     random: tuple[SourceKind, ...] = ("architecture", "library") if options.get("random_weights") else ("architecture",)
-    others: tuple[SourceKind, ...] = ("library", "file", "architecture", "function", "module")
+    others: tuple[SourceKind, ...] = ("library", "folder", "file", "architecture", "function", "module")
     implementation: tuple[tuple[SourceKind, ...], str] = (
-        (("library", "module", "function"), "libraries' models")
+        (("library", "folder", "module", "function"), "libraries' models")
         if options.get("implementation") == "theirs"
-        else (("run", "file", "library", "architecture"), "models that we compute")
+        else (("run", "file", "folder", "library", "architecture"), "models that we compute")
     )
     return {
         "select": (runs, "runs"),
         "weights": (runs, "runs"),
-        "architecture": (("file", "library"), "files and folders"),
-        "random_weights": (("library", "architecture"), "libraries' models and architectures"),
+        "architecture": (("file", "folder", "library"), "files and folders"),
+        "random_weights": (("library", "architecture"), "names, as timm:NAME or an architecture's, not on weights"),
         "seed": (random, "random weights"),
         "num_classes": (random, "random weights"),
         **dict.fromkeys(("preprocessing", "mean", "std"), (others, "models that are no run, whose own is enforced")),

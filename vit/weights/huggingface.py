@@ -91,6 +91,11 @@ def is_huggingface_folder(path: Path) -> bool:
     return (path / "config.json").is_file()
 
 
+def holds_weights(folder: Path) -> bool:
+    """Whether weights are beside `config.json`, in this format or timm's."""
+    return is_huggingface_folder(folder) and any((folder / name).is_file() for name in WEIGHTS)
+
+
 def read_folder(folder: Path) -> Folder:
     """Read a folder. ValueError, in one line, for an unsupported `model_type` or configuration, and for unknown names
     of tensors."""
