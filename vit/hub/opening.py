@@ -53,8 +53,8 @@ def open_model(
 
     `select` (best, last) and `weights` (auto, raw, ema) are of runs, `architecture` of files that do not tell it,
     `random_weights` of names without weights at hand, `num_classes` and `seed` of random weights, `class_names` (in the
-    head's order) of heads that name none. `preprocessing`, or `mean` and `std`, is how images are prepared where the source does not say it, or otherwise
-    than it says; `image_size` replaces the size.
+    head's order) of heads that name none. `preprocessing`, or `mean` and `std`, is how images are prepared where the
+    source does not say it, or otherwise than it says; `image_size` replaces the size.
     `implementation`: `ours` computes, `theirs` (the library's own), or auto: ours where it computes the same, else
     theirs. ValueError, in one line, for what is not there and for an option without effect.
     """
