@@ -17,6 +17,7 @@ from vit.hub import open_model
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.guidance import Guidance
 from vit.tasks.classification.losses import class_weights, target_losses, teacher_losses
 from vit.tasks.images import ImageTask, check_normalization
 from vit.tasks.task import NonFinite
@@ -30,6 +31,11 @@ class Classification(ImageTask[ClassificationRun]):
 
     def __init__(self, config: ClassificationRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         super().__init__(config, accelerator, timer)
+        distill = config.distill
+        self.guidance = None
+        if self.teacher is not None and distill.kind == "patches":
+            size = self.preprocessing.image_size
+            self.guidance = Guidance(self.model, self.teacher, size, str(distill.teacher))
         weights = class_weights(config.train, self.train_split.labels, len(self.class_names))
         self.class_weights = None if weights is None else weights.to(accelerator.device)
 
@@ -61,13 +67,17 @@ class Classification(ImageTask[ClassificationRun]):
         """Compare the model's logits with the targets and, where there is one, with the teacher's."""
         rng = SampleRandom.at(self.config.seed, epoch, batch.positions).fork("model")
         # the teacher supervises the distillation head where there is one
-        two_heads = self.teacher is not None and getattr(self.model, "distillation_head", None) is not None
+        listens = self.teacher is not None and self.guidance is None
+        two_heads = listens and getattr(self.model, "distillation_head", None) is not None
         logits = model(batch.images, rng=rng, separate_heads=two_heads)
         student, distilled = (logits[:, 0], logits[:, 1]) if two_heads else (logits, logits)
         losses = target_losses(student, batch.targets, self.config.train, self.class_weights)
         if self.teacher is not None:
             weight = self.config.distill.weight
-            distilled_losses = teacher_losses(distilled, self.teacher, batch.images, self.config.distill)
+            if self.guidance is not None:
+                distilled_losses = self.guidance.losses(batch.images)
+            else:
+                distilled_losses = teacher_losses(distilled, self.teacher, batch.images, self.config.distill)
             losses = (1 - weight) * losses + weight * distilled_losses
         return losses, student.argmax(dim=1) == batch.targets.argmax(dim=1)
 

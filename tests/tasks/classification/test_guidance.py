@@ -1,0 +1,123 @@
+"""Guidance by a teacher's maps: by hand, what it moves and what it refuses, and that a run with it resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.tiny import assert_same_bits, tiny
+from vit import create_model
+from vit.models import VisionTransformer
+from vit.runs import read_metrics
+from vit.tasks.classification.guidance import Guidance, unlikeness
+from vit.training.loop import train
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+
+
+def test_the_unlikeness_of_two_patches_by_hand() -> None:
+    patches = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]])  # at right angles
+    parallel = torch.tensor([[[[3.0, 5.0]], [[0.0, 0.0]]]])  # 1 2 1 2: the same direction at both places
+    assert unlikeness(patches, parallel, (1, 2)).tolist() == pytest.approx([2 / 4])  # the two pairs of unlike places
+    opposite = torch.tensor([[[[1.0, -1.0]], [[0.0, 0.0]]]])
+    assert unlikeness(patches, opposite, (1, 2)).tolist() == pytest.approx([2 / 4])
+    assert unlikeness(patches, torch.tensor([[[[9.0, 0.0]], [[0.0, 1.0]]]]), (1, 2)).tolist() == pytest.approx([0.0])
+
+
+def test_a_finer_map_is_averaged_over_each_patch() -> None:
+    patches, fine = torch.randn(2, 4, 5), torch.randn(2, 3, 6, 4)
+    coarse = torch.stack(
+        [fine[:, :, 3 * i : 3 * i + 3, 2 * j : 2 * j + 2].mean((2, 3)) for i in (0, 1) for j in (0, 1)]
+    )
+    expected = unlikeness(patches, coarse.permute(1, 2, 0).reshape(2, 3, 2, 2), (2, 2))
+    torch.testing.assert_close(unlikeness(patches, fine, (2, 2)), expected)
+
+
+def student_of(**settings: Any) -> VisionTransformer:
+    sizes = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 4, "num_heads": 2, "num_classes": 3}
+    model = create_model("vit", **{**sizes, **settings})
+    assert isinstance(model, VisionTransformer)
+    return model.train()
+
+
+def teacher_of(**settings: Any) -> torch.nn.Module:
+    return create_model("resnet20", num_classes=3, image_size=16, **settings).eval().requires_grad_(False)
+
+
+def test_blocks_are_spread_over_the_maps_and_only_those_before_the_last_one_watched_learn() -> None:
+    student, teacher = student_of(), teacher_of()
+    guidance = Guidance(student, teacher, (16, 16), "T")
+    assert [tuple(each.shape[2:]) for each in guidance.maps(torch.zeros(1, 3, 16, 16))] == [(16, 16)] * 2 + [
+        (8, 8),
+        (4, 4),
+    ]
+    assert guidance.blocks == [0, 1, 2, 3]
+    images = torch.rand(2, 3, 16, 16)
+    student(images)
+    losses = guidance.losses(images)
+    assert losses.shape == (2,)
+    losses.sum().backward()
+    assert student.head.weight.grad is None
+    gradient = student.blocks[0].get_parameter("attention.qkv.weight").grad
+    assert gradient is not None
+    assert gradient.any()
+    before = float(losses.detach().sum())
+    with torch.no_grad():
+        for parameter in student.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(parameter.grad, alpha=0.05)
+    student(images)
+    assert float(guidance.losses(images).detach().sum()) < before
+
+
+def test_the_class_token_is_left_out_and_evaluation_keeps_nothing() -> None:
+    student = student_of()
+    guidance = Guidance(student, teacher_of(), (16, 16), "T")
+    student.eval()
+    with torch.no_grad():
+        student(torch.rand(1, 3, 16, 16))
+    assert not guidance._outputs
+    assert student_of().num_prefix_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "message"),
+    [
+        (lambda: create_model("resnet20", num_classes=3), teacher_of, "only a VisionTransformer has patches"),
+        (lambda: student_of(patch_dropout_rate=0.5), teacher_of, r"model\.patch_dropout_rate: 0\.5"),
+        (student_of, lambda: torch.nn.Linear(3, 3), r"'T' \(Linear\) gives no feature maps"),
+        (
+            lambda: student_of(patch_size=1, image_size=16),
+            lambda: create_model("resnet18", num_classes=3).eval(),
+            "as fine as",
+        ),
+    ],
+)
+def test_what_cannot_guide_is_refused(student: Any, teacher: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Guidance(student(), teacher(), (16, 16), "T")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_guided_run_differs_from_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    shape: dict[str, Any] = dict.fromkeys(("patch_size", "depth", "num_heads", "width"))
+    train(tiny(model={"name": "resnet20", **shape}, train={"epochs": 1}), tmp_path / "teacher")
+    distill = {"teacher": str(tmp_path / "teacher"), "kind": "patches", "weight": 0.5}
+    constant = {"schedule": "constant", "warmup_epochs": 0.0}
+    guided = tiny(distill=distill, optim=constant)
+    train(guided, tmp_path / "whole")
+    train(tiny(guided, train={"epochs": 1}), tmp_path / "parts")
+    train(guided, tmp_path / "parts", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "parts")
+    train(tiny(optim=constant), tmp_path / "plain")
+    guided_losses, plain_losses = (
+        [line["train.loss"] for line in read_metrics(tmp_path / name) if "train.loss" in line]
+        for name in ("whole", "plain")
+    )
+    assert guided_losses[0] != plain_losses[0]
