@@ -28,6 +28,7 @@ python -m benchmarks NAME …
   attention   the backends, and auto against sdpa in models        [--models …]
   analysis    statistics of attention against its maps             [--tokens 196 1024 4096]
   distance    attention distance of a ViT against its maps         [--sizes 224 512 1024]
+  ablation    what each ingredient of a recipe brings              FILE --minutes M
   speedrun    disk to test accuracy: whole trainings over seeds    --config NAME [--seeds 0 1 2 3 4]
   transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
@@ -244,6 +245,29 @@ def _speedrun(argv: list[str]) -> None:
     _write(result | {"conventions": CONVENTIONS}, args.output, show=True)
 
 
+def _ablation(argv: list[str]) -> None:
+    what = (
+        "What each ingredient of a recipe brings: the plain recipe with it, the whole one without it, at equal time of "
+        "training. Continued with the same command."
+    )
+    parser = Parser(prog="python -m benchmarks ablation", description=what)
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: config, settings, ingredients")
+    parser.add_argument("--minutes", type=float, required=True, help="of training for each run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
+    parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="of the runs; default: %(default)s")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    check_folder("--folder", args.folder)
+    check_positive("--minutes", args.minutes)
+    from benchmarks.ablation import Ablation, ablate, table
+
+    ablation = Ablation.read(args.file)
+    result = ablate(ablation, args.minutes, args.seeds, args.folder / args.file.stem, progress)
+    print(table(result))
+    _write(result, args.output)
+
+
 def _capture(argv: list[str]) -> None:
     what = "Difference of outputs rebuilt from captured vectors, by architecture."
     args = _parser("capture", what, turns=None).parse_args(argv)
@@ -320,6 +344,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "attention": _attention,
     "analysis": _analysis,
     "distance": _distance,
+    "ablation": _ablation,
     "speedrun": _speedrun,
     "transfer": _transfer,
     "capture": _capture,

@@ -1,0 +1,108 @@
+"""Ingredients of a recipe: which variants there are, how long they may train, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import ablation as module
+from benchmarks.__main__ import main
+from benchmarks.ablation import Ablation, effects, table
+from vit.settings import ResolvedRun
+
+FILE = """
+config: digits_vit
+settings: {model.width: 16, model.depth: 1, model.num_heads: 2, optim.warmup_epochs: 0, data.workers: 0}
+ingredients:
+  mimetic: {model.init: mimetic}
+  averaging: {train.ema_decay: 0.9}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(FILE)
+    return file
+
+
+def test_every_ingredient_is_added_to_the_plain_recipe_and_left_out_of_the_whole_one(recipe: Path) -> None:
+    found = Ablation.read(recipe)
+    assert found.variants() == {
+        "plain": (),
+        "plain + mimetic": ("mimetic",),
+        "plain + averaging": ("averaging",),
+        "all - mimetic": ("averaging",),
+        "all - averaging": ("mimetic",),
+        "all": ("mimetic", "averaging"),
+    }
+    config = found.resolved(("mimetic",), 7).config
+    assert (config.train.epochs, config.model.init, config.model.width) == (7, "mimetic", 16)  # type: ignore[attr-defined]
+
+
+def test_a_fraction_is_a_part_of_the_epochs() -> None:
+    grows = {"images": {"augment.first_image_size": 4, "augment.growing_epochs": "2/3"}}
+    shape = {"model.image_size": 8, "model.patch_size": 2}
+    resolved = Ablation("digits_vit", shape, grows).resolved(("images",), 12)
+    assert resolved.config.augment.growing_epochs == 8  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("config: digits_vit", "ingredients: {} is not valid"),
+        ("ingredients: {a: {model.init: mimetic}}", "config: None is not valid"),
+        (FILE + "more: 1", r"FILE: .*it has no section \['more'\]"),
+    ],
+)
+def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Ablation.read(tmp_path / "recipe.yaml")
+
+
+def test_effects_are_paired_by_seed() -> None:
+    found = Ablation("digits_vit", {}, {"a": {}})
+    top1 = {"plain": (0.5, 0.7), "plain + a": (0.6, 0.8), "all - a": (0.5, 0.7), "all": (0.6, 0.9)}
+    runs = [
+        {"variant": name, "seed": seed, "test.top1": value, "epochs": 3}
+        for name, values in top1.items()
+        for seed, value in enumerate(values)
+    ]
+    added, removed = effects(found, runs)
+    assert added["effect"] == pytest.approx(0.1)
+    assert added["interval"] == pytest.approx([0.1, 0.1])
+    assert removed["effect"] == pytest.approx(0.15)
+    half = 12.7062 * 0.05  # t of one degree of freedom × standard error
+    assert removed["interval"] == pytest.approx([0.15 - half, 0.15 + half], abs=1e-4)
+    lines = table({"runs": runs, "effects": [added, removed]}).splitlines()
+    assert lines[2] == "| plain | 3 | 60.00 ± 14.14 % |  |"
+    assert lines[3] == "| plain + a | 3 | 70.00 ± 14.14 % | +10.00 points (+10.0 to +10.0) |"
+
+
+def test_a_whole_ablation_is_measured_written_and_not_repeated(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    timed = []
+
+    def measure(resolved: ResolvedRun, folder: Path) -> float:
+        timed.append(own(resolved, folder))
+        return 30.0
+
+    own = module.seconds_per_epoch
+    monkeypatch.setattr(module, "seconds_per_epoch", measure)
+    words = ["ablation", str(recipe), "--minutes", "0.6", "--seeds", "0", "--folder", str(tmp_path / "runs")]
+    assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert len(timed) == 6
+    assert min(timed) > 0
+    assert [row["epochs"] for row in result["runs"]] == [1] * 6
+    assert {effect["ingredient"] for effect in result["effects"]} == {"mimetic", "averaging"}
+    monkeypatch.setattr(
+        "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
+    )
+    assert main(words) == 0
+    assert "| all - averaging | 1 |" in capsys.readouterr().out
