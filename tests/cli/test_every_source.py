@@ -12,13 +12,12 @@ from vit.hub import open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch|copyreg", "ignore::DeprecationWarning")
 REFUSED = {
-    ("hf folder, headless", "compare"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("hf folder, headless", "compare"): "it has no head; `vit compare --transfer` evaluates its features",
     ("hf folder, headless", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
     ("hf folder, headless", "predict"): "it has no head; `vit eval --transfer` evaluates its features",
-    **{
-        ("hf folder, a ViT of theirs", command): "it has no head; `vit eval --transfer` evaluates its features"
-        for command in ("compare", "eval", "predict")
-    },
+    ("hf folder, a ViT of theirs", "compare"): "it has no head; `vit compare --transfer` evaluates its features",
+    ("hf folder, a ViT of theirs", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("hf folder, a ViT of theirs", "predict"): "it has no head; `vit eval --transfer` evaluates its features",
     ("timm folder, a ViT of theirs", "convert"): "is not supported: it has factorized positions",
     ("hf folder, a ViT of theirs", "convert"): "is_native: True is not valid: only False is supported",
     ("timm:NAME, theirs", "convert"): "'test_byobnet' is not supported: it has the class ByobNet",

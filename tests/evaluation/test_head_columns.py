@@ -53,6 +53,7 @@ def test_a_head_of_imagenet_on_a_subset() -> None:
     ("head", "said"),
     [
         (headed(0), "it has no head; `vit eval --transfer` evaluates its features"),
+        (headed(2), "no class names; if its 2 classes are the data's, .* give --class_names ant bee$"),
         (headed(7), "its 7 classes are not the data's 2, nor ImageNet's thousand"),
         (headed(2, ["bee", "cat"]), "its 2 classes are not the data's 2, .* .the data's 'ant' is none of them"),
         (headed(1000, [f"thing {n}" for n in range(1000)]), "nor ImageNet's thousand in its order"),
@@ -62,3 +63,14 @@ def test_a_head_of_imagenet_on_a_subset() -> None:
 def test_a_head_of_other_classes_is_refused(head: OpenedModel, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         head_columns(head, ["ant", "bee"])
+
+
+def test_what_to_type_for_a_head_without_names() -> None:
+    """Quoted as a shell reads it; and `vit compare` is told of itself."""
+    with pytest.raises(ValueError, match=r"--class_names 'red ant' bee$"):
+        head_columns(headed(2), ["red ant", "bee"])
+    many = [f"thing{n}" for n in range(30)]
+    with pytest.raises(ValueError, match=r"--class_names thing0 thing1 .* thing19 … \(all 30\)$"):
+        head_columns(headed(30), many)
+    with pytest.raises(ValueError, match="`vit compare --transfer` evaluates"):
+        head_columns(headed(0), ["ant"], command="vit compare")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns, imagenet_wnids
@@ -10,6 +11,9 @@ from vit.hub import OpenedModel
 
 _PLACEHOLDER = re.compile(r"LABEL_\d+|\d+")
 """Placeholder names: those of transformers for unnamed classes, and bare numbers."""
+
+
+_MOST_TYPED = 20
 
 
 class UnmatchedClasses(ValueError):
@@ -21,8 +25,8 @@ def random_head_size(class_names: Sequence[str]) -> int:
     return len(class_names) if imagenet_columns(class_names) is None else NUM_CLASSES
 
 
-def head_columns(model: OpenedModel, class_names: Sequence[str]) -> list[int]:
-    """Map each of the data's classes to its index in the model's head.
+def head_columns(model: OpenedModel, class_names: Sequence[str], *, command: str = "vit eval") -> list[int]:
+    """Map each of the data's classes to its index in the model's head; `command` evaluates features too.
 
     A head with class names has to contain the data's, in any order, or ImageNet's thousand as words; one without names
     has to be ImageNet's, in its order. UnmatchedClasses for any other, and for a multi-label model.
@@ -32,7 +36,7 @@ def head_columns(model: OpenedModel, class_names: Sequence[str]) -> list[int]:
     except ValueError as error:
         raise UnmatchedClasses(str(error)) from None
     if model.num_classes == 0:
-        rule = "it has no head; `vit eval --transfer` evaluates its features"
+        rule = f"it has no head; `{command} --transfer` evaluates its features"
         raise UnmatchedClasses(f"model: {model.source!r} is not valid: {rule}")
     if model.provenance.is_random and model.num_classes == len(class_names):
         return list(range(len(class_names)))
@@ -42,6 +46,9 @@ def head_columns(model: OpenedModel, class_names: Sequence[str]) -> list[int]:
     rule = f"its {model.num_classes} classes are not the data's {len(class_names)}, nor ImageNet's thousand"
     if own:
         rule += f" in its order (the data's {next(name for name in class_names if name not in own)!r} is none of them)"
+    elif model.num_classes == len(class_names):
+        rule = f"it has no class names; if its {model.num_classes} classes are the data's, in the same order, give "
+        rule += _given(class_names)
     else:
         rule += "; if it has them without names, give class_names in its order"
     if not _is_imagenet_head(model):
@@ -54,6 +61,13 @@ def head_columns(model: OpenedModel, class_names: Sequence[str]) -> list[int]:
         )
         raise UnmatchedClasses(f"model: {model.source!r} is not valid here: {rule}")
     return list(columns)
+
+
+def _given(class_names: Sequence[str]) -> str:
+    """The option that names a head's classes, as it is typed; of many classes the first."""
+    typed = shlex.join(class_names[:_MOST_TYPED])
+    more = "" if len(class_names) <= _MOST_TYPED else f" … (all {len(class_names)})"
+    return f"--class_names {typed}{more}"
 
 
 def _is_imagenet_head(model: OpenedModel) -> bool:
