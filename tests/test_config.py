@@ -434,6 +434,7 @@ def test_defaults_are_valid() -> None:
 
 def test_the_message_offers_what_is_near() -> None:
     assert "nearest image sizes are 224 or 240" in attempt(ViTConfig, {"image_size": (225, 224)})
+    assert "nearest image size is 16" in attempt(ViTConfig, {"image_size": (15, 224)})
     assert "the nearest that does is 16" in attempt(ViTConfig, {"width": 16, "num_heads": 32})
     assert nearest("adam", ["adamw", "sgd"]) == "did you mean 'adamw'?"
     assert nearest("mnist", ["KMNIST", "MNIST"]) == "did you mean 'MNIST'?"

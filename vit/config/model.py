@@ -331,8 +331,8 @@ def _check_patches(image_size: tuple[int, int], patch_size: tuple[int, int]) -> 
         check(patch > 0, "model.patch_size", patch_size, "it must be above 0")
         check(image > 0, "model.image_size", image_size, "it must be above 0")
         below, above = image // patch * patch, (image // patch + 1) * patch
-        choices = f"{below} or {above}" if below else f"{above}"
-        rule = f"the patch {side} {patch} must divide the image {side}; the nearest image sizes are {choices}"
+        choices = f"sizes are {below} or {above}" if below else f"size is {above}"
+        rule = f"the patch {side} {patch} must divide the image {side}; the nearest image {choices}"
         check(image > 0 and image % patch == 0, "model.image_size", image_size, rule)
 
 
