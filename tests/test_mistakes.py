@@ -49,6 +49,7 @@ TYPED = {
     "predict --model runs/a x.png": "--model: MODEL is given without an option: vit predict runs/a",
     "eval google/vit-base-patch16-224": "write hf:google/vit-base-patch16-224",
     "eval timm:vit_base": "timm has no model 'vit_base'; there are vit_base_",
+    "eval timm:vit_bogus": "timm has no model 'vit_bogus'; the nearest are vit_",
     "analyze vit_tiny_patch16_224 --data /no": "/no",
     'analyze vit_tiny_patch16_224 --data ""': "--data: '' is not valid: it is empty",
     "compare --train digits_vit": "one recipe is compared with nothing; name at least two",

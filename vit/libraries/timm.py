@@ -5,6 +5,7 @@ Architectures that our Vision Transformer does not compute are refused, naming t
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -70,10 +71,19 @@ def check_name(name: str) -> None:
 
     if timm.is_model(name.split(".")[0]):
         return
-    names = timm.list_models()
+    raise ValueError(f"model.pretrained: timm has no model {shown(name)}; {_names_like(name, timm.list_models())}")
+
+
+def _names_like(name: str, names: list[str]) -> str:
+    """Names that begin so; else the one that is almost that, or a few, with its first word if there are any."""
     longer = sorted((each for each in names if each.startswith(name)), key=len)
-    suggestion = f"there are {', '.join(longer[:5])}" if name and longer else nearest(name, names)
-    raise ValueError(f"model.pretrained: timm has no model {shown(name)}; {suggestion}")
+    if name and longer:
+        return f"there are {', '.join(longer[:5])}"
+    family = name.partition("_")[0] + "_"
+    kin = [each for each in names if each.startswith(family)] or names
+    few = difflib.get_close_matches(name[:60].lower(), kin, n=5, cutoff=0)
+    is_close = difflib.get_close_matches(name[:60].lower(), few)
+    return nearest(name, few) if is_close else f"the nearest are {', '.join(few)}"
 
 
 def is_vit(name: str) -> bool:
