@@ -192,6 +192,8 @@ def test_tensors_without_a_counterpart_are_named() -> None:
         (["vit", "--architecture", "vit", "--to", "timm", "--verify"], "architecture: it has no effect on 'vit'"),
         (["absent.npz", "--to", "timm", "--verify"], "there is no file 'absent.npz'"),
         (["resnet18", "--to", "hf", "--verify"], "a ResNet is written for timm or torchvision"),
+        (["resnet20", "--to", "timm", "--verify"], "timm has no ResNet with model.depth 20: it has three stages"),
+        (["resnet20", "--to", "torchvision", "--output", "a.pth"], "torchvision has no ResNet with model.depth 20"),
         (["vit", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
         (["absent.npz", "--to", "npz", "--output", "a.safetensors"], "its suffix must be one of .npz"),
         (["absent.npz", "--to", "hf", "--output", "pyproject.toml"], "a file of that name exists"),

@@ -40,8 +40,8 @@ def convert(argv: list[str]) -> None:
     opened = open_model(args.model, **options)
     if kind == "architecture":
         perturb_weights(opened.model)  # tensors with equal initial values would hide a wrong name
+    conversion = convert_model(opened.model, args.to)  # before anything is said, for it may refuse
     print(opened.summary())
-    conversion = convert_model(opened.model, args.to)
     note = f"; {conversion.note}" if conversion.note else ""
     print(f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}")
     if args.verify:

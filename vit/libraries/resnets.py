@@ -128,9 +128,14 @@ def build_timm_v2(config: ResNetConfig) -> nn.Module:
     )
 
 
-def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:
+def check_stages(config: ResNetConfig, library: str) -> None:
+    """NoCounterpart for the ResNets of CIFAR, which no library has."""
     if len(STAGES[config.depth][1]) != 4:
         raise NoCounterpart(f"--to: {library} has no ResNet with model.depth {config.depth}: it has three stages")
+
+
+def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:
+    check_stages(config, library)
     if config.in_channels != 3:
         raise NoCounterpart(f"--to: {library}'s ResNets are compared on 3 channels, not {config.in_channels}")
     for field, possible in choices.items():

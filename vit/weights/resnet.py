@@ -6,6 +6,7 @@ The tensors determine the architecture, except for the size of the images.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,6 +68,7 @@ TIMM = Layout(
     rules=RULES,
     config=infer_config,
     reference=timm_forward,
+    check_config=partial(resnets.check_stages, library="timm"),
 )
 TORCHVISION = Layout(
     name="torchvision ResNet",
@@ -74,6 +76,7 @@ TORCHVISION = Layout(
     rules=RULES,
     config=infer_config,
     reference=torchvision_forward,
+    check_config=partial(resnets.check_stages, library="torchvision"),
 )
 CIFAR: Layout = Layout(
     name="cifar ResNet",
