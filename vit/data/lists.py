@@ -17,7 +17,7 @@ LISTS = (".csv", ".tsv")
 _ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
 _TABLES = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
 """Endings of tables in other formats, and pandas' names of these."""
-FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
+_FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
 _LABEL_COLUMNS = ("label", "class", "category", "target")
 
 
@@ -30,7 +30,7 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     """
     named = f"data.root: {str(path)!r} is not valid:"
     columns, rows = _rows(path, named)
-    file_column, label_column = (column_among(columns, wanted, named) for wanted in (FILE_COLUMNS, _LABEL_COLUMNS))
+    file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
     files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
     for number, (file, label) in enumerate(zip(files, labels, strict=True), 2):
         if not file or not label:
@@ -48,6 +48,13 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     numbers = {name: number for number, name in enumerate(classes)}
     source = FileSource(path.parent, files, torch.tensor([numbers[label] for label in labels]), classes)
     return source, _parts(rows, named) if "split" in columns else None
+
+
+def read_files(path: Path, named: str) -> list[str]:
+    """The files that a list names, with classes or without. ValueError, beginning with `named`, as in `read_list`."""
+    columns, rows = _rows(path, named)
+    column = _column(columns, _FILE_COLUMNS, named)
+    return [file for row in rows if (file := (row[column] or "").strip())]
 
 
 def read_table(path: Path, named: str, delimiter: str = ",") -> tuple[list[str], list[dict[str, str]]]:
@@ -78,8 +85,7 @@ def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     return read_table(path, named, "\t" if ending == ".tsv" else ",")
 
 
-def column_among(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
-    """The one column that has a wanted name. ValueError, beginning with `named`, where there is none or more."""
+def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
     found = [column for column in columns if column in wanted]
     if len(found) != 1:
         other = next((mark for mark in (";", "\t", "|") if mark in "".join(columns)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from torch import Tensor
 
 from vit.config import check, check_arguments
 from vit.data.decoding import BrokenImage, read_rgb
+from vit.data.lists import LISTS, read_files
 from vit.data.parts import is_image
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
 
 _LISTS = (".txt", ".lst", ".list")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @check_arguments
@@ -70,27 +73,44 @@ def image_logits(
 
 
 def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> list[Path]:
-    """Image files: those given, those below folders, those that a text file lists by lines, and for `-` those of the
-    standard input. ValueError for a folder or a list without images.
+    """Image files: those given, those below folders, those that a text file lists by lines or a CSV list in its column
+    of files, and for `-` those of the standard input. ValueError for a folder or a list without images.
 
-    Lines name files relative to the working folder, or else to the list's.
+    Lines name files relative to the working folder, or else to the list's; a CSV list the other way round.
     """
     images: list[Path] = []
     for place in places:
         path = Path(place)
         if place == "-":
-            found = [Path(line.rstrip("\r\n")) for line in standard_input if line.strip()]
+            found = _read_names(standard_input)
         elif path.is_dir():
             found = sorted(file for file in path.rglob("*") if is_image(file.name))
         elif path.suffix.lower() in _LISTS and path.is_file():
             lines = [line for line in _read_text(path).splitlines() if line.strip()]
             found = [Path(line) if Path(line).exists() else path.parent / line for line in lines]
+        elif path.suffix.lower() in LISTS and path.is_file():
+            found = [_nearest_to(path.parent, file) for file in read_files(path, f"image: {place!r} is not valid:")]
         else:
             found = [path]
         if not found:
             raise ValueError(f"image: {place!r} holds no images")
         images += found
     return images
+
+
+def _nearest_to(folder: Path, file: str) -> Path:
+    return folder / file if (folder / file).exists() or not Path(file).exists() else Path(file)
+
+
+def _read_names(lines: Iterable[str]) -> list[Path]:
+    """Names, one a line. ValueError for bytes that are no text, as of an image itself."""
+    try:
+        names = [line.rstrip("\r\n") for line in lines if line.strip()]
+    except UnicodeDecodeError:
+        names = ["\0"]
+    if any(_CONTROL.search(name) for name in names):
+        raise ValueError("image: - reads names of images from the standard input, one a line; it holds no text")
+    return list(map(Path, names))
 
 
 def _read_text(path: Path) -> str:
