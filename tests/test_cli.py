@@ -129,7 +129,7 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["eval", "{tmp}"], "holds no readable checkpoint"),
         (["eval", "{run}", "--select", "first"], "invalid choice: 'first'"),
         (["eval", "{run}", "--weights", "ema"], "kept no average"),
-        (["eval", "{run}", "--data.fake_classes", "5"], "5 classes' is not valid"),
+        (["eval", "{run}", "--data.fake_classes", "5"], "its 5 classes are not the run's 7: class 5 is"),
         (["eval", "{run}", "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
         (["eval", "{run}", "--image_size", "10"], "nearest: 8 or 12"),
         (["eval", "{run}", "--nonsense"], "--nonsense: there is no such setting"),

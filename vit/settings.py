@@ -111,12 +111,19 @@ def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> R
             others = f"what has: {', '.join(f'--{setting}' for setting in allowed)}"
             remedy = "to evaluate at another size give --image_size" if name == "model.image_size" else others
             raise ValueError(f"--{name}: it has no effect here; {remedy}")
-    if "data.name" in given:
+    if "data.name" in given and not _same_folder(kept, given):
         section: Any = get_type_hints(kind)["data"]
         root = ("root",) if given["data.name"] in getattr(section, "rootless_sets", ()) else ()
         for name in (*getattr(section, "one_sets_settings", ()), *root):
             del kept[f"data.{name}"]
     return make_settings(kind, kept | given)
+
+
+def _same_folder(kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether the command line names the folder that the settings have already."""
+    places = [settings.get("data.root") for settings in (kept, given)]
+    same_set = kept["data.name"] == given["data.name"]
+    return same_set and None not in places and len({Path(str(place)).resolve() for place in places}) == 1
 
 
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:

@@ -17,6 +17,7 @@ from vit.cli.sources import (
     MODEL,
     add_model_options,
     add_transfer_options,
+    all_images,
     classifier_settings,
     model_options,
     resolve_data,
@@ -72,7 +73,7 @@ def compare(argv: list[str]) -> None:
         options["seed"] = 0  # else `open_model` would refuse it; without random weights it seeds the bootstrap alone
     request = CompareRequest(
         models=args.models,
-        data=resolve_data(args.models, args.data, settings),
+        data=all_images(resolve_data(args.models, args.data, settings), args.models),
         output_dir=args.output_dir,
         num_images=args.images,
         options=options,

@@ -18,8 +18,10 @@ from vit.cli.sources import (
     MODEL,
     add_model_options,
     add_transfer_options,
+    all_images,
     model_options,
     resolve_data,
+    settings_for_all_images,
     split_settings,
     transfer_options,
 )
@@ -87,6 +89,8 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
     for option, setting in (("data", "data"), ("device", "device"), ("precision", "train.precision")):
         if getattr(args, option):
             overrides = [f"--{setting}", getattr(args, option), *overrides]
+    if transfer is None:
+        overrides += settings_for_all_images(Path(args.model), options["select"], overrides)
     # opened before the evaluation, so that a baseline that cannot be compared is reported at once
     comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
     metrics = evaluate_checkpoint(request, overrides)
@@ -102,6 +106,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     if args.baseline:
         raise ValueError(f"--baseline: it works for runs only; use `vit compare {args.model} {args.baseline}`")
     data = resolve_data([args.model], args.data, overrides)
+    data = data if transfer else all_images(data, [])
     from vit.data.images import open_test
     from vit.evaluation.head_columns import random_head_size
     from vit.evaluation.model_evaluation import evaluate_model
@@ -119,6 +124,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
 
 
 def _print_warnings(metrics: Mapping[str, Any]) -> None:
+    sys.stderr.writelines(f"note: {line}\n" for line in metrics.get("notes", ()))
     sys.stderr.writelines(f"warning: {line}\n" for line in metrics.get("warnings", ()))
 
 

@@ -150,6 +150,28 @@ def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[st
     return override(base, [*(["--data", data] if data else []), *overrides], SETTINGS).data
 
 
+def all_images(data: DataConfig, models: Sequence[str]) -> DataConfig:
+    """The settings by which all images of a place without parts are evaluated, unless a run among the models cut off a
+    part of it for its own test.
+    """
+    from vit.data.undivided import without_cut
+    from vit.runs import holds_checkpoints
+    from vit.trained_runs import trained_settings
+
+    runs = [trained_settings(Path(model)) for model in models if holds_checkpoints(Path(model))]
+    return without_cut(data, [run.data for run in runs if isinstance(run, ClassificationRun)])
+
+
+def settings_for_all_images(run: Path, select: str, overrides: Sequence[str]) -> list[str]:
+    """What the command line has to say too for `all_images` in the evaluation of a run."""
+    from vit.trained_runs import trained_settings
+
+    config = trained_settings(run, select, overrides)
+    if not isinstance(config, ClassificationRun) or all_images(config.data, [str(run)]) == config.data:
+        return []
+    return ["--data.test_fraction", "1.0"]
+
+
 def find_images(
     models: Sequence[str], places: Sequence[str] | None, overrides: Sequence[str]
 ) -> DataConfig | Sequence[str]:

@@ -58,6 +58,11 @@ class FileSource:
         return self.files[index]
 
 
+def notes_of(source: object) -> list[str]:
+    """The lines for the user of a source of files; other sources have none."""
+    return list(source.notes) if isinstance(source, FileSource) else []
+
+
 def open_training_folder(config: DataConfig) -> FileSource:
     """Open `<data.root>/train`. Validation and test folder, if any, are only checked for the same class names."""
     root, parts = Path(config.root), find_parts(config)

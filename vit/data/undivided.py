@@ -5,6 +5,7 @@ The part is the same whenever it is opened: `data.test_fraction` of every class,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -64,6 +65,20 @@ def open_validation(config: DataConfig) -> FileSource | None:
     return _part(whole, torch.tensor([each == "validation" for each in divided]))
 
 
+def without_cut(config: DataConfig, own: Iterable[DataConfig]) -> DataConfig:
+    """The settings by which all images of a place without parts are for the test, not a part that is cut off.
+
+    Not where one of `own` is about the same place, whose other images were trained on, nor where the part is chosen.
+    """
+    place = Path(config.root).resolve()
+    cut_there = any(each.name == config.name and Path(each.root).resolve() == place for each in own)
+    if config.name != "imagefolder" or cut_there or config.test_fraction != DataConfig.test_fraction:
+        return config
+    if not is_undivided(config) or (Path(config.root).is_file() and read_list(Path(config.root))[1] is not None):
+        return config
+    return replace(config, test_fraction=1.0)
+
+
 def check_no_cut(config: DataConfig, why: str) -> None:
     """ValueError for a `data.test_fraction` that was set and has no effect."""
     default = config.test_fraction == DataConfig.test_fraction
@@ -92,6 +107,8 @@ def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
         f"{config.root} has no test set: {int(is_test.sum()):,} of its {len(whole):,} images are cut off for it "
         f"(data.test_fraction {fraction:g} of every class, data.split_seed {config.split_seed})"
     )
+    if fraction == 1:
+        note = f"{config.root} has no parts: all its {len(whole):,} images are test images"
     chosen = _part(whole, is_test if part == "test" else ~is_test)
     return replace(chosen, notes=(note, *whole.notes))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
+from vit.data.folders import notes_of
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator
@@ -55,6 +56,7 @@ def evaluate_model(
         "opened": opened.summary(),
         "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test)},
         "warnings": warnings_of(seen_images(opened, data, test)),
+        "notes": notes_of(test.source),
     }
     try:
         if images is not None and opened.provenance.is_random:

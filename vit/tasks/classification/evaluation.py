@@ -7,11 +7,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
+from vit.data.folders import notes_of
 from vit.data.images import ImageSource, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
@@ -49,7 +51,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
     images = open_transfer_data(config.data, request.transfer) if request.transfer else None
     split = images.test if images else open_test(config.data)
-    check_classes(split.source.class_names, loaded.class_names)
+    check_classes(config.data, split.source.class_names, loaded.class_names)
     model = accelerator.prepare(loaded.model)
     loader = EvalLoader(
         split,
@@ -79,22 +81,26 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
     metrics["warnings"] = warnings_of(seen)
+    metrics["notes"] = notes_of(split.source)
     if accelerator.is_main_process:
         _store(request, loaded.state, config.data, split.source, predictions, metrics)
     accelerator.wait_for_everyone()
     return metrics
 
 
-def check_classes(of_data: list[str], of_checkpoint: list[str]) -> None:
+def check_classes(data: DataConfig, of_data: list[str], of_checkpoint: list[str]) -> None:
     """ValueError unless the data has the checkpoint's classes, in its order."""
-    check(
-        len(of_data) == len(of_checkpoint),
-        "data.root",
-        f"{len(of_data)} classes",
-        f"the checkpoint was trained on {len(of_checkpoint)}",
-    )
-    for index, (theirs, ours) in enumerate(zip(of_data, of_checkpoint, strict=True)):
-        check(theirs == ours, "data.root", theirs, f"class {index} of the checkpoint is {ours!r}")
+    if of_data == of_checkpoint:
+        return
+    field, place = ("data.root", data.root) if data.name == data.folder_set else ("data.name", data.name)
+    pairs = enumerate(zip_longest(of_data, of_checkpoint))
+    index, (theirs, ours) = next(pair for pair in pairs if pair[1][0] != pair[1][1])
+    first = f"class {index} is {_or_none(theirs)}, the run's is {_or_none(ours)}"
+    check(False, field, place, f"its {len(of_data)} classes are not the run's {len(of_checkpoint)}: {first}")
+
+
+def _or_none(name: str | None) -> str:
+    return "not there" if name is None else repr(name)
 
 
 def _enforced_preprocessing(config: ClassificationRun, loaded: OpenedModel, image_size: int | None) -> Preprocessing:

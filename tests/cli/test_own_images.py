@@ -1,0 +1,136 @@
+"""A run on a folder of one's own, and commands that are given other images than the run's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.image_folders import make_folder
+from tests.training.tiny import tiny
+from vit.cli import main
+from vit.config import DataConfig
+from vit.training.loop import train
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("own") / "photos", {"cat": 10, "dog": 10})
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path) -> Path:
+    folder = photos.parent / "run"
+    data = DataConfig(
+        name="imagefolder", root=str(photos), test_fraction=0.3, batch_size=8, workers=0, eval_batch_size=7
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        train(tiny(train={"epochs": 1}, data=data), folder)
+    return folder
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    """Images that the run has not seen."""
+    return make_folder(tmp_path / "new", {"cat": 8, "dog": 7}, size=(16, 16))
+
+
+@pytest.fixture(autouse=True)
+def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.tasks.classification.evaluation.save_figure", lambda *_: None)
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], str]:
+    assert main(["eval", *words]) == 0
+    said = capsys.readouterr()
+    return json.loads(said.out.partition("\nvalidated")[0]), said.err
+
+
+def test_all_images_of_another_folder_are_evaluated(
+    run: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics, said = evaluated(capsys, str(run), "--data", str(new), "--output_dir", str(tmp_path / "out"))
+    assert metrics["n_total"] == 15
+    assert f"note: {new} has no parts: all its 15 images are test images" in said
+    listed = new / "list.csv"
+    rows = [f"{path.relative_to(new)},{path.parent.name}" for path in sorted(new.rglob("*.png"))[4:]]
+    listed.write_text("\n".join(["file,label", *rows]))
+    assert evaluated(capsys, str(run), "--data", str(listed))[0]["n_total"] == 11
+    asked = ("--data", str(new), "--data.test_fraction", "0.4")
+    assert evaluated(capsys, str(run), *asked)[0]["n_total"] == 6
+    with_parts = make_folder(tmp_path / "parts" / "Test", {"cat": 3, "dog": 1}).parent
+    assert evaluated(capsys, str(run), "--data", str(with_parts))[0]["n_total"] == 4
+
+
+def test_of_its_own_folder_the_run_evaluates_what_it_cut_off(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, said = evaluated(capsys, str(run))
+    assert own["n_total"] == 6
+    assert "6 of its 20 images are cut off for it" in said
+    again, _ = evaluated(capsys, str(run), "--data", f"{photos}/../photos")
+    assert again["n_total"] == 6
+    assert again["top1"] == own["top1"]
+
+
+def test_models_that_are_no_runs_and_comparisons_take_all_images_too(
+    run: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = ["vit_tiny_patch16_32", "--random_weights", "--mean", *["0.5"] * 3, "--std", *["0.5"] * 3]
+    metrics, said = evaluated(capsys, *random, "--data", str(new), "--output_dir", str(tmp_path / "eval"))
+    assert metrics["n_total"] == 15
+    assert "all its 15 images are test images" in said
+    asked: list[DataConfig] = []
+    monkeypatch.setattr("vit.comparison.compare.open_comparison", lambda request: asked.append(request.data))
+    monkeypatch.setattr("vit.cli.compare.compare_and_report", lambda _: None)
+    assert main(["compare", str(run), str(run), "--data", str(new)]) == 0
+    assert main(["compare", str(run), str(run)]) == 0
+    assert [data.test_fraction for data in asked] == [1.0, 0.3]
+
+
+def test_data_of_other_classes_is_named(run: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), "--data", "fake", "--data.fake_classes", "2"]) == 2
+    assert capsys.readouterr().err == (
+        "vit: data.name: 'fake' is not valid: its 2 classes are not the run's 2: class 0 is 'pattern 0', the run's is "
+        "'cat'\n"
+    )
+    make_folder(new, {"eel": 3})
+    assert main(["eval", str(run), "--data", str(new)]) == 2
+    assert (
+        f"data.root: '{new}' is not valid: its 3 classes are not the run's 2: class 2 is 'eel', the run's is not"
+        in (capsys.readouterr().err)
+    )
+
+
+def test_predict_takes_a_list(run: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With classes and without."""
+    (new / "list.csv").write_text("file,label\ncat/000.png,cat\ndog/001.png,dog\n")
+    (new / "list.tsv").write_text("id\tImage\tpath\n1\tx\tcat/002.png\n")
+    words = ["predict", str(run), "--device", "cpu", "--top", "1", "--format", "csv"]
+    assert main([*words, str(new / "list.csv"), str(new / "list.tsv")]) == 0
+    _, *rows = csv.reader(capsys.readouterr().out.splitlines())
+    assert [row[0] for row in rows] == [str(new / name) for name in ("cat/000.png", "dog/001.png", "cat/002.png")]
+    (new / "list.csv").write_text("x,label\ncat/000.png,cat\n")
+    assert main([*words, str(new / "list.csv")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "list.csv' is not valid: it has the columns x, label; its first line must name one of file, " in line
+
+
+@pytest.mark.parametrize("content", [b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\n\xff", b"\x89PNG\r\n\x1a\n\x00\x00"])
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_an_image_itself_on_the_standard_input(
+    content: bytes, errors: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors=errors))
+    assert main(["predict", str(run), "-"]) == 2
+    assert capsys.readouterr().err == (
+        "vit: image: - reads names of images from the standard input, one a line; it holds no text\n"
+    )
