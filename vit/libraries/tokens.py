@@ -15,7 +15,9 @@ from torch import Tensor, nn
 BLOCKS = (
     *("EncoderBlock", "ViTLayer", "DeiTLayer", "Dinov2Layer", "Dinov2WithRegistersLayer", "DINOv3ViTLayer"),
     *("CLIPEncoderLayer", "SiglipEncoderLayer", "Siglip2EncoderLayer", "Aimv2EncoderLayer", "ViTMAELayer"),
-    *("ViTMSNLayer", "IJepaLayer", "BeitLayer", "Data2VecVisionLayer"),
+    *("ViTMSNLayer", "IJepaLayer", "BeitLayer", "Data2VecVisionLayer", "FlavaLayer", "ChineseCLIPVisionLayer"),
+    *("AltCLIPEncoderLayer", "MetaClip2EncoderLayer", "BlipEncoderLayer", "Blip2EncoderLayer"),
+    *("InstructBlipEncoderLayer", "OwlViTEncoderLayer", "Owlv2EncoderLayer"),
 )
 """Classes of blocks whose tokens are the prefix and then the patches, row by row."""
 FINAL_NORMS = ("ln", "norm", "layernorm", "post_layernorm", "rms_norm")

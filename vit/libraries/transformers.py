@@ -28,6 +28,20 @@ WITHOUT_CLASS_TOKEN = ("ijepa", "aimv2_vision_model")
 OF_PATCHES = "siglip2_vision_model"
 """The kind of model that is given the pixels of each patch as a row."""
 
+WITHOUT_AUTO_MODEL = {
+    "altclip_vision_model": "AltCLIPVisionModel",
+    "blip_2_vision_model": "Blip2VisionModel",
+    "blip_vision_model": "BlipVisionModel",
+    "flava_image_model": "FlavaImageModel",
+    "instructblip_vision_model": "InstructBlipVisionModel",
+    "metaclip_2_vision_model": "MetaClip2VisionModel",
+    "owlv2_vision_model": "Owlv2VisionModel",
+    "owlvit_vision_model": "OwlViTVisionModel",
+}
+"""Kinds of plain image encoders that transformers has and its `AutoModel` does not know → their class."""
+TOWERS = ("vision_model", "image_model")
+"""Names of the image tower in models of images and text."""
+
 # ------------------------------------------------------------------ the hub
 
 
@@ -164,7 +178,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
     `num_classes`: for random weights. ValueError where transformers is missing or does not know the model.
     """
     try:
-        from transformers import AutoConfig, AutoModel, AutoModelForImageClassification
+        from transformers import AutoConfig
     except ImportError as error:
         raise ValueError("model.pretrained: hf: needs the package transformers; pip install 'vit[text]'") from error
 
@@ -181,8 +195,8 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
             config.mask_ratio = 0.0
         if not pretrained and num_classes is not None:
             config.num_labels = num_classes
-        kind = AutoModelForImageClassification if classifies else AutoModel
-        model = kind.from_pretrained(folder, config=config) if pretrained else kind.from_config(config)
+        kind = _class_of(config, classifies=classifies)
+        model = kind.from_pretrained(folder, config=config) if pretrained else _built(kind, config)
     except (*CANNOT_BUILD, StrictDataclassError) as error:
         raise build_error("transformers", name, error) from error
     finally:
@@ -190,8 +204,9 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
             logging.enable_progress_bar()
     names = class_names_of(config.to_dict(), config.num_labels, folder) if pretrained and classifies else []
     provenance = provenance_of(name) if pretrained else NEVER_TRAINED
-    vision = getattr(model, "vision_model", None)  # the image tower of a model with a text tower
-    tower = vision if not classifies and isinstance(vision, nn.Module) and hasattr(model, "text_model") else model
+    towers = (getattr(model, name, None) for name in TOWERS)
+    vision = next((tower for tower in towers if isinstance(tower, nn.Module)), model)
+    tower = vision if not classifies and hasattr(model, "text_model") else model
     preprocessing, unsupported = stated_preprocessing(folder)
     return LibraryModel(
         model=TransformersModel(tower),
@@ -202,6 +217,28 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         provenance=provenance,
         library="transformers",
     )
+
+
+def _class_of(config: Any, *, classifies: bool) -> Any:
+    """The class that computes a model of that configuration. ValueError where there is none for it alone."""
+    import transformers
+
+    own = WITHOUT_AUTO_MODEL.get(config.model_type)
+    stated = next(iter(config.architectures or ()), "")
+    if stated.endswith("VisionModelWithProjection"):  # whose projection `AutoModel` leaves out
+        own = stated
+    if own is not None:
+        return getattr(transformers, own)
+    if classifies:
+        return transformers.AutoModelForImageClassification
+    if type(config) not in transformers.MODEL_MAPPING:
+        raise ValueError(f"its AutoModel has no model for model_type {config.model_type!r}")
+    return transformers.AutoModel
+
+
+def _built(kind: Any, config: Any) -> Any:
+    """The model with random weights; only the automatic classes have `from_config`."""
+    return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
 
 
 def check_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:
