@@ -328,15 +328,15 @@ def test_train_tells_where_the_run_is(
     assert main(["train", "--config", str(recipe)]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["model", "multiply-adds", "images", "parameters"]
-    assert re.fullmatch(r"epoch 1 of 1: loss \S+, val.top1 \S+%, rate \S+, \S+ images/s, .+ in all", lines[7])
+    assert [line.split()[0] for line in lines[:5]] == ["model", "images", "steps", "device", "run"]
+    assert re.fullmatch(r"epoch 1 of 1: loss \S+, val.top1 \S+%, rate \S+, \S+ images/s, .+ in all", lines[5])
     assert "\r" not in said.out + said.err
     assert said.err == ""
     top1, low, high = re.fullmatch(
-        r"runs/recipe: test top-1 (\S+)% of 10 images \(95 % interval (\S+)% to (\S+)%\), .+ of training", lines[8]
+        r"runs/recipe: test top-1 (\S+)% of 10 images \(95 % interval (\S+)% to (\S+)%\), .+ of training", lines[6]
     ).groups()  # type: ignore[union-attr]
     assert float(low) < float(top1) < float(high)
-    assert lines[9:] == [
+    assert lines[7:] == [
         "model card: runs/recipe/README.md; pictures: runs/recipe/figures",
         "next: vit predict runs/recipe IMAGE…   vit analyze runs/recipe",
     ]

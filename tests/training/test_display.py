@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.training.tiny import tiny
+from vit.settings import SHRUNK
 from vit.training import display
 from vit.training.loop import train
+from vit.training.session import open_session
 
 
 class Terminal(io.StringIO):
@@ -49,4 +51,24 @@ def test_a_long_first_epoch_says_how_long_the_run_takes(
 ) -> None:
     monkeypatch.setattr(display, "SECONDS_BEFORE_ESTIMATE", 0.0)
     train(tiny(train={"epochs": 2}), tmp_path / "run")
-    assert len(re.findall(r"^epoch 1 of 2: \S+ images/s, .+ left$", capsys.readouterr().out, re.MULTILINE)) == 1
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^epoch \d of 2: \S+ images/s, about .+ left$", said, re.MULTILINE)) == 1
+    assert said.index("epoch 1 of 2: ") < said.index("about") < said.index("epoch 1 of 2: loss")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_header_is_five_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny(train={"epochs": 1}), tmp_path / "run")
+    rows = capsys.readouterr().out.splitlines()[:6]
+    assert [row.split()[0] for row in rows] == ["model", "images", "steps", "device", "run", "epoch"]
+    assert re.search(r"; [\d,]+ parameters; 0\.\d+ G multiply-adds$", rows[0])
+
+
+def test_a_header_says_what_is_frozen_and_ends_with_notes(tmp_path: Path) -> None:
+    config = tiny()
+    session = open_session(config, tmp_path / "run")
+    for parameter in session.unwrapped_model.blocks.parameters():
+        parameter.requires_grad_(False)
+    rows = display.header(session, {"optim.warmup_epochs": SHRUNK})
+    assert re.search(r" parameters, [\d,]+ of them trained; ", rows["model"])
+    assert list(rows)[-1] == SHRUNK

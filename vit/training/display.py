@@ -15,15 +15,15 @@ from vit.settings import RESET, SHRUNK, flat_settings
 from vit.training.session import Session
 from vit.wording import counted
 
-SECONDS_BEFORE_ESTIMATE = 20.0
-"""When, in a long first epoch, a log is told how long the run will take."""
+SECONDS_BEFORE_ESTIMATE = 3.0
+"""When, after the first step, a log is told how long the run will take, unless the line of an epoch came before."""
 
 
 @contextmanager
 def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]:
     """Print the header, and show the run from its present step on; `origins` says where each setting came from."""
     if session.is_main:
-        rows = run_facts(session, origins) | {"run": str(session.run)}
+        rows = header(session, origins)
         width = max(map(len, rows))
         print("\n".join(f"{name:{width}}  {value}" for name, value in rows.items()), flush=True)
     quiet = not (session.is_main and in_terminal())  # elsewhere the lines of epochs take the bar's place
@@ -32,9 +32,25 @@ def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]
         yield Display(session, bar)
 
 
+def header(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
+    """The facts in few rows: those of one model in one, and notes last."""
+    rows = run_facts(session, origins)
+    parameters = list(session.unwrapped_model.parameters())
+    frozen = "" if all(each.requires_grad for each in parameters) else f", {_num_trained(session):,} of them trained"
+    cost = f"; {rows['multiply-adds an image'].partition(' G')[0]} G multiply-adds" if "images" in rows else ""
+    rows["model"] += f"; {count_parameters(session.unwrapped_model):,} parameters{frozen}{cost}"
+    notes = {name: rows.pop(name) for name in list(rows) if name.startswith("note") or name in ("reset", SHRUNK)}
+    for name in ("parameters", "multiply-adds an image"):
+        rows.pop(name, None)
+    return rows | {"run": str(session.run)} | notes
+
+
+def _num_trained(session: Session) -> int:
+    return sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
+
+
 def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     """Model, data, length and device of a run, for its header and its plan."""
-    trained = sum(parameter.numel() for parameter in session.unwrapped_model.parameters() if parameter.requires_grad)
     settings = flat_settings(session.config)
     shrunk = [f"{name} to {settings[name]}" for name, origin in origins.items() if origin == SHRUNK]
     reset = [name for name, origin in origins.items() if origin == RESET]
@@ -42,7 +58,7 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     steps_per_epoch = session.task.train_loader.steps_per_epoch
     return {
         **session.report.describe(),
-        "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {trained:,} are trained",
+        "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {_num_trained(session):,} are trained",
         "steps": f"{session.total_steps:,} ({counted(session.config.train.epochs, 'epoch')} of {steps_per_epoch})",
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
@@ -59,7 +75,8 @@ class Display:
         self._prints_lines = session.is_main and not (in_terminal() and sys.stdout.isatty())
         self._validated = ""
         self._started, self._steps_before = time.monotonic(), session.progress.step
-        self._estimated = False
+        self._first_ended: float | None = None
+        self._told = False
         self._begin_epoch()
 
     def show(self, text: str) -> None:
@@ -72,10 +89,19 @@ class Display:
         self._loss += loss
         self._steps += 1
         self._rate = rate
-        waited = time.monotonic() - self._started > SECONDS_BEFORE_ESTIMATE
-        if waited and not self._estimated and self._session.progress.epoch == 0:
-            self._estimated = True
-            self._print(f"epoch 1 of {self._session.config.train.epochs}: {self._speed()}, {self._left()}")
+        if not self._told:
+            self._tell_first_estimate(time.monotonic())
+
+    def _tell_first_estimate(self, now: float) -> None:
+        """Say it once, without the time of the first step, in which the machine warms up and compiles."""
+        if self._first_ended is None:
+            self._first_ended = now
+        elif now - self._first_ended >= SECONDS_BEFORE_ESTIMATE:
+            self._told, session = True, self._session
+            a_step = (now - self._first_ended) / (self._steps - 1)
+            left = duration(a_step * (session.total_steps - session.progress.step))
+            place = f"epoch {session.progress.epoch + 1} of {session.config.train.epochs}"
+            self._print(f"{place}: {self._speed()}, about {left} left")
 
     def epoch(self, metrics: Mapping[str, float]) -> None:
         """Show an epoch that has ended; `metrics` are empty where it was not validated."""
@@ -83,6 +109,7 @@ class Display:
         if metrics:
             value = metrics[session.goal]
             self._validated = f", {session.goal} {f'{value:.2%}' if info.has_accuracy else f'{value:.4g}'}"
+        self._told = True
         if self._steps:
             shown = self._validated if metrics else ""
             self._print(
