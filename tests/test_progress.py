@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 
@@ -61,6 +62,19 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tracked("abc", "reading", 3, unit="img")) == ["a", "b", "c"]
     assert "\rreading: 100%" in terminal.getvalue()
     assert "3/3" in terminal.getvalue()
+
+
+def test_a_terminal_without_a_width_gets_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `script` and `pty.fork` make it: 0 columns."""
+    reader, writer = os.openpty()
+    assert os.get_terminal_size(writer).columns == 0
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert list(tracked("abc", "reading", 3, unit="img")) == ["a", "b", "c"]
+        terminal.flush()
+        said = os.read(reader, 10_000).decode()
+    os.close(reader)
+    assert "3/3" in said
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 30.0
 """Outside a terminal; shorter work says nothing."""
+_COLUMNS = 120
+"""Width of a terminal that does not know its own, as `script` makes one where nobody types; tqdm would draw nothing."""
 
 
 class Progress(Protocol):
@@ -49,12 +51,20 @@ def progress_bar(
         yield _Silent()
     elif in_terminal():
         options: dict[str, Any] = {"unit": unit, "initial": done, "delay": delay, "leave": leave}
-        with tqdm(total=total, desc=title, dynamic_ncols=True, **options) as bar:
+        options |= {"ncols": _COLUMNS, "nrows": 2} if _has_no_width() else {"dynamic_ncols": True}
+        with tqdm(total=total, desc=title, **options) as bar:
             yield bar
     else:
         lines = _Lines(title, total, unit, done)
         yield lines
         lines.end()
+
+
+def _has_no_width() -> bool:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns == 0
+    except OSError:  # no terminal of the system's
+        return False
 
 
 def tracked(items: Iterable[Item], title: str, total: int, *, unit: str = "it", leave: bool = True) -> Iterator[Item]:
