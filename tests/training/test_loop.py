@@ -97,6 +97,14 @@ def test_it_learns(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> 
     assert summary["test.top1"] > 0.9
 
 
+def test_an_epoch_of_few_steps_has_a_line_too(tmp_path: Path) -> None:
+    """At its last step, where `log_every_steps` falls into none of its own; the sums then begin anew."""
+    train(tiny(train={"epochs": 4, "log_every_steps": 5}), tmp_path)
+    lines = [record for record in read_metrics(tmp_path) if "train.loss" in record]
+    assert [line["step"] for line in lines] == [3, 5, 9, 10]
+    assert all(line["lr"] >= 0 for line in lines)
+
+
 def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     run, summary, config = finished
     assert {path.name for path in run.iterdir()} == {

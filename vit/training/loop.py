@@ -62,10 +62,14 @@ def _train_epoch(session: Session, display: Display) -> None:
     """Take the remaining steps of the current epoch, validate and save; `Stopped` after a signal."""
     progress, settings = session.progress, session.config.train
     for step in steps(session):  # which counts them in `progress`
-        if progress.step % settings.log_every_steps == 0:
+        is_last = progress.step_in_epoch == session.task.train_loader.steps_per_epoch
+        steps_since_line = progress.step % settings.log_every_steps
+        if steps_since_line == 0 or (
+            is_last and steps_since_line >= progress.step_in_epoch
+        ):  # a line an epoch at least
             display.show(log_steps(session, step.rate))
         display.step(step.loss, step.rate)
-        if progress.step_in_epoch == session.task.train_loader.steps_per_epoch:
+        if is_last:
             continue  # the last step of the epoch: save, or stop, after its validation below
         save_every = settings.save_every_steps
         if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
