@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.data.image_folders import make_folder
+from tests.data.image_folders import make_folder, truncate
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
+from vit.settings import dump_run_config
 from vit.training.loop import train
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,6 +47,32 @@ def new(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vit.tasks.classification.evaluation.save_figure", lambda *_: None)
+
+
+@pytest.mark.parametrize("skipped", [True, False])
+def test_broken_images_are_in_the_last_line_and_in_the_card(
+    skipped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    photos = make_folder(tmp_path / "photos" / "train", {"cat": 9, "dog": 9}).parent
+    make_folder(photos / "test", {"cat": 3, "dog": 3}, size=(16, 16))
+    broken = [photos / "train" / "cat" / f"00{number}.png" for number in range(4)] if skipped else []
+    for path in [*broken, *([photos / "test" / "dog" / "000.png"] if skipped else [])]:
+        truncate(path)
+    data = DataConfig(name="imagefolder", root=str(photos), batch_size=8, workers=0, on_broken_image="skip")
+    recipe, run = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 1}, data=data), {}))
+    assert main(["train", "--config", str(recipe), "--output_dir", str(run)]) == 0
+    said, card = capsys.readouterr().out, (run / "README.md").read_text()
+    if not skipped:
+        assert "could not be read" not in said + card
+        return
+    count = json.loads((run / "summary.json").read_text())["train.n_broken"]
+    line = f"{count} of 16 training images and 1 of 6 test images could not be read and were left out"
+    assert count >= 2
+    assert line in next(text for text in said.splitlines() if text.startswith(f"{run}: test top-1"))
+    assert f"- {line}\n" in card
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], str]:

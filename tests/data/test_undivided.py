@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from tests.data.image_folders import make_folder, picture
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
-from vit.data.duplicates import LEAST_COSINE, near_duplicates
+from vit.data.duplicates import LEAST_COSINE, count_copies, near_duplicates
 from vit.data.folders import FileSource
 from vit.data.images import check_test, open_test, open_training
 from vit.data.splits import Split
@@ -327,6 +328,49 @@ def test_copies_are_found_and_others_are_not(tmp_path: Path) -> None:
     assert near_duplicates(Split(source, torch.tensor([0])), val) == []
 
 
+def drawing(kind: str, fill: tuple[int, int, int], radius: int = 30) -> Image.Image:
+    """One shape in the middle of a white ground."""
+    image = Image.new("RGB", (96, 96), "white")
+    corners = (48 - radius, 48 - radius, 48 + radius, 48 + radius)
+    if kind == "disc":
+        ImageDraw.Draw(image).ellipse(corners, fill=fill)
+    else:
+        ImageDraw.Draw(image).rounded_rectangle(corners, radius=radius // 2, fill=fill)
+    return image
+
+
+def test_unlike_drawings_are_no_copies(tmp_path: Path) -> None:
+    """As near as copies by the cosine of their thumbnails; a true copy of one is found."""
+    drawn = {
+        "disc.png": drawing("disc", (0, 0, 0)),
+        "larger.png": drawing("disc", (0, 0, 0), 31),
+        "grey.png": drawing("disc", (150, 150, 150)),
+        "square.png": drawing("square", (0, 0, 0), 28),
+    }
+    for name, image in drawn.items():
+        image.save(tmp_path / name)
+    drawn["disc.png"].resize((64, 64)).save(tmp_path / "copy.jpg", quality=80)
+    train = FileSource(tmp_path, ["disc.png"], torch.tensor([0]), ["disc"])
+    test = FileSource(tmp_path, ["larger.png", "grey.png", "square.png", "copy.jpg"], torch.zeros(4).long(), ["disc"])
+    found = near_duplicates(Split(train, torch.tensor([0])), Split(test, torch.arange(4)))
+    assert [each.test for each in found] == ["copy.jpg"]
+
+
+def test_files_that_are_the_same_are_counted(tmp_path: Path) -> None:
+    make_folder(tmp_path / "train", {"cat": 4, "dog": 4})
+    make_folder(tmp_path / "test", {"cat": 1, "dog": 1})
+    for number in (1, 2):
+        (tmp_path / "test" / "dog" / f"x{number}.png").write_bytes(
+            (tmp_path / "train" / "cat" / f"00{number}.png").read_bytes()
+        )
+    (tmp_path / "test" / "dog" / "000.png").write_bytes(b"other")
+    (tmp_path / "test" / "cat" / "000.png").write_bytes(bytes((tmp_path / "train/cat/000.png").stat().st_size))
+    train, val = open_training(config_for(tmp_path))
+    assert count_copies(open_test(config_for(tmp_path)), train, val) == 2
+    fake = open_test(DataConfig(name="fake"))
+    assert count_copies(fake, train) == count_copies(open_test(config_for(tmp_path)), fake) == 0
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_folder_of_ones_own_from_training_to_the_card(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -346,6 +390,10 @@ def test_a_folder_of_ones_own_from_training_to_the_card(
     said = capsys.readouterr().out
     cut = f"{photos} has no test set: 6 of its 30 images are cut off for it (data.test_fraction 0.2 of every class, "
     assert cut in said
+    copied = re.search(r"note 3 +(\d+) of the 6 test images are training or validation images too, byte by byte", said)
+    assert copied
+    assert int(copied[1]) >= 3
+    assert copied.start() < said.index("epoch 1 of 1")
     assert "not read: 4 .heic files" in said
     summary = json.loads((run / "summary.json").read_text())
     assert summary["test.n_total"] == 6

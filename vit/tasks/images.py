@@ -161,6 +161,14 @@ class ImageTask(ABC, Generic[Run]):
             check(False, "data.batch_size", self.config.data.batch_size, rule)
 
 
+def notes_of_broken(summary: dict[str, Any]) -> list[str]:
+    """A line about images that were left out, by the numbers of a run's summary."""
+    parts = {"training": "train", "test": "test"}
+    numbers = {part: (summary.get(f"{key}.n_broken", 0), summary.get(f"{key}.n_total")) for part, key in parts.items()}
+    texts = [f"{broken:,.0f} of {total:,.0f} {part} images" for part, (broken, total) in numbers.items() if broken]
+    return [f"{' and '.join(texts)} could not be read and were left out"] if texts else []
+
+
 def common_patch(*models: nn.Module) -> tuple[int, int]:
     """Height and width that divide the sides of every image size that all the models take."""
     sizes = [model.config.patch_size for model in models if isinstance(model, VisionTransformer)]
@@ -198,6 +206,10 @@ class ImageReport:
             "data.notes": "; ".join(self._task.data_notes),
         }
 
+    def notes(self) -> list[str]:
+        """Lines about the images for the user."""
+        return list(self._task.data_notes)
+
     def describe(self) -> dict[str, str]:
         task, size = self._task, self._task.preprocessing.image_size
         first = task.train_loader.augment.image_size(0)
@@ -212,7 +224,7 @@ class ImageReport:
             "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward{products}",
             "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
             f"{task.config.data.batch_size} a step",
-            **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(task.data_notes)},
+            **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(self.notes())},
         }
 
     def plan(self, precision: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from vit.comparison.statistics import wilson_interval
-from vit.data.duplicates import Duplicate, near_duplicates
+from vit.data.duplicates import Duplicate, count_copies, near_duplicates
 from vit.data.folders import FileSource
 from vit.data.images import fingerprint, open_test
 from vit.data.loading import EvalLoader
@@ -24,7 +24,7 @@ from vit.figures.style import save_figure
 from vit.runs import read_metrics
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
-from vit.tasks.images import ImageReport
+from vit.tasks.images import ImageReport, notes_of_broken
 from vit.tasks.task import Rates
 from vit.wording import counted
 
@@ -58,6 +58,22 @@ class ClassificationReport(ImageReport):
             "test.n_near_duplicates": None if self.duplicates is None else len(self.duplicates),
         }
 
+    def notes(self) -> list[str]:
+        """Also of test images that are trained on, as far as their files say it before anything is trained."""
+        return [*super().notes(), *self._notes_of_copies()]
+
+    def _notes_of_copies(self) -> list[str]:
+        train, validation = self.task.train_split, self.task.val_split
+        if not isinstance(train.source, FileSource) or len(train) > MOST_COMPARED:
+            return []
+        try:
+            test = open_test(self.task.config.data)
+            copies = count_copies(test, train, validation) if len(test) <= MOST_COMPARED else 0
+        except (OSError, ValueError):  # the test set can be opened later than training begins, and is checked then
+            return []
+        share = f"{copies:,} of the {len(test):,} test images"
+        return [f"{share} are training or validation images too, byte by byte; take them out of one"] if copies else []
+
     @cached_property
     def duplicates(self) -> list[Duplicate] | None:
         """Test images that are nearly training images, of a user's own files; None where they were not looked for."""
@@ -86,7 +102,7 @@ def headline(summary: dict[str, Any]) -> str:
     top1, images = summary["test.top1"], round(summary["test.n_seen"])
     low, high = wilson_interval(round(top1 * images), images)
     interval = f"95 % interval {low:.2%} to {high:.2%}"
-    warning = "".join(f"; {note}" for note in _duplicate_notes(summary))
+    warning = "".join(f"; {note}" for note in [*_duplicate_notes(summary), *notes_of_broken(summary)])
     return (
         f"test top-1 {top1:.2%} of {images:,} images ({interval}){warning}, {summary['images_per_second']:.0f} images/s"
     )
@@ -139,14 +155,15 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretr
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    notes = "".join(f"- {note}\n" for note in [summary["data.notes"], *_duplicate_notes(summary)] if note)
+    broken = notes_of_broken(summary)
+    notes = "".join(f"- {note}\n" for note in [summary["data.notes"], *_duplicate_notes(summary), *broken] if note)
     start = f"Started from `{pretrained}`.\n\n" if pretrained else ""
     return (
         f"# {summary['model']} on {summary['dataset']}\n\n{start}"
         f"| measured | |\n|---|---|\n{table}\n\n"
         f"Classes: {shown}.\n\n{notes and notes + chr(10)}"
-        "The test set was read once, after training; the weights were chosen on a validation split cut from the "
-        "training set. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        "The test set was evaluated once, after training; the weights were chosen on validation images, which were not "
+        "trained on. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![confusion matrix](figures/confusion_matrix.png)\n"
     )

@@ -14,7 +14,7 @@ from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
 from vit.figures.learning_curves import plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
-from vit.tasks.images import ImageReport
+from vit.tasks.images import ImageReport, notes_of_broken
 from vit.tasks.multilabel.metrics import (
     CONVENTIONS,
     LabelPredictions,
@@ -63,7 +63,8 @@ NEXT = ("vit predict {run} IMAGE…", "vit analyze {run}")
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
-    return f"test mAP {summary['test.map']:.2%} of {counted(summary['test.n_seen'], 'image')}"
+    left_out = "".join(f"; {note}" for note in notes_of_broken(summary))
+    return f"test mAP {summary['test.map']:.2%} of {counted(summary['test.n_seen'], 'image')}{left_out}"
 
 
 def draw_classes(predictions: LabelPredictions, path: Path) -> None:
@@ -91,9 +92,10 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
         f"{one['f1']:.4f} | {one['threshold']:.3f} | {one['images']} |"
         for name, one in metrics_by_class(predictions).items()
     )
+    broken = "".join(f"- {note}\n\n" for note in notes_of_broken(summary))
     return (
         f"# {summary['model']}, any number of labels an image\n\n| measured | |\n|---|---|\n{table}\n\n"
-        f"| class | average precision | F1 | threshold | test images |\n|---|---|---|---|---|\n{classes}\n\n"
+        f"| class | average precision | F1 | threshold | test images |\n|---|---|---|---|---|\n{classes}\n\n{broken}"
         "The test set was read once, after training; weights and thresholds were chosen on a validation split cut from "
         "the training table. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"
