@@ -55,6 +55,14 @@ TYPED = {
     "compare --train digits_vit": "one recipe is compared with nothing; name at least two",
     "export vit_tiny_patch16_224 --format onnx": "the following arguments are required: --output",
     "predict vit_tiny_patch16_224 nowhere.png": "there is no file 'nowhere.png'",
+    "predict runs/a x.png --output x.csv": "--output: there is no such option; classes are printed; --format csv > ",
+    "train --gpus 2": "--gpus: there is no such option; a launcher starts several processes: accelerate launch --num_",
+    "train --data.path pics": "--data.path: there is no such setting; here it is called --data.root",
+    "convert digits_vit --to hf --output o": "vit train --config digits_vit; name the run's folder then, as runs/d",
+    "predict text/copying_rnn x.png": "it is a configuration",
+    "eval vit_tiny_patch16_224 timm:vit_base_patch16_224": "for several: vit compare vit_tiny_patch16_224 timm:vit_b",
+    "eval vit_tiny_patch16_224 pics --data digits": "did you mean --data pics?",
+    "convert vit_tiny_patch16_224 --to onnx": "write such a file by: vit export MODEL --format onnx --output FILE",
 }
 """Typed behind `vit` → the essential part of the line."""
 
@@ -130,7 +138,7 @@ def test_what_is_typed(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(shlex.split(line)) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert TYPED[line] in said
-    assert len(said) < 800, "a list of everything helps nobody"
+    assert len(said) < 1000, "a list of everything helps nobody"
     assert sorted(tmp_path.rglob("*")) == before
 
 

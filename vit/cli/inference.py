@@ -55,6 +55,9 @@ def evaluate(argv: list[str]) -> None:
     add_model_options(parser)
     overrides, rest = split_settings(argv)
     args, unknown = parser.parse_known_args(rest)
+    if unknown and _is_model(unknown[0]):
+        several = f"vit compare {args.model} {unknown[0]}"
+        raise ValueError(f"{unknown[0]!r} is not expected here: one model is evaluated; for several: {several}")
     overrides += unknown
     check_positive("--image_size", args.image_size)
     check_folder("--output_dir", args.output_dir)
@@ -68,6 +71,15 @@ def evaluate(argv: list[str]) -> None:
     else:
         _evaluate_model(args, overrides, transfer)
     return None
+
+
+def _is_model(word: str) -> bool:
+    from vit.hub import source_kind
+
+    try:
+        return not word.startswith("-") and source_kind(word) is not None
+    except ValueError:
+        return False
 
 
 def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptions | None) -> None:
@@ -139,6 +151,10 @@ def predict(argv: list[str]) -> None:
         prog="vit predict",
         description="Print the most likely classes of each image. Memory: 0.75 GB, the weights, and 4 bytes a pixel of "
         "the largest image, 8 where EXIF turns it; one above 179 megapixels is refused.",
+        answers=dict.fromkeys(
+            ("--output", "--out", "--output_dir", "--csv", "--json", "--save"),
+            "classes are printed; --format csv > FILE or --format json > FILE writes them",
+        ),
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     images = "image files, folders, text files with a path a line, CSV lists, or - for paths on the standard input"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,20 @@ from typing import Any
 from vit.config import check
 
 DEFAULT_CONFIG = "digits_vit"
+_NUMBERS_OF_PROCESSES = ("--gpus", "--num_gpus", "--n_gpus", "--ngpus", "--devices", "--num_processes", "--world_size")
+_PROCESSES = "a launcher starts several processes: accelerate launch --num_processes 2 train.py …"
 _NAMES_OF_MODELS = ("--run", "--model", "--models", "--source", "--checkpoint", "--ckpt")
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises one-line errors and does not accept abbreviated options."""
+    """An ArgumentParser that raises one-line errors and does not accept abbreviated options.
 
-    def __init__(self, **options: Any) -> None:
+    `answers`: options that one may look for here → what to type instead.
+    """
+
+    def __init__(self, *, answers: Mapping[str, str] | None = None, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        self._answers = answers or {}
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ValueError(f"{message}; see `{self.prog} --help`")
@@ -35,6 +41,8 @@ class Parser(argparse.ArgumentParser):
                 is_empty = bool(has_value) and not value.strip()
             else:
                 is_empty = not word.strip()
+            if option in self._answers and word.startswith("--"):
+                raise ValueError(f"{option}: there is no such option; {self._answers[option]}")
             if is_empty and (not option or option in self._option_string_actions):
                 self.error(f"{option or 'argument'}: {word.partition('=')[2]!r} is not valid: it is empty")
         return super().parse_known_args(args, namespace)
@@ -104,6 +112,7 @@ def run_parser(name: str, description: str) -> Parser:
         "section where no other ends so; `config.yaml` in a run's folder lists them with their values and origins.",
         epilog=f"{about}\n\n{settings_table(kind)}",
         formatter_class=_KeepingLines,
+        answers=dict.fromkeys(_NUMBERS_OF_PROCESSES, _PROCESSES),
     )
     whole = f"{about}\n\n{settings_table(kind, whole=True)}"
     parser.add_argument(

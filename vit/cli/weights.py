@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 
+from vit.cli.export import FORMATS
 from vit.cli.parsing import Parser, check_folder
 from vit.cli.sources import MODEL, add_model_options, model_options
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
+
+
+def _target(word: str) -> str:
+    """The word itself, unless it is a format of `vit export`."""
+    if word in FORMATS:
+        instead = f"vit export MODEL --format {word} --output FILE"
+        raise ArgumentTypeError(f"{word!r} is no library's layout of weights; write such a file by: {instead}")
+    return word
 
 
 def convert(argv: list[str]) -> None:
@@ -17,7 +27,7 @@ def convert(argv: list[str]) -> None:
     what += "up to four times, as the library's own model and the source stand beside ours."
     parser = Parser(prog="vit convert", description=what)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("--to", choices=TARGETS, required=True)
+    parser.add_argument("--to", type=_target, choices=TARGETS, required=True)
     parser.add_argument("--output", type=Path, help="the file to write; hf: the folder")
     parser.add_argument("--verify", action="store_true", help="compare with the library's own model on random images")
     add_model_options(parser)

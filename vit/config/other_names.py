@@ -18,7 +18,7 @@ OTHER_NAMES = {
     "data.batch_size": ("bs", "train_batch_size", "per_device_train_batch_size"),
     "data.eval_batch_size": ("validation_batch_size", "val_batch_size", "per_device_eval_batch_size"),
     "data.workers": ("num_workers", "dataloader_num_workers"),
-    "data.root": ("data_path", "data_dir", "train_dir"),
+    "data.root": ("path", "data_path", "data_dir", "train_dir", "folder"),
     "data.name": ("dataset", "dataset_name"),
     "model.name": ("arch", "architecture", "model_name", "backbone"),
     "model.pretrained": ("weights", "checkpoint", "finetune"),

@@ -56,8 +56,16 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     rule = "the folder holds no readable checkpoint, no config.json and no weights"
     check(not path.is_dir(), "model", source, rule)
     check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
+    trains = f"it is a configuration, which trains a model: vit train --config {source}; name the run's folder then"
+    check(not _is_configuration(source), "model", source, f"{trains}, as runs/{path.name}")
     check("/" not in source and not source.startswith("."), "model", source, _no_such_place(source))
     raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+
+
+def _is_configuration(name: str) -> bool:
+    """Whether a packaged configuration is called so, as for `vit train --config NAME`."""
+    packaged = Path(__file__).parents[1] / "configs"
+    return any(str(file.relative_to(packaged).with_suffix("")) == name for file in packaged.rglob("*.yaml"))
 
 
 def _no_such_place(source: str) -> str:
