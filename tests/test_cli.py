@@ -343,6 +343,10 @@ def test_train_tells_where_the_run_is(
     assert (tmp_path / "runs" / "recipe" / "summary.json").is_file()
     assert main(["train", "--config", str(recipe)]) == 2
     assert "holds a run already" in one_line(capsys)
+    assert main(["train", "--resume", "runs/recipe"]) == 0
+    said = capsys.readouterr()
+    assert said.out == lines[6].replace("runs/recipe:", "runs/recipe was finished already:") + "\n"
+    assert said.err == ""
     assert main(["train", "--config", str(recipe), "--resume", "--optim.lr", "1"]) == 2
     assert "optim.lr: 1.0 is not valid: the run in" in one_line(capsys)
     assert main(["diff", "runs/recipe", "runs/recipe"]) == 0
@@ -594,6 +598,17 @@ def test_the_help_of_a_comparison_by_training(capsys: pytest.CaptureFixture[str]
         main(["compare", "--train", "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: vit compare --train")
+
+
+def test_a_full_disk_behind_the_output_is_named(tmp_path: Path) -> None:
+    image = tmp_path / "a.png"
+    Image.new("RGB", (8, 8)).save(image)
+    words = ["predict", "vit_tiny_patch16_32", str(image), "--device", "cpu"]
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "vit.cli", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "vit: standard output: what is printed could not be written: No space left on device\n"
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

@@ -353,6 +353,18 @@ def _origins_in(text: str) -> dict[str, str]:
 # ------------------------------------------------------------------ two runs beside each other
 
 
+def read_summary(run: Path) -> dict[str, Any]:
+    """A run's `summary.json`; empty where it is not finished. ValueError for a file of anything else."""
+    path = run / "summary.json"
+    try:
+        content = json.loads(path.read_text()) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"run: {str(path)!r} holds no results: it must be an object of names and numbers")
+    return content
+
+
 def diff_runs(first: Path, second: Path) -> str:
     """A table of the settings (with their origins) and the results in which two run folders differ."""
     for run in (first, second):
@@ -365,14 +377,7 @@ def diff_runs(first: Path, second: Path) -> str:
     ]
     results: list[dict[str, Any]] = [{}, {}]
     for run, result in zip((first, second), results, strict=True):
-        path = run / "summary.json"
-        try:
-            content = json.loads(path.read_text()) if path.is_file() else {}
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"run: {str(path)!r} holds no results: it must be an object of names and numbers")
-        result |= flatten(content)
+        result |= flatten(read_summary(run))
     for key in results[0] | results[1]:
         a, b = (result.get(key, "–") for result in results)
         if a != b:

@@ -14,12 +14,18 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from errno import ENAMETOOLONG
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING
 
 from vit import __version__
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
 from vit.config import nearest
 from vit.launcher import tells_first
 from vit.terminal import terminal_outlived
+
+if TYPE_CHECKING:
+    from vit.tasks.task import NonFinite
 
 _USAGE = """\
 vit COMMAND …
@@ -92,7 +98,7 @@ def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
             return 0
         if isinstance(error, OSError) and error.errno == ENAMETOOLONG:  # typed, so no failure of the machine
             return _print_invalid(f"{str(error.filename)[:60]!r}…: the name is longer than a file's can be")
-        _say(str(error), failed=True)
+        _say(_output_failure(error) or str(error), failed=True)
         return 1
     except (MemoryError, RuntimeError) as error:
         from vit.data.workers import DeadWorker, dead_worker
@@ -116,8 +122,28 @@ def _reader_is_gone() -> bool:
     poll.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
+    _drop_output()
     return True
+
+
+def _output_failure(error: NonFinite | OSError) -> str | None:
+    """A line where what could not be written is the output itself, as on a full disk; what is left of it is dropped."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return None
+    *_, (innermost, _) = walk_tb(error.__traceback__)
+    is_output = Path(innermost.f_code.co_filename).parent == Path(__file__).parent  # which writes to no file itself
+    try:
+        sys.stdout.flush()
+    except OSError:
+        is_output = True
+    if not is_output:
+        return None
+    _drop_output()
+    return f"standard output: what is printed could not be written: {error.strerror}"
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
 
 
 def _machine_failure(message: str) -> str | None:

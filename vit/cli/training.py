@@ -11,7 +11,7 @@ from vit.progress import duration
 
 def train(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
-    from vit.settings import resolve_run, resumed_run
+    from vit.settings import read_summary, resolve_run, resumed_run
 
     start_missing_processes(["train", *argv])
     parser = run_parser(
@@ -36,12 +36,17 @@ def train(argv: list[str]) -> None:
     from vit.tasks import TASKS
     from vit.training import loop
 
+    before = read_summary(run) if args.resume is not None else {}
     summary = loop.train(resolved.config, run, resume=args.resume is not None, origins=resolved.origins)
     task = TASKS[resolved.config.task]
     if is_main_process() and (draw_inside := task.function("draw_inside")):
         draw_inside(run, resolved.config)
         flush_tree(run)
-    print_once(f"{run}: {task.headline(summary)}, {duration(summary['seconds'])} of training")
+    result = f"{task.headline(summary)}, {duration(summary['seconds'])} of training"
+    if all(before.get(count) == summary[count] for count in ("epochs", "steps", "seconds")):  # nothing was trained
+        print_once(f"{run} was finished already: {result}")
+        return
+    print_once(f"{run}: {result}")
     print_once(f"model card: {run / 'README.md'}; pictures: {run / 'figures'}")
     print_once("next: " + "   ".join(task.next_commands(shlex.quote(str(run)))))
 

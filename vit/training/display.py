@@ -21,12 +21,16 @@ SECONDS_BEFORE_ESTIMATE = 3.0
 
 @contextmanager
 def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]:
-    """Print the header, and show the run from its present step on; `origins` says where each setting came from."""
-    if session.is_main:
+    """Print the header, and show the run from its present step on; `origins` says where each setting came from.
+
+    Nothing is printed where nothing is left to train.
+    """
+    is_finished = session.progress.step >= session.total_steps
+    if session.is_main and not is_finished:
         rows = header(session, origins)
         width = max(map(len, rows))
         print("\n".join(f"{name:{width}}  {value}" for name, value in rows.items()), flush=True)
-    quiet = not (session.is_main and in_terminal())  # elsewhere the lines of epochs take the bar's place
+    quiet = is_finished or not (session.is_main and in_terminal())  # elsewhere the lines of epochs take the bar's place
     title, done = session.task.info.model_name, session.progress.step
     with progress_bar(title, session.total_steps, unit="step", done=done, quiet=quiet) as bar:
         yield Display(session, bar)
