@@ -105,6 +105,33 @@ def test_a_model_of_one_batch_size_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_onnx_that_torch_cannot_write_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+
+    def fails(*_: object, **__: object) -> None:
+        raise torch.onnx.OnnxExporterError("many\nlines") from AssertionError("only 4D query\nis supported")
+
+    monkeypatch.setattr(torch.onnx, "export", fails)
+    rule = r"'runs/m' cannot be written as ONNX \(only 4D query is supported\); use --format torch"
+    with pytest.raises(ValueError, match=rule):
+        export_classifier(opened(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 3))), "onnx", tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [3, 5])
+def test_onnx_takes_attention_of_other_than_four_axes(tmp_path: Path, axes: int) -> None:
+    class Attention(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            tokens = images.flatten(2) if axes == 3 else images[:, :, None]  # b n d, b 3 1 n d
+            mask = tokens @ tokens.mT if axes == 3 else None
+            return nn.functional.scaled_dot_product_attention(tokens, tokens, tokens, mask).flatten(1)[:, :3]
+
+    pytest.importorskip("onnxruntime")
+    found = export_classifier(opened(Attention()), "onnx", tmp_path / "m.onnx")
+    assert max(found.differences.values()) < 1e-4
+
+
 def test_the_files_name_and_the_packages_are_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"--output: 'model.pt' is not valid: its name must end in .pt2"):
         check_export("torch", Path("model.pt"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit.config import check, check_arguments
 from vit.hub import OpenedModel
@@ -26,6 +27,7 @@ SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 BATCH_SIZES = (1, 3)
 """The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
 _TRACED_AT = 2
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _ONNX_LIMIT = 2**31
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 CONVENTIONS = {
@@ -93,7 +95,7 @@ def export_classifier(opened: OpenedModel, format: Format, output: str | Path) -
         check(total < _ONNX_LIMIT, "--format", format, rule)
     output.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(output) as unfinished:
-        _write(_exported_program(model, size, opened.source), format, unfinished)
+        _write(_exported_program(model, size, opened.source), format, unfinished, opened.source)
         differences, largest = _compare(model, _load_runner(unfinished, format), size)
         written = Exported(output, unfinished.stat().st_size, differences, largest)
     write_json(output.with_name(f"{output.name}.json"), _description(opened, written))
@@ -111,20 +113,53 @@ def _exported_program(model: nn.Module, size: tuple[int, int], source: str) -> t
         raise ValueError(f"model: {source!r} cannot be exported for any batch size ({reason})") from error
 
 
-def _write(program: torch.export.ExportedProgram, format: Format, path: Path) -> None:
+def _write(program: torch.export.ExportedProgram, format: Format, path: Path, source: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside the exporters
         if format == "torch":
             torch.export.save(program, path)
-            return
-        names: dict[str, Any] = {
-            "input_names": ["images"],
-            "output_names": ["logits"],
-            "dynamic_shapes": {"images": {0: "batch"}},
-        }
-        converted = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+        else:
+            _as_onnx(program, source).save(path, external_data=False)
+
+
+def _as_onnx(program: torch.export.ExportedProgram, source: str) -> torch.onnx.ONNXProgram:
+    """ValueError where torch has no ONNX for a part of it."""
+    names: dict[str, Any] = {
+        "input_names": ["images"],
+        "output_names": ["logits"],
+        "dynamic_shapes": {"images": {0: "batch"}},
+    }
+    try:
+        with sdpa_kernel(SDPBackend.MATH):  # a bias leaves the others' output in an order that cannot be viewed
+            program = program.run_decompositions({_ATTENTION: _attention_of_four_axes})
+            converted = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+    except torch.onnx.OnnxExporterError as error:
+        causes = list(_causes(error))
+        reason = " ".join(str(causes[-1]).split())[:300]
+        raise ValueError(f"model: {source!r} cannot be written as ONNX ({reason}); use --format torch") from error
     assert converted is not None
-    converted.save(path, external_data=False)
+    return converted
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it came from, the first cause last."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _attention_of_four_axes(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *options: Any, **named: Any
+) -> Tensor:
+    """Attention over `… n d` as over `b 1 n d`: torch has ONNX for four axes only. timm's SAM and Hiera have others."""
+    if query.dim() == 4:
+        return NotImplemented  # torch leaves it as it is
+    several = query.shape[:-2]
+    mask = None if attn_mask is None else attn_mask.expand(*several, -1, -1).flatten(0, -3)[:, None]  # b 1 n m
+    query, key, value = (tensor.flatten(0, -3)[:, None] for tensor in (query, key, value))  # b 1 n d
+    attended = nn.functional.scaled_dot_product_attention(query, key, value, mask, *options, **named)
+    return attended[:, 0].reshape(*several, *attended.shape[2:])  # … n d
 
 
 def _load_runner(path: Path, format: Format) -> Callable[[Tensor], Tensor]:
