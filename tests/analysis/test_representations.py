@@ -138,7 +138,7 @@ def test_too_few_images_and_models_without_blocks_are_refused() -> None:
     with pytest.raises(ValueError, match="3 is not valid: the unbiased estimate needs at least 4"):
         representation_similarity(model, model, [(images, images)], exact=True)
     linear = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="Linear is not valid: it has none of the blocks Block"):
+    with pytest.raises(ValueError, match="Linear is not valid: its blocks cannot be read"):
         representation_similarity(linear, linear, [(images, images)])
 
 

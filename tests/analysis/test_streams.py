@@ -78,7 +78,7 @@ def test_without_a_class_token_its_numbers_are_left_out_and_others_are_refused()
         found.patch_ratio, found.class_ratio, found.class_to_patches, found.between_patches
     ).axes[0]
     assert [line.get_label() for line in first.lines] == ["patches"]
-    with pytest.raises(ValueError, match=r"BasicBlock.* is not pre-norm"):
+    with pytest.raises(ValueError, match=r"BasicBlock.* is not known to add attention and after it feed-forward"):
         residual_streams(ResNet(ResNetConfig(depth=18)), [])
     with pytest.raises(ValueError, match="needs at least one"):
         residual_streams(own(), [])

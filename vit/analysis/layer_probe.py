@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import forward_hooks, has_class_token, patch_grid, residual_blocks
+from vit.analysis.model_structure import forward_hooks, residual_blocks
+from vit.analysis.tokens import block_patches, token_layout
 from vit.comparison.statistics import Interval, wilson_interval
 from vit.config import check_arguments
 from vit.data.loading import EvalLoader
@@ -112,16 +113,12 @@ def _features(
 def read_layers(model: nn.Module, images: Tensor) -> dict[tuple[str, str], Tensor]:
     """The inputs of the probes after every block, for normalised images `b 3 H W`: `b c` each."""
     found: dict[tuple[str, str], Tensor] = {}
-    with_class = has_class_token(model)
+    size = (images.shape[2], images.shape[3])
 
     def read(name: str, output: Tensor) -> None:
-        if output.dim() == 4:
-            found[name, "patches"] = output.mean(dim=(2, 3))
-            return
-        rows, columns = patch_grid(model, (images.shape[2], images.shape[3]))
-        if with_class:
+        if output.dim() == 3 and token_layout(model, size, output.shape[1]).has_class_token:
             found[name, "class"] = output[:, 0]
-        found[name, "patches"] = output[:, output.shape[1] - rows * columns :].mean(dim=1)
+        found[name, "patches"] = block_patches(model, output, size).mean(dim=(1, 2))
 
     with forward_hooks(residual_blocks(model), read):
         model(images)

@@ -1,6 +1,7 @@
-"""The structure of a vision model of any library: blocks, patch convolution, grid; and hooks on them.
+"""The structure of a vision model of any library: blocks, patch embedding, grid; and hooks on them.
 
-Owns the names that timm, torchvision and transformers give to these modules.
+Owns the names that timm, torchvision and transformers give to these modules. timm's own Transformers are known by where
+their parts stand: `blocks` beside a `patch_embed` that tells its grid.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ TensorCallback = Callable[[str, Tensor], None]
 BLOCKS = {
     "Block": "norm2",  # ours and timm's
     "EvaBlock": "norm2",
+    "RelPosBlock": "norm2",
+    "ParallelThingsBlock": "ffns.0.norm",  # attention twice at once, then feed-forward twice at once
+    "ResPostBlock": "mlp",  # timm's post-norm blocks
+    "ResPostRelPosBlock": "mlp",
+    "EvaBlockPostNorm": "mlp",
     "EncoderBlock": "ln_2",  # torchvision's
     "ViTLayer": "layernorm_after",
     "DeiTLayer": "layernorm_after",
@@ -40,38 +46,72 @@ BLOCKS = {
     "BeitLayer": "layernorm_after",
     "Data2VecVisionLayer": "layernorm_after",
 }
-"""Class of a pre-norm Transformer block → its norm between the two branches."""
-RESIDUAL = ("BasicBlock", "Bottleneck", "PreActBottleneck")
-"""A ResNet's blocks, torchvision's and timm's."""
+"""Class of a Transformer block → its module that reads the stream between attention and feed-forward: the norm of the
+second branch or, where norms come last, its network."""
+RESIDUAL = ("BasicBlock", "Bottleneck", "PreActBottleneck", "BottleneckBlock")
+"""A ResNet's blocks, torchvision's and timm's; the last are those of CLIP's, in timm's ByobNet."""
+PATCH_EMBEDDING = "patch_embed"
+"""timm's name of it."""
 CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
 """Endings that the libraries give the name of a class token."""
 
 
 def residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """The residual blocks by their names, in order. Unsupported, naming the known classes, where there is none."""
+    """The residual blocks by their names, in order: those beside a patch embedding or, without one, of known classes.
+
+    Unsupported where there is none.
+    """
+    blocks = _blocks_of_patches(model)
+    if blocks is not None:
+        return blocks
     known = (*BLOCKS, *RESIDUAL)
     found = {
         name: module
         for name, module in model.named_modules()
         if type(module).__name__ in known and not name.startswith(("stem.", "embedding."))
     }
-    rule = f"it has none of the blocks {', '.join(known)}"
+    rule = "its blocks cannot be read: they are neither a plain Vision Transformer's nor a ResNet's"
     if not found:
         raise Unsupported(f"model: {type(model).__name__} is not valid: {rule}")
     return found
 
 
-def second_norms(model: nn.Module) -> dict[str, nn.Module]:
-    """The norm between the two branches of every Transformer block, by the block's name. Unsupported for others."""
-    blocks = residual_blocks(model)
-    norms = {}
-    for name, block in blocks.items():
-        norm = getattr(block, BLOCKS.get(type(block).__name__, ""), None)
-        if not isinstance(norm, nn.Module):
-            kind = type(block).__name__
-            raise Unsupported(f"model: {type(model).__name__} is not valid: its block {name} ({kind}) is not pre-norm")
-        norms[name] = norm
-    return norms
+def _blocks_of_patches(model: nn.Module) -> dict[str, nn.Module] | None:
+    """The list `blocks` beside timm's patch embedding; a convolutional stem inside that has residual blocks too."""
+    name, _ = _patch_embedding(model)
+    place = name.removesuffix(PATCH_EMBEDDING)
+    blocks = getattr(model.get_submodule(place.rstrip(".")), "blocks", None) if name else None
+    if not isinstance(blocks, nn.ModuleList | nn.Sequential) or not len(blocks):
+        return None
+    return {f"{place}blocks.{child}": block for child, block in blocks.named_children()}
+
+
+def _patch_embedding(model: nn.Module) -> tuple[str, Any]:
+    """timm's patch embedding, that of hybrids included, by its name; an empty name and None where there is none."""
+    for name, module in model.named_modules():
+        if f".{name}".endswith(f".{PATCH_EMBEDDING}") and hasattr(module, "dynamic_feat_size"):
+            return name, module
+    return "", None
+
+
+def channels_last(model: nn.Module) -> bool:
+    """Whether its blocks give maps `b gh gw c`, as timm's SAM."""
+    return str(getattr(getattr(_patch_embedding(model)[1], "output_fmt", None), "value", "")) == "NHWC"
+
+
+def second_branches(model: nn.Module) -> dict[str, nn.Module]:
+    """The module that reads the stream between the two branches of every Transformer block, by the block's name.
+
+    Unsupported for blocks of other classes.
+    """
+    readers = {}
+    for name, block in residual_blocks(model).items():
+        kind = type(block).__name__
+        if kind not in BLOCKS:
+            rule = f"its block {name} ({kind}) is not known to add attention and after it feed-forward"
+            raise Unsupported(f"model: {type(model).__name__} is not valid: {rule}")
+        readers[name] = block.get_submodule(BLOCKS[kind])
+    return readers
 
 
 def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d]:
@@ -126,14 +166,23 @@ def patch_grid(model: Any, image_size: tuple[int, int] | None = None) -> Grid:
     size = image_size or (model.config.image_size if isinstance(model, VisionTransformer) else _image_size(model))
     if size is None:
         raise Unsupported(f"image_size: None is not valid: {type(model).__name__} does not tell it; say it")
+    embedding = _patch_embedding(model)[1]
+    if embedding is not None:
+        grid = embedding.grid_size if size == embedding.img_size else embedding.dynamic_feat_size(size)
+        return int(grid[0]), int(grid[1])
     steps = patch_size(model)
     return size[0] // steps[0], size[1] // steps[1]
 
 
 def patch_size(model: Any) -> tuple[int, int]:
-    """Pixels from a patch to the next, along height and width, as the layer that reads the pixels has them."""
+    """Pixels from a patch to the next, along height and width, as the layer that reads the pixels has them, or as a
+    hybrid's stem and its patches have together.
+    """
     if isinstance(model, VisionTransformer):
         return model.config.patch_size
+    embedding = _patch_embedding(model)[1]
+    if embedding is not None:
+        return _pair(embedding.feat_ratio(as_scalar=False))
     rows = _linear_patches(model)
     return _pair(first_convolution(model)[1].stride) if rows is None else rows[2]
 
@@ -145,7 +194,8 @@ def crop_to_patches(model: Any, images: Tensor) -> Tensor:
 
 
 def _image_size(model: Any) -> tuple[int, int] | None:
-    embedding, settings = getattr(model, "patch_embed", None), getattr(model, "config", None)
+    embedding = getattr(model, PATCH_EMBEDDING, None) or _patch_embedding(model)[1]
+    settings = getattr(model, "config", None)
     settings = getattr(settings, "vision_config", settings)
     for owner, field in ((embedding, "img_size"), (model, "image_size"), (settings, "image_size")):
         if (size := getattr(owner, field, None)) is not None:

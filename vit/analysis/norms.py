@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.analysis.model_structure import forward_hooks, image_batches, residual_blocks
-from vit.analysis.tokens import TokenLayout, token_layout
-from vit.analysis.unsupported import Unsupported
+from vit.analysis.tokens import TokenLayout, block_tokens, token_layout
 from vit.config import check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
@@ -173,11 +172,7 @@ def _norms_after(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
 
     def read(name: str, output: Tensor) -> None:
-        if output.dim() != 3:
-            raise Unsupported(
-                f"tokens: shape {tuple(output.shape)} is not valid: the model's blocks give maps, no tokens"
-            )
-        found[name] = output.double().norm(dim=-1).cpu()
+        found[name] = block_tokens(model, output).double().norm(dim=-1).cpu()
 
     with evaluating(model), forward_hooks(residual_blocks(model), read):
         model(images)

@@ -15,15 +15,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import (
-    Grid,
-    check_images,
-    crop_to_patches,
-    forward_hooks,
-    patch_grid,
-    residual_blocks,
-)
-from vit.analysis.tokens import pictures_of
+from vit.analysis.model_structure import Grid, check_images, crop_to_patches, forward_hooks, residual_blocks
+from vit.analysis.tokens import block_patches, pictures_of
 from vit.config import check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
@@ -179,11 +172,7 @@ def patches_after(model: nn.Module, images: Tensor, block: int = -1) -> tuple[Te
     found: dict[str, Tensor] = {}
     with evaluating(model), forward_hooks({name: blocks[name]}, found.__setitem__):
         model(images)
-    output = found[name].cpu().double()
-    if output.dim() == 4:
-        return rearrange(output, "b c h w -> b h w c"), name
-    gh, gw = patch_grid(model, (images.shape[2], images.shape[3]))
-    return rearrange(output[:, output.shape[1] - gh * gw :], "b (gh gw) c -> b gh gw c", gh=gh), name
+    return block_patches(model, found[name].cpu().double(), (images.shape[2], images.shape[3])), name
 
 
 def _principal_scores(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,8 @@ MOST_TILES = 16
 """Along a side of the figure; more cannot be told apart."""
 LEARNED = ("pos_embed", "pos_embedding", "position_embeddings", "position_embedding.weight")
 """Endings of a learned table's name in the libraries; rows of prefix tokens come first."""
+ELSEWHERE = ("text", "head.")
+"""In the names of tables that are none of the image's tokens: those of a text tower, of a pooling head."""
 RESIZES: dict[str, PositionResize] = {
     "timm.": "bicubic_antialiased",
     "open_clip.": "bicubic_antialiased",
@@ -148,7 +150,9 @@ def position_vectors(model: Any, grid: Grid | None = None) -> dict[str, Position
     tables = _our_tables(model, positions, grid) if isinstance(positions, Positions) else _other_tables(model, grid)
     if not tables:
         kinds = f"a parameter ending in {', '.join(LEARNED)}, or rotary positions"
-        raise Unsupported(f"model: {type(model).__name__} is not valid: it has no position vectors ({kinds})")
+        raise Unsupported(
+            f"model: {type(model).__name__} is not valid: it has no position vectors that are known ({kinds})"
+        )
     return {table.kind: table for table in tables}
 
 
@@ -172,7 +176,7 @@ def _our_tables(model: Any, positions: Positions, grid: Grid | None) -> list[Pos
 def _other_tables(model: Any, grid: Grid | None) -> list[PositionTable]:
     tables = []
     for name, parameter in model.named_parameters():
-        if name.endswith(LEARNED) and parameter.dim() in (2, 3, 4) and "text" not in name:
+        if name.endswith(LEARNED) and parameter.dim() in (2, 3, 4) and not any(part in name for part in ELSEWHERE):
             tables.append(_learned_table(model, parameter, grid))
             break
     for name, module in model.named_modules():

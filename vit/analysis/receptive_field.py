@@ -8,7 +8,6 @@ directions takes that bias off the field's numbers (to below 1 % with eight imag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,8 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import (
-    crop_to_patches,
-    forward_hooks,
-    image_batches,
-    patch_grid,
-    patch_size,
-    residual_blocks,
-)
+from vit.analysis.model_structure import crop_to_patches, forward_hooks, image_batches, patch_size, residual_blocks
+from vit.analysis.tokens import block_patches, is_convolutional
 from vit.config import check, check_arguments
 from vit.config.rules import check_seed
 from vit.evaluation.evaluate import evaluating
@@ -152,7 +145,7 @@ def _squared_gradients(
         found = []
         for direction in along.to(vectors):
             (gradient,) = torch.autograd.grad((vectors * direction).sum(), images, retain_graph=True)
-            seen = gradient if output.dim() == 4 else crop_to_patches(model, gradient)
+            seen = gradient if is_convolutional(model, output) else crop_to_patches(model, gradient)
             found.append(seen.double().square().sum(dim=(0, 1)).cpu())
         each = torch.stack(found)  # d H W
         squares.append(each.sum(dim=0, keepdim=True) if directions is None else each)
@@ -161,15 +154,12 @@ def _squared_gradients(
 
 
 def _at_centre(model: nn.Module, output: Tensor, size: tuple[int, int]) -> tuple[Tensor, tuple[float, float]]:
-    """The vectors `b c` at the centre of tokens `b n c` or a map `b c h w`, and where that is in pixels."""
-    if output.dim() == 4:
-        row, column = output.shape[2] // 2, output.shape[3] // 2
-        place = ((row + 0.5) * size[0] / output.shape[2], (column + 0.5) * size[1] / output.shape[3])
-        return output[:, :, row, column], place
-    grid, (ph, pw) = patch_grid(model, size), patch_size(model)
-    row, column = grid[0] // 2, grid[1] // 2
-    place = ((row + 0.5) * ph, (column + 0.5) * pw)
-    return output[:, output.shape[1] - math.prod(grid) + row * grid[1] + column], place
+    """The vectors `b c` at the centre of what a block gives, tokens or a map, and where that is in pixels."""
+    patches = block_patches(model, output, size)
+    gh, gw = patches.shape[1:3]
+    ph, pw = (size[0] / gh, size[1] / gw) if is_convolutional(model, output) else patch_size(model)
+    row, column = gh // 2, gw // 2
+    return patches[:, row, column], ((row + 0.5) * ph, (column + 0.5) * pw)
 
 
 def _mean_distance(fields: Tensor, centres: Tensor) -> Tensor:

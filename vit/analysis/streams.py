@@ -1,12 +1,11 @@
 """Residual streams: the length of the skip against the branch, and how similar tokens become by depth.
 
-Raghu et al. 2021, sections 4 and 6. For pre-norm Transformer blocks: a branch's output is the change of the stream, so
-the inputs and outputs of blocks and of their second norms are enough.
+Raghu et al. 2021, sections 4 and 6. A branch's output is the change of the stream, so the inputs and outputs of
+blocks and the inputs of their second branches are enough.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import (
-    forward_hooks,
-    has_class_token,
-    image_batches,
-    patch_grid,
-    residual_blocks,
-    second_norms,
-)
+from vit.analysis.model_structure import forward_hooks, image_batches, residual_blocks, second_branches
+from vit.analysis.tokens import block_tokens, token_layout
 from vit.config import check_arguments
 from vit.evaluation.evaluate import evaluating
 
@@ -73,25 +66,25 @@ class ResidualStreams:
 def residual_streams(model: nn.Module, batches: Tensor | Iterable[Tensor]) -> ResidualStreams:
     """Ratios and cosines of every block over normalised images `b 3 H W`.
 
-    ValueError without images, Unsupported for a model whose blocks are not pre-norm.
+    ValueError without images, Unsupported for blocks that do not add attention and after it feed-forward.
     """
-    layers = list(second_norms(model))
+    layers = list(second_branches(model))
     lengths = torch.zeros(len(layers), 2, 2, 2, dtype=torch.float64)  # layer, branch, (class, patch), (skip, branch)
     cosines = torch.zeros(len(layers), 2, dtype=torch.float64)
-    num_images = 0
+    num_images, class_or_nan = 0, float("nan")
     for images in image_batches(model, batches):
-        num_patches = math.prod(patch_grid(model, (images.shape[2], images.shape[3])))
         for place, (before, between, after) in enumerate(_streams(model, images)):
+            layout = token_layout(model, (images.shape[2], images.shape[3]), after.shape[1])
+            num_patches, class_or_nan = layout.num_patches, 1.0 if layout.has_class_token else float("nan")
             for branch, (skip, result) in enumerate(((before, between), (between, after))):
                 lengths[place, branch] += _lengths(skip, result - skip, num_patches)
             cosines[place] += _cosines(after, num_patches)
         num_images += len(images)
     ratios = lengths[..., 0] / lengths[..., 1]  # layer, branch, (class, patch)
-    no_class = float("nan") if not has_class_token(model) else 1.0
     return ResidualStreams(
         patch_ratio=ratios[..., 1],
-        class_ratio=ratios[..., 0] * no_class,
-        class_to_patches=cosines[:, 0] / num_images * no_class,
+        class_ratio=ratios[..., 0] * class_or_nan,
+        class_to_patches=cosines[:, 0] / num_images * class_or_nan,
         between_patches=cosines[:, 1] / num_images,
         layers=layers,
         num_images=num_images,
@@ -101,18 +94,21 @@ def residual_streams(model: nn.Module, batches: Tensor | Iterable[Tensor]) -> Re
 @torch.no_grad()
 def _streams(model: nn.Module, images: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """For every block: the stream before it, between its branches and after it, `b n c` each."""
-    blocks, norms = residual_blocks(model), second_norms(model)
+    blocks, branches = residual_blocks(model), second_branches(model)
     before: dict[str, Tensor] = {}
     between: dict[str, Tensor] = {}
     after: dict[str, Tensor] = {}
     with (
         evaluating(model),
         forward_hooks(blocks, before.__setitem__, inputs=True),
-        forward_hooks(norms, between.__setitem__, inputs=True),
+        forward_hooks(branches, between.__setitem__, inputs=True),
         forward_hooks(blocks, after.__setitem__),
     ):
         model(images)
-    return [(before[name], between[name], after[name]) for name in blocks]
+    first, second, third = (
+        [block_tokens(model, stream[name]) for name in blocks] for stream in (before, between, after)
+    )
+    return list(zip(first, second, third, strict=True))
 
 
 def _lengths(skip: Tensor, branch: Tensor, num_patches: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import Grid, has_class_token, patch_grid, patch_size
+from vit.analysis.model_structure import Grid, channels_last, has_class_token, patch_grid, patch_size
 from vit.analysis.unsupported import Unsupported
 from vit.config import check
 
@@ -79,6 +79,32 @@ def token_layout(model: nn.Module, image_size: tuple[int, int], num_tokens: int)
         num_prefix=num_prefix,
         has_class_token=with_class,
     )
+
+
+def is_convolutional(model: nn.Module, output: Tensor) -> bool:
+    """Whether a block's output is a convolution's map `b c h w`, whose places need not be patches."""
+    return output.dim() == 4 and not channels_last(model)
+
+
+def block_tokens(model: nn.Module, output: Tensor) -> Tensor:
+    """The tokens `b n c` that a block gives, some as a map `b gh gw c`. Unsupported for a convolution's map."""
+    if output.dim() == 4 and channels_last(model):
+        return rearrange(output, "b gh gw c -> b (gh gw) c")
+    if output.dim() != 3:
+        raise Unsupported(f"tokens: shape {tuple(output.shape)} is not valid: the model's blocks give maps, no tokens")
+    return output
+
+
+def block_patches(model: nn.Module, output: Tensor, image_size: tuple[int, int]) -> Tensor:
+    """The patches `b gh gw c` that a block gives; a convolution's map is read as patches, one a place.
+
+    Unsupported where its tokens do not fit the model's patches.
+    """
+    if is_convolutional(model, output):
+        return rearrange(output, "b c gh gw -> b gh gw c")
+    tokens = block_tokens(model, output)
+    layout = token_layout(model, image_size, tokens.shape[1])
+    return rearrange(tokens[:, layout.num_prefix :], "b (gh gw) c -> b gh gw c", gh=layout.grid[0])
 
 
 def pictures_of(images: Tensor, pixels: Tensor | None) -> Tensor:
