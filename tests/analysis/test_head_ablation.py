@@ -22,7 +22,7 @@ def test_a_head_whose_values_are_zero_loses_nothing_more() -> None:
     attention: Any = model.blocks[0].attention
     torch.nn.init.normal_(model.get_parameter("head.weight"))
     with torch.no_grad():
-        with without_head(attention.output, 1, 2):
+        with without_head(attention_outputs(model)["blocks.0.attention"], 1):
             without = model(images)
         attention.qkv.weight[-8:] = 0  # the values of the second of two heads of width 8
         attention.qkv.bias[-8:] = 0
@@ -39,8 +39,8 @@ def test_a_head_whose_values_are_zero_loses_nothing_more() -> None:
     ],
 )
 def test_every_library_has_its_projection(build: Callable[..., Any]) -> None:
-    ((projection, num_heads),) = attention_outputs(build()).values()
-    assert projection.in_features % num_heads == 0
+    ((projection, num_heads, width),) = attention_outputs(build()).values()
+    assert projection.in_features == num_heads * width
 
 
 def test_each_head_is_judged_alone_and_the_weights_come_back() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vit.analysis.unsupported import Unsupported
 
-PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj", "query", "key", "value")
+PROJECTIONS = ("qkv", "in_proj", "q_proj", "k_proj", "v_proj", "query", "key", "value")
 """Layers inside attention modules whose outputs are kept during the pass, so that nothing is projected twice."""
 
 Rows = Tensor | slice
@@ -43,6 +43,8 @@ class Heads(NamedTuple):
     """b n c"""
     batch_first: bool = True
     """Whether the module's output is b n c, as `finish` has it, or n b c."""
+    window: tuple[int, int] | None = None
+    """Rows and columns of the map that the module was given for its tokens; None: it was given tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +175,57 @@ def _of_timm_relative(call: Call) -> Heads:
     return heads._replace(bias=call.argument("shared_rel_pos") if own is None else own.get_bias())
 
 
+def _of_timm_map(call: Call) -> Heads:
+    """SAM's: the tokens of the image or of a window as a map `b gh gw c`, with a bias that the queries decide on."""
+    module, tokens = call.module, call.args[0]
+    rows, columns = tokens.shape[1:3]
+    whole = rearrange(call.project("qkv", tokens), "b ... c -> b (...) c")
+    query, key, value = rearrange(whole, "b n (k h d) -> k b h n d", k=3, h=module.num_heads)
+    query, key, bias = module.q_norm(query), module.k_norm(key), None
+    if module.use_rel_pos:
+        bias = _bias_by_query(module, query, (rows, columns))
+    elif module.rope is not None:
+        from timm.layers import apply_rot_embed_cat
+
+        query, key = (apply_rot_embed_cat(each, module.rope.get_embed()).type_as(value) for each in (query, key))
+    flat = rearrange(tokens, "b gh gw c -> b (gh gw) c")
+    finish = partial(_timm_finish, module, flat)
+    return Heads(query, key, value, None, bias, module.scale, finish, flat, window=(rows, columns))
+
+
+def _bias_by_query(module: Any, query: Tensor, window: tuple[int, int]) -> Tensor:
+    from timm.models.vision_transformer_sam import get_decomposed_rel_pos_bias
+
+    flat = rearrange(query, "b h n d -> (b h) n d")
+    bias = get_decomposed_rel_pos_bias(flat, module.rel_pos_h, module.rel_pos_w, window, window)
+    return rearrange(bias, "(b h) n m -> b h n m", h=module.num_heads)
+
+
+def _of_timm_parallel(call: Call) -> Heads:
+    """A block that computes attention and feed-forward at once: its output is the whole block's, with the skip."""
+    module, tokens = call.module, call.args[0]
+    hidden, query, key, value = call.project("in_proj", module.in_norm(tokens)).split(module.in_split, dim=-1)
+    query, key, value = (_split(vectors, module.num_heads) for vectors in (query, key, value))
+    mask, bias = mask_and_bias(call.argument("attn_mask"), allowed=True)
+    hidden = module.mlp_act(hidden if module.mlp_bias is None else hidden + module.mlp_bias)
+
+    def finish(attended: Tensor, rows: Rows) -> Tensor:
+        merged, beside = _merge(attended), hidden[:, rows]
+        if module.out_proj is None:
+            added = module.attn_out_proj(merged) + module.mlp_out_proj(beside)
+        else:
+            merged = merged.expand(-1, beside.shape[1], -1)  # the proof may give one row for all
+            added = module.out_proj(torch.cat((merged, beside), dim=-1))
+        return tokens[:, rows] + module.ls(added)
+
+    return Heads(module.q_norm(query), module.k_norm(key), value, mask, bias, module.scale, finish, tokens)
+
+
+def _of_timm_differential(_: Call) -> Heads:
+    rule = "its map is the difference of two, whose weights may be negative and do not sum to 1"
+    raise Unsupported(f"capture: differential attention is not valid: {rule}")
+
+
 def _rotated(module: Any, vectors: Tensor, rotation: Tensor) -> Tensor:
     from timm.layers import apply_rot_embed_cat
 
@@ -281,6 +334,10 @@ READERS: dict[str, Reader] = {
     "timm.models.eva.EvaAttention": _of_timm_rotary,
     "timm.models.beit.Attention": _of_timm_beit,
     "timm.models.vision_transformer_relpos.RelPosAttention": _of_timm_relative,
+    "timm.models.vision_transformer_sam.Attention": _of_timm_map,
+    "timm.models.vision_transformer.ParallelScalingBlock": _of_timm_parallel,
+    "timm.models.vision_transformer.DiffParallelScalingBlock": _of_timm_differential,
+    "timm.layers.diff_attention.DiffAttention": _of_timm_differential,
     "torch.nn.modules.activation.MultiheadAttention": _of_torch,
     **{
         f"transformers.models.{folder}.modeling_{folder}{'_vision' * (folder == 'data2vec')}.{name}": reader

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.attention_calls import PROJECTIONS, Call, Reader, Rows, attention_reader, known_attention
+from vit.analysis.attention_calls import PROJECTIONS, Call, Heads, Reader, Rows, attention_reader, known_attention
 from vit.analysis.coverage import require_all_blocks
-from vit.analysis.model_structure import check_images
+from vit.analysis.model_structure import check_images, patch_grid
 from vit.analysis.proof import prove_attention_output
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attention_weights
@@ -48,12 +49,19 @@ class AttentionLayer:
     input: Tensor
     """b n c, the module's input."""
     output: Tensor
-    """b n c, its output, before a residual connection."""
+    """b n c, its output, before a residual connection; of a block that computes attention itself, the block's."""
     difference: float
     """The largest difference between `output` and its reconstruction, relative to the change that a wrong map would
     make (see `proof`)."""
     finish: Callable[[Tensor, Rows], Tensor]
     """The module's computation after attending, `b h r v -> b r c`, for the queries `rows`; all: `slice(None)`."""
+    window: tuple[int, int] | None = None
+    """Rows and columns of the map that it attends in, where it was given one."""
+
+    @property
+    def step(self) -> str:
+        """The same for modules that compute at once, which are one layer together: timm's `blocks.3.attns.0.attn`."""
+        return self.name.partition(".attns.")[0]
 
     def weights(self) -> Tensor:
         """The map, `b h n m`: all of it in memory."""
@@ -70,8 +78,24 @@ def capture_attention(model: nn.Module, images: Tensor, consume: Consume) -> Any
     Gradients are on or off as around the call. Raises Unsupported as `capturing` does.
     """
     check_images(model, images)
-    with evaluating(model), capturing(model, consume):
+
+    def consume_whole(layer: AttentionLayer) -> None:
+        _require_whole_image(model, images, layer)
+        consume(layer)
+
+    with evaluating(model), capturing(model, consume_whole):
         return model(images)
+
+
+def _require_whole_image(model: nn.Module, images: Tensor, layer: AttentionLayer) -> None:
+    """Unsupported for a layer that attends in windows: the whole image has no map."""
+    if layer.window is None:
+        return
+    grid = patch_grid(model, (images.shape[2], images.shape[3]))
+    if (len(layer.query), layer.window) != (len(images), grid):
+        (rows, columns), (gh, gw) = layer.window, grid
+        rule = f"it attends in windows of {rows}×{columns}, and has no map of all {gh}×{gw} patches"
+        raise Unsupported(f"capture: {layer.name} is not valid: {rule}")
 
 
 @contextmanager
@@ -125,20 +149,41 @@ class _Layers:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
-    ) -> None:
+    ) -> Any:
+        """The hook's answer: None, or the same result made from the tokens `b n c` that the layer has, so that these
+        are part of the graph.
+        """
         call = Call(module, args, kwargs, dict(projected))
         projected.clear()
         heads = reader(call)
         self.read.add(name)
         if heads is None:
-            return
-        output = result[0] if isinstance(result, tuple) else result
-        output = output if heads.batch_first else output.transpose(0, 1)
+            return None
+        given = result[0] if isinstance(result, tuple) else result
+        output = _as_tokens(given, heads)
         fields = {field: value for field, value in heads._asdict().items() if field != "batch_first"}
         difference = prove_attention_output(name, heads, output)
         layer = AttentionLayer(name=name, index=self.count, output=output, difference=difference, **fields)
         self.count += 1
         self.consume(layer)
+        if output is given:
+            return None
+        again = _as_given(output, heads)
+        return (again, *result[1:]) if isinstance(result, tuple) else again
+
+
+def _as_tokens(output: Tensor, heads: Heads) -> Tensor:
+    """A module's output as `b n c`."""
+    if heads.window is not None:
+        return rearrange(output, "b gh gw c -> b (gh gw) c")
+    return output if heads.batch_first else output.transpose(0, 1)  # b n c
+
+
+def _as_given(tokens: Tensor, heads: Heads) -> Tensor:
+    """The inverse of `_as_tokens`."""
+    if heads.window is not None:
+        return rearrange(tokens, "b (gh gw) c -> b gh gw c", gh=heads.window[0])
+    return tokens if heads.batch_first else tokens.transpose(0, 1)  # n b c
 
 
 def _keep_output(projected: dict[str, Tensor], name: str, _module: nn.Module, _args: Any, output: Tensor) -> None:

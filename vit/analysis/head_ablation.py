@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from vit.config.arguments import check_type
 if TYPE_CHECKING:
     from vit.figures.style import Figure
 
-OUTPUTS = ("output", "proj", "out_proj", "o_proj")
+OUTPUTS = ("output", "proj", "out_proj", "o_proj", "attn_out_proj")
 """The libraries' names of the projection that follows the heads."""
 CONVENTIONS = {
     "ablated": "accuracy with one head's columns of the output projection zeroed, the bias kept, nothing retrained",
@@ -89,15 +89,15 @@ def ablate_heads(
     number of heads done and of all. Unsupported for attention without a projection of its own.
     """
     attentions = attention_outputs(model)
-    counts = {num_heads for _, num_heads in attentions.values()}
+    counts = {output.num_heads for output in attentions.values()}
     if len(counts) != 1:
         raise Unsupported(f"model: blocks with {sorted(counts)} heads are not valid: all must have as many")
     (num_heads,) = counts
     whole = _checked(hits(), None)
     only_whole, only_ablated = np.zeros((2, len(attentions), num_heads))
-    for block, (projection, _) in enumerate(attentions.values()):
+    for block, output in enumerate(attentions.values()):
         for head in range(num_heads):
-            with without_head(projection, head, num_heads):
+            with without_head(output, head):
                 ablated = _checked(hits(), len(whole))
             only_whole[block, head] = int((whole & ~ablated).sum())
             only_ablated[block, head] = int((ablated & ~whole).sum())
@@ -122,8 +122,17 @@ def _checked(hits: Tensor, expected: int | None) -> Tensor:
     return hits.cpu()
 
 
-def attention_outputs(model: nn.Module) -> dict[str, tuple[nn.Linear, int]]:
-    """Output projection and number of heads of every self-attention, by its name. Unsupported where there is none."""
+class HeadsOutput(NamedTuple):
+    """The projection after the heads; what it reads beside them (a feed-forward's activations) comes after them."""
+
+    projection: nn.Linear
+    num_heads: int
+    width: int
+    """Columns that read a head."""
+
+
+def attention_outputs(model: nn.Module) -> dict[str, HeadsOutput]:
+    """The output projection of every self-attention, by its name. Unsupported where there is none."""
     found = {}
     for name, module in model.named_modules():
         if attention_reader(module) is None:
@@ -135,17 +144,18 @@ def attention_outputs(model: nn.Module) -> dict[str, tuple[nn.Linear, int]]:
                 f"model: {name} ({kind}) is not valid: it has no output projection ({', '.join(OUTPUTS)})"
             )
         num_heads: Any = getattr(module, "num_heads", None) or module.num_attention_heads
-        found[name] = (projection, int(num_heads))
+        split: Any = getattr(module, "in_split", None)  # timm's blocks of parallel branches: feed-forward, q, k, v
+        read = projection.in_features if split is None else split[-1]
+        found[name] = HeadsOutput(projection, int(num_heads), read // int(num_heads))
     if not found:
         raise Unsupported(f"model: {type(model).__name__} is not valid: it has no attention that can be read")
     return found
 
 
 @contextmanager
-def without_head(projection: nn.Linear, head: int, num_heads: int) -> Iterator[None]:
+def without_head(output: HeadsOutput, head: int) -> Iterator[None]:
     """Zero the columns that read a head inside, and restore them afterwards."""
-    width = projection.in_features // num_heads
-    columns = slice(head * width, (head + 1) * width)
+    projection, columns = output.projection, slice(head * output.width, (head + 1) * output.width)
     kept = projection.weight.detach()[:, columns].clone()
     try:
         with torch.no_grad():

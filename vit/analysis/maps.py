@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.model_structure import Grid, check_images, crop_to_patches, has_class_token, logits_of, patch_grid
-from vit.analysis.tokens import pictures_of
+from vit.analysis.tokens import pictures_of, token_layout
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
 from vit.config import check, check_arguments
@@ -34,7 +35,8 @@ CONVENTIONS = {
     "prefix_mass": "what the query gives to tokens that are no patches (class, distillation, registers)",
     "query": "'class': the class token; 'patches': the mean over all patches; [row, column]: one patch, from 0",
     "rollout": "product over layers, from the first, of (mean of the heads + identity), each row divided by its sum "
-    "(Abnar and Zuidema 2020); tokens that are no patches take part, and are left out of the picture only",
+    "(Abnar and Zuidema 2020); modules that attend at once are one layer with the heads of all; tokens that are no "
+    "patches take part, and are left out of the picture only",
     "relevance": "R = 1; R <- R + mean over heads of max(A * dy/dA, 0) R (Chefer et al. 2021), without the 1; y is the "
     "logit of the class",
 }
@@ -118,24 +120,24 @@ def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None)
     one b n n table. ValueError for a query that the model does not have.
     """
     check_images(model, images)
-    grid = patch_grid(model, (images.shape[2], images.shape[3]))
+    size = (images.shape[2], images.shape[3])
+    grid = patch_grid(model, size)
     chosen = _checked_query(model, query, grid)
-    maps, masses, rolled = [], [], None
+    maps, masses, rolled = [], [], Rollout()
 
     def consume(layer: AttentionLayer) -> None:
-        nonlocal rolled
+        token_layout(model, size, layer.query.shape[2])  # raises where the tokens are not prefix and patches
         weights = layer.weights().float()
-        rolled = extend_rollout(rolled, weights)
+        rolled.add(weights, layer.step)
         rows = rows_of_query(weights, chosen, grid)  # b h m
         maps.append(_on_patches(rows, grid))
         masses.append(rows.sum(dim=-1) - maps[-1].sum(dim=(-2, -1)))
 
     with torch.no_grad():
         capture_attention(model, images, consume)
-    assert rolled is not None
     return AttentionMaps(
         maps=torch.stack(maps).cpu(),
-        rollout=_on_patches(rows_of_query(rolled, chosen, grid), grid).cpu(),
+        rollout=_on_patches(rows_of_query(rolled.whole(), chosen, grid), grid).cpu(),
         prefix_mass=torch.stack(masses).cpu(),
         query=chosen,
         images=crop_to_patches(model, images).detach().cpu(),
@@ -161,6 +163,26 @@ def rollout(layers: Iterable[Tensor]) -> Tensor:
     return rolled
 
 
+class Rollout:
+    """A rollout as layers come; modules of the same `step` are one layer with the heads of all."""
+
+    def __init__(self) -> None:
+        self.rolled: Tensor | None = None
+        self.step = ""
+        self.means: list[Tensor] = []
+
+    def add(self, weights: Tensor, step: str) -> None:
+        """The next module's map, `b h n n`."""
+        if self.means and step != self.step:
+            self.rolled, self.means = self.whole(), []
+        self.step = step
+        self.means.append(weights.mean(dim=1))
+
+    def whole(self) -> Tensor:
+        """The rollout so far, `b n n`; at least one map was added."""
+        return extend_rollout(self.rolled, torch.stack(self.means, dim=1))
+
+
 def extend_rollout(rolled: Tensor | None, weights: Tensor) -> Tensor:
     """Add one layer `b h n n` to a rollout `b n n` (None: the first layer), in float32 at least."""
     mean = reduce(weights.to(torch.promote_types(weights.dtype, torch.float32)), "b h n m -> b n m", "mean")
@@ -177,20 +199,21 @@ def relevance(model: nn.Module, images: Tensor, classes: Tensor | None = None) -
     Unsupported for a model without logits.
     """
     check_images(model, images)
-    grid = patch_grid(model, (images.shape[2], images.shape[3]))
+    size = (images.shape[2], images.shape[3])
+    grid = patch_grid(model, size)
     layers: list[AttentionLayer] = []
     with torch.enable_grad():
         logits = logits_of(capture_attention(model, images.detach().clone().requires_grad_(), layers.append))
         chosen = logits.argmax(dim=1) if classes is None else _checked_classes(classes, logits)
         score = logits.gather(1, chosen[:, None]).sum()
         gradients = torch.autograd.grad(score, [layer.output for layer in layers], allow_unused=True)
-    spread = None
-    for layer, gradient in zip(layers, gradients, strict=True):
-        if gradient is None:
-            raise Unsupported(f"relevance: {layer.name} is not valid: the class does not depend on what it gave")
-        spread = _relevance_step(spread, layer, gradient)
-    assert spread is not None
-    spread = spread - torch.eye(spread.shape[-1], device=spread.device)
+    for layer in layers:
+        token_layout(model, size, layer.query.shape[2])  # raises where the tokens are not prefix and patches
+    spread = one = torch.eye(layers[0].query.shape[2], device=images.device)
+    for _, together in groupby(zip(layers, gradients, strict=True), key=lambda pair: pair[0].step):
+        step = torch.stack([_relevance_step(layer, gradient) for layer, gradient in together]).mean(dim=0)
+        spread = spread + step @ spread
+    spread = spread - one
     query: Query = "class" if has_class_token(model) else "patches"
     return Relevance(
         maps=_on_patches(rows_of_query(spread, query, grid), grid).cpu(),
@@ -230,11 +253,11 @@ def weights_gradient(layer: AttentionLayer, gradient: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _relevance_step(spread: Tensor | None, layer: AttentionLayer, gradient: Tensor) -> Tensor:
+def _relevance_step(layer: AttentionLayer, gradient: Tensor | None) -> Tensor:
+    if gradient is None:
+        raise Unsupported(f"relevance: {layer.name} is not valid: the class does not depend on what it gave")
     weights = layer.weights()
-    step = reduce((weights * weights_gradient(layer, gradient)).clamp(min=0), "b h n m -> b n m", "mean").float()
-    one = torch.eye(step.shape[-1], device=step.device)
-    return one + step if spread is None else spread + step @ spread
+    return reduce((weights * weights_gradient(layer, gradient)).clamp(min=0), "b h n m -> b n m", "mean").float()
 
 
 def _on_patches(rows: Tensor, grid: Grid) -> Tensor:
