@@ -196,6 +196,13 @@ _STATES = """\
 Loaded: computed by this package. Computed by timm: `timm:NAME` opens timm's own model, which analysis, comparison,
 transfer and export take as well (`implementation=theirs` asks for it); `implementation=ours` is refused, by the reason.
 Refused: by both.
+
+What timm computes and a figure of `vit analyze` lacks is said there, in one line. There are no attention maps where
+attention is differential (`vit_dlittle_*`, `vit_dpwee_*`, `vit_dwee_*`: a difference of two maps), in windows smaller
+than the image or padded (`samvit_*` of 1024 pixels), or only in the pooling (`resnet*_clip`); no ratios of skip and
+branch where attention and feed-forward are computed at once (`vit_*_xp_*`, `vit_pwee_*`, `vit_dpwee_*`) and in ResNets;
+no position vectors where positions are biases or factorized. Of `samvit_*` and `resnet*_clip` transfer reads the
+head's input alone.
 """
 
 
