@@ -184,7 +184,10 @@ MISTAKES = {
     ),
     "half a list": (["--data.mean", "[1,"], r"data\.mean: '\[1,' is not valid: it must be a list of 3 numbers"),
     "a mapping": (["--optim.lr", "{a: 1}"], r"optim\.lr\.a: there is no such setting; did you mean 'optim\.lr'"),
-    "a choice or null": (["--model.stem", "none"], r"model\.stem: 'none' is not valid: .*'patch', 'resnet'.* or null"),
+    "a choice or null": (
+        ["--model.stem", "none"],
+        r"model\.stem: 'none' is not valid: .*'patch', 'conv', 'resnet'.* or null",
+    ),
     "a value that is missing before another": (
         ["--train.compile", "--seed", "1"],
         r"--train\.compile: its value is missing; it must be true or false",
@@ -403,14 +406,10 @@ def test_a_packaged_configuration_is_found_by_name_from_any_folder(
     assert own.model.depth == 3
 
 
-def test_a_wrong_name_of_a_configuration_is_answered_with_the_nearest_and_all() -> None:
-    with pytest.raises(
-        ValueError, match=r"--config: 'digit_vit' is neither.*did you mean 'digits_vit'.*imagenet_vit_b"
-    ):
+def test_a_wrong_name_of_a_configuration_is_answered_with_the_nearest_or_with_all() -> None:
+    with pytest.raises(ValueError, match=r"--config: 'digit_vit' is neither.*did you mean 'digits_vit'\?$"):
         resolve_run("digit_vit")
-    with pytest.raises(
-        ValueError, match=r"--config: 'zzz' is neither .*; choose from .*digits_vit, .*your_images_resnet$"
-    ):
+    with pytest.raises(ValueError, match=r"--config: 'zzz' is neither .*; these are: .*digits_vit, .*imagenet_vit_b"):
         resolve_run("zzz")
 
 

@@ -47,8 +47,9 @@ def find_config(name: str | Path) -> Path:
     names = {str(file.relative_to(packaged).with_suffix("")): file for file in packaged.rglob("*.yaml")}
     if str(name) not in names:
         near = nearest(str(name), names)
-        known = "" if near.startswith("choose") else f" All of them: {', '.join(sorted(names))}"
-        raise ValueError(f"--config: {str(name)!r} is neither a file nor a packaged configuration; {near}{known}")
+        if near.startswith("choose"):
+            near = f"these are: {', '.join(sorted(names))}"
+        raise ValueError(f"--config: {str(name)!r} is neither a file nor a packaged configuration; {near}")
     return names[str(name)]
 
 
