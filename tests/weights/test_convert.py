@@ -51,6 +51,22 @@ def test_a_google_file_is_converted_to_timm_and_back(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_transformers_shows_no_progress_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    from transformers.utils import logging
+
+    model = load_model(ModelConfig(name="vit", **TINY)).model  # type: ignore[arg-type]
+    conversion = convert_model(model, "hf")
+    shown = logging.is_progress_bar_enabled()
+    logging.enable_progress_bar()  # as in a process of its own
+    try:
+        assert list(verify_conversion(conversion))
+        assert logging.is_progress_bar_enabled(), "the user's setting stands"
+    finally:
+        if not shown:
+            logging.disable_progress_bar()
+    assert "Loading" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("target", ["timm", "torchvision", "npz", "hf"])
 def test_every_target_gives_the_same_logits(target: str) -> None:
     model = load_model(ModelConfig(name="vit", **TINY)).model  # type: ignore[arg-type]

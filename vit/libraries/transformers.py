@@ -5,7 +5,8 @@ Downloads go through huggingface_hub and its cache, which works offline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -172,6 +173,20 @@ def provenance_of(name: str) -> Provenance:
     return Provenance("hf", recipe=f"Hugging Face {Path(name).name}")
 
 
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Load without transformers' own progress bar."""
+    from transformers.utils import logging
+
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()
+
+
 def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None = None) -> LibraryModel:
     """transformers' own model of a folder's `config.json`, with the head of its weights.
 
@@ -183,10 +198,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         raise ValueError("model.pretrained: hf: needs the package transformers; pip install 'vit[text]'") from error
 
     from huggingface_hub.errors import StrictDataclassError
-    from transformers.utils import logging
 
-    shows_progress = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder)
         architectures = config.architectures or ["ForImageClassification"]
@@ -196,12 +208,10 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         if not pretrained and num_classes is not None:
             config.num_labels = num_classes
         kind = _class_of(config, classifies=classifies)
-        model = kind.from_pretrained(folder, config=config) if pretrained else _built(kind, config)
+        with without_progress():
+            model = kind.from_pretrained(folder, config=config) if pretrained else _built(kind, config)
     except (*CANNOT_BUILD, StrictDataclassError) as error:
         raise build_error("transformers", name, error) from error
-    finally:
-        if shows_progress:
-            logging.enable_progress_bar()
     names = class_names_of(config.to_dict(), config.num_labels, folder) if pretrained and classifies else []
     provenance = provenance_of(name) if pretrained else NEVER_TRAINED
     towers = (getattr(model, name, None) for name in TOWERS)

@@ -22,7 +22,7 @@ from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
 from vit.libraries.foreign_json import HuggingFaceFile, IndexFile, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, processor_of, stated_preprocessing
-from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor
+from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor, without_progress
 from vit.weights import aimv2, hf_beit, hf_clip, hf_dinov2, hf_dinov3, hf_vit
 from vit.weights.extent import check_extent
 from vit.weights.files import read_tensors
@@ -284,7 +284,8 @@ def build_huggingface(config: ViTConfig, tensors: Tensors) -> nn.Module:
     options = {"add_pooling_layer": False} if bare else {}
     with TemporaryDirectory() as folder:
         _write(Path(folder), content, _unused(family, config) | dict(tensors))
-        model, info = library_class.from_pretrained(folder, output_loading_info=True, **options)
+        with without_progress():
+            model, info = library_class.from_pretrained(folder, output_loading_info=True, **options)
     if info["missing_keys"] or info["unexpected_keys"]:
         missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
         raise ValueError(f"--verify: transformers misses {missing} and does not know {unexpected}")
