@@ -316,7 +316,11 @@ def test_eval_prints_and_stores_the_metrics(run: Path, tmp_path: Path, capsys: p
     assert metrics["n_seen"] == metrics["n_total"] == 10
     assert metrics["top1"] == summary["test.top1"]
     assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".json", ".png", ".csv"}
-    assert said.err == f"see {tmp_path}\n"
+    interval, place = said.err.splitlines()
+    assert re.fullmatch(r"test top-1 \S+% of 10 images \(95 % interval \S+% to \S+%\)", interval)
+    written = json.loads(Path(place.removeprefix("see ")).read_text())
+    assert written["top1"] == metrics["top1"], "the file of the metrics, among all that are written"
+    assert "file" not in metrics
 
 
 def test_train_tells_where_the_run_is(

@@ -6,13 +6,13 @@ import csv
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.finetune import finetune_and_evaluate
-from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once
+from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process
 from vit.cli.sources import (
     DATA,
     MODEL,
@@ -106,10 +106,8 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
     # opened before the evaluation, so that a baseline that cannot be compared is reported at once
     comparison = open_comparison(baseline_request(request, overrides, args.baseline)) if args.baseline else None
     metrics = evaluate_checkpoint(request, overrides)
-    print_once(json.dumps(metrics, indent=2))
     if is_main_process():
-        _print_warnings(metrics)
-        print(f"see {request.folder}", file=sys.stderr)
+        _print_metrics(metrics)
     if comparison:
         compare_and_report(comparison)
 
@@ -130,14 +128,23 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     folder = args.output_dir or Path("runs/eval")
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
-    print_once(json.dumps(metrics, indent=2))
-    _print_warnings(metrics)
-    print(f"see {folder}", file=sys.stderr)
+    _print_metrics(metrics)
 
 
-def _print_warnings(metrics: Mapping[str, Any]) -> None:
+def _print_metrics(metrics: dict[str, Any]) -> None:
+    """The metrics as JSON; on standard error what is to be said of them, and the file in which they are."""
+    from vit.comparison.statistics import wilson_interval
+
+    file = metrics.pop("file")
+    print(json.dumps(metrics, indent=2))
     sys.stderr.writelines(f"note: {line}\n" for line in metrics.get("notes", ()))
     sys.stderr.writelines(f"warning: {line}\n" for line in metrics.get("warnings", ()))
+    if metrics.get("n_seen") and "top1" in metrics:
+        top1, images = metrics["top1"], round(metrics["n_seen"])
+        low, high = wilson_interval(round(top1 * images), images)
+        interval = f"95 % interval {low:.2%} to {high:.2%}"
+        print(f"test top-1 {top1:.2%} of {images:,} images ({interval})", file=sys.stderr)
+    print(f"see {file}", file=sys.stderr)
 
 
 def _note_random_weights(opened: OpenedModel) -> None:

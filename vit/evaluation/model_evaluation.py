@@ -71,7 +71,7 @@ def evaluate_model(
         record |= judge_model(opened, images, transfer, folder, accelerator).summary()
         conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
-    return record
+    return record | {"file": str(folder / f"{stem}.json")}
 
 
 def _head_metrics(

@@ -60,6 +60,7 @@ def test_speed_and_classes_are_returned_and_stored_with_their_conventions(run: P
     right = sum(counts[name] * value for name, value in metrics["per_class_accuracy"].items())
     assert right / 10 == pytest.approx(metrics["top1"])
     stored = strict_json(tmp_path / "fake_best_auto.json")
+    assert metrics.pop("file") == str(tmp_path / "fake_best_auto.json")
     assert {key: stored[key] for key in metrics} == metrics
     assert CONVENTIONS.items() <= stored["conventions"].items()
     assert "knn" not in stored["conventions"]

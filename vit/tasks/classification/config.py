@@ -16,8 +16,8 @@ class DistillConfig:
     teacher: str | None = None
     """A run folder, or any other source of a model."""
     kind: Literal["hard", "soft", "patches"] = "hard"
-    """How it teaches. `hard`: the teacher's class is the label; `soft`: its probabilities are; `patches`: patches are to
-    be as alike as the teacher's feature maps are there, in a ViT's blocks.
+    """How it teaches. `hard`: the teacher's class is the label; `soft`: its probabilities are; `patches`: patches are
+    to be as alike as the teacher's feature maps are there, in a ViT's blocks.
     """
     weight: float = 0.5
     """Part of the loss that comes from the teacher."""

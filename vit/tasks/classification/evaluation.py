@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,9 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     """Evaluate on the test set, store predictions, metrics and confusion matrix, and return the metrics.
 
     They are those of `classification_metrics`, `images_per_second` (decoding included), `per_class_accuracy` by class
-    name (None for a class without images), those of the frozen features where asked for, on the same test images, and
-    `warnings` of test images that the run was trained on. ValueError when the data's classes are not the checkpoint's,
-    or other preprocessing than the stored is asked for.
+    name (None for a class without images), those of the frozen features where asked for, on the same test images,
+    `warnings` of test images that the run was trained on, and the `file` of all these. ValueError when the data's
+    classes are not the checkpoint's, or other preprocessing than the stored is asked for.
     """
     loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
     assert loaded.state is not None
@@ -83,7 +84,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     metrics["warnings"] = warnings_of(seen)
     metrics["notes"] = notes_of(split.source)
     if accelerator.is_main_process:
-        _store(request, loaded.state, config.data, split.source, predictions, metrics)
+        metrics["file"] = str(_store(request, loaded.state, config.data, split.source, predictions, metrics))
     accelerator.wait_for_everyone()
     return metrics
 
@@ -125,7 +126,8 @@ def _store(
     source: ImageSource,
     predictions: Predictions,
     metrics: dict[str, Any],
-) -> None:
+) -> Path:
+    """Write all files, and return that of the metrics."""
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
@@ -150,3 +152,4 @@ def _store(
     figure = plot_confusion_matrix(counts, predictions.class_names)
     save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)
     draw_mistakes(folder / f"{stem}_mistakes.png", predictions, source)
+    return folder / f"{stem}.json"

@@ -62,5 +62,6 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
             "conventions": TRANSFER_CONVENTIONS if request.transfer else {},
         }
         write_json(request.folder / f"{stem}.json", record)
+        metrics["file"] = str(request.folder / f"{stem}.json")
     accelerator.wait_for_everyone()
     return metrics

@@ -51,6 +51,7 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
         predictions.save(request.folder / f"{stem}.npz")
         write_json(request.folder / f"{stem}.json", {**metrics, "conventions": CONVENTIONS})
         draw_classes(predictions, request.folder / f"{stem}_average_precision.png")
+        metrics["file"] = str(request.folder / f"{stem}.json")
     accelerator.wait_for_everyone()
     return metrics
 

@@ -28,10 +28,13 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
     fixed = NadarayaWatson(learned.keys, learned.values, config.model.initial_width)
     test = even_points(config.data.test_points).to(accelerator.device)
     chunk = config.data.eval_batch_size
-    metrics = regression_metrics(evaluate_kernel(learned, test, chunk), evaluate_kernel(fixed, test, chunk))
+    metrics: dict[str, Any] = regression_metrics(
+        evaluate_kernel(learned, test, chunk), evaluate_kernel(fixed, test, chunk)
+    )
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         path = request.folder / f"curve_{len(test)}_{request.select}_{request.weights}.json"
         write_json(path, metrics | {"conventions": CONVENTIONS})
+        metrics["file"] = str(path)
     accelerator.wait_for_everyone()
     return metrics

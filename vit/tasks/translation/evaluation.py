@@ -58,7 +58,9 @@ def evaluate(request: EvalRequest, config: TranslationRun) -> dict[str, Any]:
         folder = request.folder
         folder.mkdir(parents=True, exist_ok=True)
         evaluation.translations.save(folder / f"{evaluation.name}.jsonl")
-        write_json(folder / f"{evaluation.name}.json", evaluation.metrics | {"conventions": CONVENTIONS})
+        path = folder / f"{evaluation.name}.json"
+        write_json(path, evaluation.metrics | {"conventions": CONVENTIONS})
+        return evaluation.metrics | {"file": str(path)}
     return evaluation.metrics
 
 
