@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from torch import nn
 
 from tests.training.tiny import tiny
@@ -14,6 +16,7 @@ from vit.config import DataConfig, Preprocessing, RunConfig
 from vit.hub import OpenedModel, provenance_of_run
 from vit.libraries import NEVER_TRAINED, NOT_STATED, Provenance
 from vit.libraries.timm import provenance_of_tag
+from vit.libraries.transformers import PROVENANCE
 
 PLAIN = Provenance("timm", ("ImageNet-1k",), "a1", "not stated")
 SIZE = Preprocessing(image_size=(224, 224))
@@ -96,6 +99,39 @@ def test_each_confounder_is_said(changed: dict[str, Any], said: str) -> None:
     stated = replace(PLAIN, epochs="2 epochs", augmentation="none", precision="fp32")
     (line,) = provenance_warnings([model("a", stated), model("b", replace(stated, **changed), preprocessing)])
     assert line.startswith(said)
+
+
+def test_a_copy_of_the_data_in_another_folder_is_the_same_data(tmp_path: Path) -> None:
+    """Also where its files have other names; other images under the same names are other data."""
+    for place, shade, stem in (("a", 10, "x"), ("copy", 10, "x"), ("renamed", 10, "y"), ("others", 99, "x")):
+        for number, name in enumerate(("cat", "dog")):
+            folder = tmp_path / place / "train" / name
+            folder.mkdir(parents=True)
+            for image in range(10):
+                Image.new("RGB", (8, 8), (shade, number, image)).save(folder / f"{stem}{image}.png")
+
+    def warnings(other: str) -> list[str]:
+        return provenance_warnings([run_on(tmp_path / "a"), run_on(tmp_path / other)])
+
+    assert warnings("copy") == []
+    assert warnings("renamed") == []
+    (line,) = warnings("others")
+    assert line.startswith("Trained on different data")
+    gone = [run_on(tmp_path / place) for place in ("a", "gone", "gone too")]
+    assert provenance_warnings(gone) == [], "names and labels were the same, and that is all there is to know"
+    other = replace(gone[2], state={**(gone[2].state or {}), "data_fingerprint": "other"})
+    assert len(provenance_warnings([*gone[:2], other])) == 1
+
+
+def run_on(root: Path) -> OpenedModel:
+    config = replace(tiny(), data=DataConfig(name="imagefolder", root=str(root)))
+    state = {"config": asdict(config), "progress": {"step": 7, "samples_seen": 1234}, "data_fingerprint": "same"}
+    return replace(model(root.name, provenance_of_run(state)), state=state)
+
+
+def test_a_folder_of_transformers_states_no_recipe() -> None:
+    (line,) = provenance_warnings([model("a"), model("b", PROVENANCE)])
+    assert line == "Not stated, so perhaps different: training data of b; recipe of b."
 
 
 def test_costs_that_are_far_from_equal_are_said() -> None:

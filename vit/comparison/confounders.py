@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from vit.comparison.metrics import ModelPredictions
 from vit.config import Preprocessing
+from vit.data.identity import count_shared
+from vit.data.images import open_training
 from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.hub import OpenedModel
+from vit.hub.run_history import data_of_run
 from vit.libraries import NOT_STATED
 
 LARGEST_COST_RATIO = 1.5
@@ -64,6 +67,26 @@ class _Rule:
     """Of what may be stated of one model and not of another one."""
     untrained_too: bool = False
     """Applies to models that were never trained as well."""
+    same: Callable[[OpenedModel, OpenedModel], bool] | None = None
+    """Whether two models are alike in it though `read` tells them apart."""
+
+
+def _same_images(first: OpenedModel, second: OpenedModel) -> bool:
+    """Whether two runs were trained on the same images in folders of different names.
+
+    Where the folders are at hand their files are compared, else the fingerprints of names and labels that runs store.
+    """
+    data = [data_of_run(model.state) if model.state is not None else None for model in (first, second)]
+    before = [model.provenance.data[:-1] for model in (first, second)]
+    if any(each is None or each.name != "imagefolder" for each in data) or before[0] != before[1]:
+        return False
+    try:
+        ours, theirs = (open_training(each)[0] for each in data if each is not None)
+    except (ValueError, OSError):
+        stored = [model.state.get("data_fingerprint") for model in (first, second) if model.state is not None]
+        return None not in stored and stored[0] == stored[1]
+    alike = len(ours) == len(theirs) and ours.source.class_names == theirs.source.class_names
+    return alike and count_shared(ours, theirs) == len(ours)
 
 
 _RULES = (
@@ -72,6 +95,7 @@ _RULES = (
         "More or other data can decide the result whatever the architecture.",
         lambda model: " → ".join(model.provenance.data),
         "training data",
+        same=_same_images,
     ),
     _Rule(
         "Different image sizes",
@@ -130,7 +154,7 @@ def provenance_warnings(models: Sequence[OpenedModel]) -> list[str]:
         values = {model.name: rule.read(model) for model in compared}
         stated = {value for value in values.values() if value != NOT_STATED}
         silent = [name for name, value in values.items() if value == NOT_STATED]
-        if len(stated) > 1:
+        if len(stated) > 1 and not _all_same(rule, [model for model in compared if values[model.name] != NOT_STATED]):
             named = "; ".join(f"{name}: {value}" for name, value in values.items())
             lines.append(f"{rule.difference} ({named}). {rule.explanation}")
         elif stated and silent:
@@ -139,6 +163,13 @@ def provenance_warnings(models: Sequence[OpenedModel]) -> list[str]:
     if missing:
         lines.append(f"Not stated, so perhaps different: {'; '.join(missing)}.")
     return lines
+
+
+def _all_same(rule: _Rule, models: Sequence[OpenedModel]) -> bool:
+    """Whether each model is alike with the first one, where a rule can see it."""
+    first, *others = models
+    alike = rule.same
+    return alike is not None and all(rule.read(each) == rule.read(first) or alike(first, each) for each in others)
 
 
 def cost_warnings(models: Sequence[OpenedModel]) -> list[str]:

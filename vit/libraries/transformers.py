@@ -168,9 +168,8 @@ def class_names_of(settings: Mapping[str, Any], num_classes: int, where: object)
     return names
 
 
-def provenance_of(name: str) -> Provenance:
-    """The provenance of a name on the hub, or of a folder."""
-    return Provenance("hf", recipe=f"Hugging Face {Path(name).name}")
+PROVENANCE = Provenance("hf")
+"""Neither a name on the hub nor a folder says how its weights were trained."""
 
 
 @contextmanager
@@ -213,7 +212,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
     except (*CANNOT_BUILD, StrictDataclassError) as error:
         raise build_error("transformers", name, error) from error
     names = class_names_of(config.to_dict(), config.num_labels, folder) if pretrained and classifies else []
-    provenance = provenance_of(name) if pretrained else NEVER_TRAINED
+    provenance = PROVENANCE if pretrained else NEVER_TRAINED
     towers = (getattr(model, name, None) for name in TOWERS)
     vision = next((tower for tower in towers if isinstance(tower, nn.Module)), model)
     tower = vision if not classifies and hasattr(model, "text_model") else model

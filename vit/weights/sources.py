@@ -210,7 +210,7 @@ def _open_huggingface_folder(path: Path, name: str) -> Source:
         name=name,
         tensors=folder.tensors,
         config=folder.config,
-        provenance=transformers.provenance_of(name.removeprefix("hf:")),
+        provenance=transformers.PROVENANCE,
         preprocessing=folder.preprocessing,
         unsupported_preprocessing=folder.unsupported_preprocessing,
         class_names=folder.class_names,
