@@ -37,6 +37,7 @@ WIDE = {"depth": 2, "num_classes": 5, "img_size": 64}
 """For models whose convolutional stem fixes the width."""
 WHOLE_WINDOWS = SMALL | {"img_size": 224}
 """Images that are one window of SAM's."""
+FLEXIBLE = {name: value for name, value in SMALL.items() if name != "img_size"}
 GROUPED = SMALL | {"num_heads": 4, "num_kv_heads": (4, 2)}
 OF_MAPS = (
     *("attention_distance", "attention_distance_sorted", "attention_overlays", "attention_heads"),
@@ -71,7 +72,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "grouped queries": ("vit_base_patch16_sapiens2", GROUPED, {}),
     "one window": ("samvit_base_patch16_224", WHOLE_WINDOWS, NO_POSITIONS),
     "rest of pixels": ("vit_so400m_patch14_siglip_384", SMALL | {"img_size": 62}, {}),
-    "factorized positions": ("naflexvit_base_patch16_parfac_gap", {"num_classes": 5}, NO_POSITIONS),
+    "factorized positions": ("naflexvit_base_patch16_parfac_gap", FLEXIBLE, NO_POSITIONS),
     "ResNet of CLIP": ("resnet50_clip", {"num_classes": 5, "img_size": 64}, CONVOLUTIONS),
     "ResNet of CLIP, pooled": ("resnet50_clip_gap", {"num_classes": 5}, CONVOLUTIONS),
 }
