@@ -14,7 +14,7 @@ from vit.hub.sources import is_function, short_names
 from vit.hub.user_modules import open_function
 from vit.libraries import NEVER_TRAINED, timm
 from vit.models import Classifier, build_model, resolve
-from vit.models.zoo import architecture_overrides, is_known, resolve_num_classes
+from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_classes
 from vit.runs import holds_checkpoints
 from vit.weights.loader import load_weights
 from vit.weights.sources import Source, open_source
@@ -94,14 +94,16 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
         resize = own if source.layout is None else source.layout.resize_of(architecture)
         architecture = replace(architecture, position_resize=resize)
     model = build_model(architecture)
-    report = load_weights(
-        model,
-        source.tensors,
-        source.name,
-        source_grid=config.pretrained_grid or source.grid,
-        new_head=config.new_head,
-        layout=source.layout,
-    )
+    grid = config.pretrained_grid or source.grid
+    new_head, layout = config.new_head, source.layout
+    try:
+        report = load_weights(model, source.tensors, source.name, source_grid=grid, new_head=new_head, layout=layout)
+    except ValueError as error:
+        like = source.like if config.name == PLAIN else None  # which says nothing of the weights
+        if like is None:
+            raise
+        mark = "" if str(error).endswith("?") else ";"
+        raise ValueError(f"{error}{mark} its shapes are those of {like}: add --model.name {like}") from error
     report.selection = source.note
     return OpenedModel(
         name=short_names([source.name])[0],

@@ -29,6 +29,7 @@ from vit.weights.grids import Grid
 from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder
 from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
+from vit.weights.lookalike import architecture_like
 from vit.weights.timm_folder import is_timm_folder, read_timm_folder
 
 HEADS = (
@@ -70,7 +71,13 @@ class Source:
         """Why the architecture must be named."""
         if self.layout is None:
             return "its tensors are in no known layout"
-        return f"it is in the layout {self.layout.name}, whose tensors do not determine {self.layout.undetermined}"
+        known = f"it is in the layout {self.layout.name}, whose tensors do not determine {self.layout.undetermined}"
+        return f"{known}; its shapes are those of {self.like}: name that" if self.like else known
+
+    @property
+    def like(self) -> str | None:
+        """The name of an architecture of these shapes."""
+        return None if self.layout is None else architecture_like(self.layout, self.tensors)
 
 
 def library_of(source: str) -> str | None:
