@@ -1,4 +1,4 @@
-"""What each ingredient of a recipe brings: the plain recipe with it, and the whole recipe without it, at equal time.
+"""Ablation: the plain recipe with each of its ingredients, and the whole recipe without it, at equal time.
 
 Every variant trains for as many epochs as fit into the same minutes on this machine, measured with its own steps. The
 file that is ablated is YAML:
@@ -144,7 +144,7 @@ def _row(run: PlannedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What each ingredient brings to the plain recipe and to the whole one, paired by seed."""
+    """The effect of each ingredient on the plain recipe and on the whole one, paired by seed."""
     top1 = {(row["variant"], row["seed"]): row["test.top1"] for row in rows}
     seeds = sorted({row["seed"] for row in rows})
     for name in ablation.ingredients:

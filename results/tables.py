@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from results.records import RESULTS, ROOT, percent, read_records
 
@@ -71,20 +72,84 @@ def frozen(file: str, features: str = "head") -> str:
     rows = []
     for model in result["models"]:
         found = {protocol: values[model["name"]] for protocol, values in accuracies.items()}
-        low, high = found["linear_probe"]["interval"]
         rows.append(
             (
                 model["name"],
-                percent([found["knn"]["accuracy"]]),
+                _with_interval(**found["knn"]),
                 ", ".join(f"{100 * found[name]['accuracy']:.1f}" for name in shots) + " %",
-                f"{percent([found['linear_probe']['accuracy']])} ({100 * low:.1f} to {100 * high:.1f})",
+                _with_interval(**found["linear_probe"]),
                 f"{model['gmacs']:.3f} G",
                 f"{model['params'] / 1e6:.2f} M",
+                f"{model['images_per_second']:,.0f}",
             )
         )
     counts = ", ".join(name.removeprefix("few_shot_") for name in shots)
-    header = ("model", "k-NN", f"{counts} images a class", "linear probe", "multiply-adds", "parameters")
+    header = ("model", "k-NN", f"{counts} images a class", "linear probe", "multiply-adds", "parameters", "images/s")
     return markdown(header, rows)
+
+
+def _with_interval(accuracy: float, interval: Sequence[float]) -> str:
+    low, high = interval
+    return f"{percent([accuracy])} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def frozen_differences(file: str, features: str = "head") -> str:
+    """A row for each pair of models: the paired differences of k-NN and of the linear probe, with 95 % intervals."""
+    pairs = json.loads((RESULTS / file).read_text())["features"][features]["pairs"]
+    rows = []
+    for knn, probe in zip(pairs["knn"], pairs["linear_probe"], strict=True):
+        found = [f"{_points(pair['difference'], pair['interval'])}, {_p(pair['p_holm'])}" for pair in (knn, probe)]
+        rows.append((knn["first"], knn["second"], *found))
+    return markdown(("first", "second", "points ahead by k-NN, p (Holm)", "by linear probe"), rows)
+
+
+def _points(difference: float, interval: Sequence[float]) -> str:
+    low, high = (100 * end for end in interval)
+    return f"{100 * difference:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _p(value: float) -> str:
+    return f"{value:.1g}" if value else "below 1e-300"
+
+
+def kinds_of_features(file: str) -> str:
+    """A row for each kind of features of one model: its width, and the accuracies of k-NN and linear probe.
+
+    `file`: the JSON of `vit eval --transfer`, in `results/`.
+    """
+    found = json.loads((RESULTS / file).read_text())["transfer"]
+    rows = [
+        (f"`{kind}`", str(own["width"]), percent([own["knn"]]), percent([own["linear_probe"]]))
+        for kind, own in found.items()
+    ]
+    return markdown(("features", "width", "k-NN", "linear probe"), rows)
+
+
+def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
+    """A row for each model and way of using it on one test set: accuracy, 95 % interval, cost. Files of `results/`."""
+    rows = []
+    for model in json.loads((RESULTS / untouched).read_text())["models"]:
+        rows.append(_way(model, "untouched, its own head", model["top1"], model["top1_interval"]))
+    result = json.loads((RESULTS / frozen_file).read_text())
+    probes = result["features"]["head"]["accuracies"]["linear_probe"]
+    for model in result["models"]:
+        rows.append(_way(model, "frozen, linear probe", *probes[model["name"]].values()))
+    for model in json.loads((RESULTS / trained_file).read_text())["models"]:
+        facts = model["provenance"]
+        began = "from scratch" if "→" not in facts["trained on"] else "fine-tuned"
+        rows.append(_way(model, f"{began}, {facts['recipe']}", model["top1"], model["top1_interval"]))
+    return markdown(("model", "how", "test top-1", "multiply-adds", "parameters"), sorted(rows, key=lambda row: row[0]))
+
+
+def _way(model: Mapping[str, Any], how: str, accuracy: float, interval: Sequence[float]) -> tuple[str, ...]:
+    name = model["name"].removesuffix(".th").removeprefix("cifar10_full_")
+    return (
+        name,
+        how,
+        _with_interval(accuracy, interval),
+        f"{model['gmacs']:.3f} G",
+        f"{model['params'] / 1e6:.2f} M",
+    )
 
 
 def compared(file: str) -> str:
@@ -94,8 +159,7 @@ def compared(file: str) -> str:
     """
     rows = []
     for model in json.loads((RESULTS / file).read_text())["models"]:
-        low, high = model["top1_interval"]
-        top1 = f"{percent([model['top1']])} ({100 * low:.1f} to {100 * high:.1f})"
+        top1 = _with_interval(model["top1"], model["top1_interval"])
         facts = model["provenance"]
         cost = f"{model['gmacs']:.3f} G", f"{model['params'] / 1e6:.2f} M"
         rows.append((model["name"], top1, facts["trained on"], facts["recipe"], facts["image size"], *cost))
@@ -107,9 +171,8 @@ def differences(file: str) -> str:
     """A row for each pair of models with heads: the paired difference of accuracy, 95 % interval, and p (Holm)."""
     rows = []
     for pair in json.loads((RESULTS / file).read_text())["pairs"]:
-        low, high = (100 * end for end in pair["top1_interval"])
-        difference = f"{100 * pair['top1_difference']:+.1f} ({low:+.1f} to {high:+.1f})"
-        rows.append((pair["first"], pair["second"], difference, f"{pair['p_holm']:.1g}"))
+        difference = _points(pair["top1_difference"], pair["top1_interval"])
+        rows.append((pair["first"], pair["second"], difference, _p(pair["p_holm"])))
     return markdown(("first", "second", "points ahead (95 % interval)", "p (Holm)"), rows)
 
 
@@ -119,6 +182,14 @@ def memory() -> str:
     for row in json.loads((RESULTS / "memory.json").read_text())["large"].values():
         rows.append((row["title"], f"{row['peak']:,} MiB", f"{row['bound']:,} MiB", row["rule"]))
     return markdown(("command", "peak", "bound", "grows with"), rows)
+
+
+def malformed() -> str:
+    """A row for each kind of malformed input: how many were tried, and how they ended."""
+    rows = []
+    for kind, found in json.loads((RESULTS / "malformed.json").read_text()).items():
+        rows.append((kind, *(f"{found[name]:,}" for name in ("tried", "one line", "taken", "failures"))))
+    return markdown(("kind", "tried", "one line", "rightly taken", "anything else"), rows)
 
 
 def freed_memory() -> str:
@@ -138,10 +209,18 @@ TABLES: Mapping[str, Callable[[], str]] = {
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
+    "cifar10-every-way": lambda: every_way(
+        *(f"cifar10_full/{name}.json" for name in ("untouched", "transfer", "comparison"))
+    ),
+    "cifar10-untouched-differences": lambda: differences("cifar10_full/untouched.json"),
+    "cifar10-frozen-differences": lambda: frozen_differences("cifar10_full/transfer.json"),
+    "cifar10-feature-kinds": lambda: kinds_of_features("cifar10_full/dinov2_features.json"),
+    "tiny-imagenet-frozen-differences": lambda: frozen_differences("tiny_imagenet_transfer.json"),
     "cifar10-frozen": lambda: frozen("cifar10_full/transfer.json"),
     "tiny-imagenet-frozen": lambda: frozen("tiny_imagenet_transfer.json"),
     "cifar10-compared": lambda: compared("cifar10_full/comparison.json"),
     "cifar10-differences": lambda: differences("cifar10_full/comparison.json"),
+    "malformed": malformed,
     "memory": memory,
     "freed-memory": freed_memory,
     "speed": lambda: speed(8, compiled=False),

@@ -369,7 +369,7 @@ FILES = {
         r"is not YAML: it has more than 100,000 values",
     ),
     "a wrong tag": ("seed: !!int many\n", r"is not YAML: a value is not of its type"),
-    "too large": ("#" * 2**20 + "\n", r"is larger than any settings: above 1,048,576 bytes"),
+    "too large": ("#" * 2**19 + "\n", r"is larger than any settings: above 524,288 bytes"),
     "twice": ("optim:\n  lr: 0.1\n  lr: 0.2\n", r"is not YAML: 'lr' is there twice"),
     "a list of tasks": ("task: [a]\n", r"task: \['a'\] is not valid: choose from classification"),
     "not YAML": ("train: [\n", r"is not YAML"),

@@ -163,7 +163,7 @@ def all_images(data: DataConfig, models: Sequence[str]) -> DataConfig:
 
 
 def settings_for_all_images(run: Path, select: str, overrides: Sequence[str]) -> list[str]:
-    """What the command line has to say too for `all_images` in the evaluation of a run."""
+    """Return the settings that make the evaluation of a run take all images, as `all_images` does."""
     from vit.trained_runs import trained_settings
 
     config = trained_settings(run, select, overrides)

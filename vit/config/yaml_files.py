@@ -11,7 +11,7 @@ import yaml
 
 from vit.config.rules import shown
 
-_MOST_BYTES = 2**20
+_MOST_BYTES = 2**19
 _MOST_VALUES = 100_000
 """Names and values, each alias counted with all that it stands for. Weights of 20,000 classes are a long list."""
 _DEEPEST = 20

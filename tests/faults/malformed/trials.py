@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import resource
 import signal
@@ -111,7 +112,10 @@ def fault(case: Case, outcome: Outcome) -> str:
 def judge(
     kind: str, cases: Sequence[Case], folder: Path, attempt: Callable[[Case, Path], Outcome] = try_here
 ) -> list[str]:
-    """Try all cases, print what they came to, and return the faults. No two cases have the same name."""
+    """Try all cases, print what they came to, and return the faults. No two cases have the same name.
+
+    `VIT_MALFORMED_COUNTS` names a JSON file that gets the counts, `VIT_MALFORMED_LOG` a file for every case's line.
+    """
     assert len({case.name for case in cases}) == len(cases), "two cases of one name"
     counts, faults = Counter[str](), []
     for number, case in enumerate(cases):
@@ -126,6 +130,11 @@ def judge(
             with Path(log).open("a") as file:
                 said = (found and f"FAULT {found}") or outcome.errors.strip() or "taken"
                 file.write(f"{kind}: {case.name} [{outcome.seconds:.1f} s]: {said}\n".replace(str(folder), "…"))
+    if tally := os.environ.get("VIT_MALFORMED_COUNTS"):
+        known = json.loads(Path(tally).read_text()) if Path(tally).exists() else {}
+        names = ("one line", "taken", "failures")
+        known[kind] = {"tried": len(cases), **{name: counts[name] for name in names}}
+        Path(tally).write_text(json.dumps(known, indent=1) + "\n")
     print(
         f"\n{kind}: {len(cases)} tried, {counts['one line']} one line, {counts['taken']} rightly taken, "
         f"{counts['failures']} failures"
