@@ -1,7 +1,7 @@
 """`python docs/transcript.py`: a whole session on a folder of own images, run without a terminal, as a page.
 
-The images are crops of scikit-learn's two photographs, so that anybody can repeat it. Output is what the commands print,
-standard error included; only lines about time may differ the next time.
+The images are crops of scikit-learn's two photographs, so that anybody can repeat it. Output is what the commands
+print, standard error included; only what is said of time may differ the next time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NOT_RUN = "<!-- not run: the page is written by running it -->"
 _HEAD = """\
 # A whole session
 
-Written by `python docs/transcript.py`: every command was run in a folder that holds nothing but `my_images/temple/*.jpg` and
-`my_images/flower/*.jpg` (150 crops each of scikit-learn's two photographs) and `new/`, without a terminal, and what it printed stands
-below it.
+Written by `python docs/transcript.py`: every command was run, without a terminal, in a folder that holds nothing but
+`my_images/temple/*.jpg` and `my_images/flower/*.jpg`, 150 crops each of scikit-learn's two photographs, and one more of
+each in `new/`. What it printed stands below it.
 """
 
 
