@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,6 +153,21 @@ def no_classes(root: Path) -> Path:
     return root
 
 
+def zipped(root: Path) -> Path:
+    """`photos.zip` with its folder at the top, as most archives have it."""
+    make_folder(root / "photos", {"cat": 5, "dog": 5})
+    return Path(shutil.make_archive(str(root / "photos"), "zip", root, "photos"))
+
+
+def parquet_list(root: Path) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    make_folder(root, {"cat": 5, "dog": 5})
+    files = [f"{name}/{index:03d}.png" for name in ("cat", "dog") for index in range(5)]
+    parquet.write_table(pyarrow.table({"file": files, "label": ["cat"] * 5 + ["dog"] * 5}), root / "a.parquet")
+    return root / "a.parquet"
+
+
 ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     # the first cell of a row of the page: how the folder is made, what is said
     "`Train/CLASS/`, `Test/CLASS/`": (parts("Train", "Test"), r"train 6, validation 2, test 8; classes cat, dog; .* $"),
@@ -207,8 +223,10 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "animations": (animated, r"train 7, validation 2, test 2; .* 0 broken"),
     "photographs turned by EXIF": (turned, r"train 7, validation 2, test 2; .* 0 broken"),
     "a zip file in a class": (holding("more.zip"), r"not read: 1 \.zip file; JPEG or PNG would be"),
-    "`photos.zip` instead of a folder": (given("photos.zip", "PK"), r"from folders; unpack it first: unzip '.*\.zip'"),
-    "a Parquet table": (given("a.parquet", "PAR1"), r"a list is CSV here; write one: pandas\.read_parquet\("),
+    "`photos.zip`, `photos.tar.gz` instead of a folder": (zipped, r"train 6, validation 2, test 2; .* 0 broken"),
+    "`photos.7z`, `photos.rar`": (given("photos.7z", "7z"), r"from folders, \.zip and \.tar; unpack it first: 7z x"),
+    "a list in Parquet": (parquet_list, r"train 6, validation 2, test 2; classes cat, dog; 0 broken"),
+    "a table in Excel": (given("a.xlsx", "PK"), r"a list is CSV here; write one: pandas\.read_excel\("),
     "a list divided by semicolons": (
         given("a.csv", "file;label\ncat/000.png;cat"),
         r"the columns file;label \(columns are divided by commas, in \.tsv by tabs, not by ';'\)",

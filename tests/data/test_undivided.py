@@ -271,12 +271,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a link to the folder itself": (linked, r"cat' and .*cat/again' are one folder, by a link, and its images would"),
     "a link to the whole": (linked_whole, r"zoo.*' are one folder, by a link"),
     "an empty class": (empty_class, r"class folder .*eel' holds no images .*; add some, or remove it"),
-    "a Parquet list": (
+    "a damaged Parquet list": (
         lambda root: text(root, "a.parquet", "PAR1"),
-        r"a list is CSV here; write one: pandas\.read_parquet\('.*a\.parquet'\)\.to_csv\('list\.csv', index=False\)",
+        r"a\.parquet' is not valid: it is not Parquet",
     ),
-    "a tar archive": (lambda root: text(root, "a.tar", "x"), r"unpack it first: tar -xf '.*a\.tar'"),
-    "an archive": (archive, r"images are read from folders; unpack it first: unzip '.*photos\.zip'"),
+    "a Feather list": (
+        lambda root: text(root, "a.feather", "x"),
+        r"a list is CSV here; write one: pandas\.read_feather\('.*a\.feather'\)\.to_csv\('list\.csv', index=False\)",
+    ),
+    "a damaged tar archive": (lambda root: text(root, "a.tar", "x"), r"a\.tar' cannot be unpacked: "),
+    "a damaged zip archive": (archive, r"photos\.zip' cannot be unpacked: "),
+    "an archive of another kind": (lambda root: text(root, "a.7z", "x"), r"unpack it first: 7z x '.*a\.7z'"),
     "another file": (lambda root: text(root, "a.json", "{}"), r"or a list of files and labels that ends in \.csv"),
     "no label column": (
         lambda root: text(root, "a.csv", "file,x\na,b"),

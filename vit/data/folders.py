@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vit.config import DataConfig, check
 from vit.config.part_names import part_named
+from vit.data.archives import image_root
 from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
 from vit.data.parts import (
     ANNOTATIONS,
@@ -65,7 +66,7 @@ def notes_of(source: object) -> list[str]:
 
 def open_training_folder(config: DataConfig) -> FileSource:
     """Open `<data.root>/train`. Validation and test folder, if any, are only checked for the same class names."""
-    root, parts = Path(config.root), find_parts(config)
+    root, parts = image_root(config), find_parts(config)
     folder = parts.train or root / "train"
     if not folder.is_dir():
         raise MissingImages(f"data.root: no training images: {_missing(folder)}; {_remedy(root, parts)}")
@@ -112,7 +113,7 @@ def check_test_folder(config: DataConfig) -> None:
 
 
 def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) -> None:
-    root = Path(config.root)
+    root = image_root(config)
     if not folder.is_dir():
         field = "data.root" if config.test_folder is None else "data.test_folder"
         raise MissingImages(f"{field}: no test images: {_missing(folder)}; {hint(root)}")
@@ -132,7 +133,7 @@ def open_test_folder(config: DataConfig) -> FileSource:
 
 def _open_beside(config: DataConfig, folder: Path) -> FileSource:
     """Open a part beside the training folder, which must have the same classes."""
-    root, training = Path(config.root), _training_folder(config)
+    root, training = image_root(config), _training_folder(config)
     if (folder / ANNOTATIONS).is_file():
         if not training.is_dir():
             raise ValueError(f"data.root: {ANNOTATIONS} needs the class folders of train/: {_missing(training)}")
@@ -161,11 +162,11 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
 
 def find_test_folder(config: DataConfig) -> Path:
     """`data.test_folder`, else `test` or what it is called, else `val`."""
-    return find_parts(config).test or Path(config.root) / "val"
+    return find_parts(config).test or image_root(config) / "val"
 
 
 def _training_folder(config: DataConfig) -> Path:
-    return find_parts(config).train or Path(config.root) / "train"
+    return find_parts(config).train or image_root(config) / "train"
 
 
 def _missing(folder: Path) -> str:

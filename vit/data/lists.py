@@ -1,4 +1,7 @@
-"""A CSV list of image files and their classes, which may say of each image whether it is for training or the test."""
+"""A list of image files and their classes, which may say of each image whether it is for training or the test.
+
+It is CSV, or Parquet where pyarrow is installed.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from vit.config import nearest
 from vit.config.part_names import PART_WORDS, PartName, part_named
 from vit.data.folders import FileSource
 
-LISTS = (".csv", ".tsv")
-_ARCHIVES = {".zip": "unzip", ".tar": "tar -xf", ".gz": "tar -xf", ".tgz": "tar -xf", ".7z": "7z x", ".rar": "unrar x"}
-_TABLES = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
+PARQUET = ".parquet"
+LISTS = (".csv", ".tsv", PARQUET)
+_ARCHIVES = {".gz": "gunzip", ".xz": "unxz", ".7z": "7z x", ".rar": "unrar x"}
+_TABLES = {".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
 """Endings of tables in other formats, and pandas' names of these."""
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
 _LABEL_COLUMNS = ("label", "class", "category", "target")
@@ -76,13 +80,30 @@ def read_table(path: Path, named: str, delimiter: str = ",") -> tuple[list[str],
 def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     ending = path.suffix.lower()
     if ending in _ARCHIVES:
-        raise ValueError(f"{named} images are read from folders; unpack it first: {_ARCHIVES[ending]} '{path}'")
+        rule = f"images are read from folders, .zip and .tar; unpack it first: {_ARCHIVES[ending]} '{path}'"
+        raise ValueError(f"{named} {rule}")
     if ending in _TABLES:
         rule = f"a list is CSV here; write one: pandas.read_{_TABLES[ending]}('{path}').to_csv('list.csv', index=False)"
         raise ValueError(f"{named} {rule}")
     if ending not in LISTS:
         raise ValueError(f"{named} give a folder, or a list of files and labels that ends in {' or '.join(LISTS)}")
+    if ending == PARQUET:
+        return _read_parquet(path, named)
     return read_table(path, named, "\t" if ending == ".tsv" else ",")
+
+
+def _read_parquet(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        rule = "pyarrow, which reads it, is not installed; pip install pyarrow, or give a list in CSV"
+        raise ValueError(f"{named} {rule}") from error
+    try:
+        table = parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise ValueError(f"{named} it is not Parquet: {' '.join(str(error).split())[:200]}") from error
+    rows = table.to_pylist()
+    return table.column_names, [{name: "" if row[name] is None else str(row[name]) for name in row} for row in rows]
 
 
 def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:

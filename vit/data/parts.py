@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vit.config import DataConfig
 from vit.config.part_names import PartName, part_named
+from vit.data.archives import image_root
 from vit.data.decoding import SUFFIXES
 
 ANNOTATIONS = "val_annotations.txt"
@@ -38,7 +39,7 @@ def find_parts(config: DataConfig) -> Parts:
 
     ValueError for two folders of one part, and for a part of images without classes beside class folders.
     """
-    root = Path(config.root)
+    root = image_root(config)
     chosen = None if config.test_folder is None else root / config.test_folder
     named, others = _sorted_folders(root)
     if not named and chosen is None:

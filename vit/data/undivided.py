@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 from vit.config import DataConfig, check
+from vit.data.archives import image_root
 from vit.data.decoding import MissingImages
 from vit.data.folders import FileSource, class_folders, collect, hint, open_validation_folder
 from vit.data.lists import read_list
@@ -24,7 +25,7 @@ Part = Literal["train", "test"]
 
 def is_undivided(config: DataConfig) -> bool:
     """Whether `data.root` is a list, or a folder without a test set whose name is known or configured."""
-    root = Path(config.root)
+    root = image_root(config)
     if root.is_file():
         return True
     parts = find_parts(config)
@@ -38,7 +39,7 @@ def open_undivided(config: DataConfig, part: Part) -> FileSource:
 
     A list may divide its images itself, by a column `split`.
     """
-    root = Path(config.root)
+    root = image_root(config)
     if root.is_file():
         whole, divided = read_list(root)
     else:
@@ -57,9 +58,10 @@ def open_undivided(config: DataConfig, part: Part) -> FileSource:
 
 def open_validation(config: DataConfig) -> FileSource | None:
     """Open the validation images that have a folder of their own, or are marked in a list; None: there are none."""
-    if not Path(config.root).is_file():
+    root = image_root(config)
+    if not root.is_file():
         return open_validation_folder(config)
-    whole, divided = read_list(Path(config.root))
+    whole, divided = read_list(root)
     if divided is None or "validation" not in divided:
         return None
     return _part(whole, torch.tensor([each == "validation" for each in divided]))
@@ -74,7 +76,8 @@ def without_cut(config: DataConfig, own: Iterable[DataConfig]) -> DataConfig:
     cut_there = any(each.name == config.name and Path(each.root).resolve() == place for each in own)
     if config.name != "imagefolder" or cut_there or config.test_fraction != DataConfig.test_fraction:
         return config
-    if not is_undivided(config) or (Path(config.root).is_file() and read_list(Path(config.root))[1] is not None):
+    root = image_root(config)
+    if not is_undivided(config) or (root.is_file() and read_list(root)[1] is not None):
         return config
     return replace(config, test_fraction=1.0)
 

@@ -1,0 +1,113 @@
+"""Archives of images: unpacked once, anew when they change, and never to anywhere else."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.data.image_folders import make_folder
+from vit.config import DataConfig
+from vit.data.archives import ARCHIVES, image_root, unpacked
+
+FORMATS = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tar.xz": "xztar", ".tar.bz2": "bztar"}
+
+
+def names(folder: Path) -> set[str]:
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(path) for path in files if path.name != ".archive"}
+
+
+@pytest.mark.parametrize("format", FORMATS.values())
+def test_an_archive_is_read_like_its_folder(format: str, tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 2, "dog": 1})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), format, tmp_path, "zoo"))
+    assert archive.name.endswith(ARCHIVES)
+    root = image_root(DataConfig(name="imagefolder", root=str(archive)))
+    assert root == tmp_path / f"{archive.name}.unpacked" / "zoo"
+    assert names(root) == names(tmp_path / "zoo") == {"cat/000.png", "cat/001.png", "dog/000.png"}
+    assert (root / "cat/001.png").read_bytes() == (tmp_path / "zoo/cat/001.png").read_bytes()
+
+
+def test_it_is_unpacked_once_and_anew_when_it_changes(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 1, "dog": 1})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo"))
+    root = unpacked(archive)
+    (root / "mine").touch()
+    assert (unpacked(archive) / "mine").exists()
+    time.sleep(0.01)
+    make_folder(tmp_path / "zoo", {"eel": 1})
+    shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo")
+    assert names(unpacked(archive)) == {"cat/000.png", "dog/000.png", "eel/000.png"}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def zip_of(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def tar_of(path: Path, files: dict[str, bytes], link: str | None = None) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        if link is not None:
+            info = tarfile.TarInfo("cat/link.png")
+            info.type, info.linkname = tarfile.SYMTYPE, link
+            archive.addfile(info)
+    return path
+
+
+@pytest.mark.parametrize("name", ["../out.png", "/out.png", "cat/../../out.png", "C:/out.png", "..\\out.png"])
+@pytest.mark.parametrize("make", [zip_of, tar_of])
+def test_no_file_is_written_outside(make: Callable[..., Path], name: str, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    archive = make(place / ("a.zip" if make is zip_of else "a.tar"), {"cat/0.png": b"x", name: b"x"})
+    with pytest.raises(ValueError, match=r"data\.root: .* its file .*out\.png' would lie outside the folder"):
+        unpacked(archive)
+    assert [path.name for path in place.iterdir()] == [archive.name]
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+
+
+def test_links_and_what_macos_adds_are_left_out(tmp_path: Path) -> None:
+    files = {"cat/0.png": b"x", "dog/0.png": b"y", "__MACOSX/cat/._0.png": b"z", "cat/.DS_Store": b"z"}
+    root = unpacked(tar_of(tmp_path / "a.tar", files, link="/etc/passwd"))
+    assert names(root) == {"cat/0.png", "dog/0.png"}
+
+
+def test_a_folder_that_is_there_already_is_not_touched(tmp_path: Path) -> None:
+    archive = zip_of(tmp_path / "a.zip", {"cat/0.png": b"x"})
+    (tmp_path / "a.zip.unpacked").mkdir()
+    with pytest.raises(ValueError, match=r"where it would be unpacked, is there already"):
+        unpacked(archive)
+    assert list((tmp_path / "a.zip.unpacked").iterdir()) == []
+
+
+def test_a_disk_too_small_is_told_before_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = zip_of(tmp_path / "a.zip", {f"cat/{number}.png": bytes(1000) for number in range(4)})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3000))
+    with pytest.raises(ValueError, match=r"unpacked it needs more room than"):
+        unpacked(archive)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_a_damaged_archive_leaves_nothing(tmp_path: Path) -> None:
+    archive = zip_of(tmp_path / "a.zip", {"cat/0.png": bytes(range(256)) * 40})
+    data = bytearray(archive.read_bytes())
+    data[200] ^= 255
+    archive.write_bytes(data)
+    with pytest.raises(ValueError, match=r"a\.zip' cannot be unpacked: Bad CRC-32"):
+        unpacked(archive)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]

@@ -1,0 +1,118 @@
+"""Images in an archive: it is unpacked once, beside it, and then read like any folder.
+
+`photos.zip` becomes `photos.zip.unpacked/`, which is made anew where the archive has changed since.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from vit.config import DataConfig, check
+from vit.progress import progress_bar
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+_STAMP = ".archive"
+"""In the unpacked folder: size and time of the archive that it was made from."""
+_SPARE = 0.9
+"""Part of the free room on the disk that an archive may fill."""
+
+
+def image_root(config: DataConfig) -> Path:
+    """`data.root`; of an archive, the folder that it is unpacked to. ValueError for one that cannot be unpacked."""
+    root = Path(config.root)
+    return unpacked(root) if is_archive(root) and root.is_file() else root
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.lower().endswith(ARCHIVES)
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder with the archive's files, which are unpacked where that was not done before.
+
+    Of an archive with a single folder at its top, that folder. ValueError for a damaged or encrypted archive, for one
+    that needs more room than there is, and for files that would lie outside the folder.
+    """
+    place = archive.with_name(f"{archive.name}.unpacked")
+    stamp = f"{archive.stat().st_size} {archive.stat().st_mtime_ns}"
+    if not _is_from(place, stamp):
+        _unpack(archive, place, stamp)
+    inside = [path for path in place.iterdir() if path.name != _STAMP]
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else place
+
+
+def _is_from(place: Path, stamp: str) -> bool:
+    file = place / _STAMP
+    return file.is_file() and file.read_text() == stamp
+
+
+def _unpack(archive: Path, place: Path, stamp: str) -> None:
+    named = f"data.root: {str(archive)!r}"
+    if place.exists() and not (place / _STAMP).exists():
+        raise ValueError(f"{named}: {str(place)!r}, where it would be unpacked, is there already; move it away")
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    try:
+        members = _members_of_zip if zipfile.is_zipfile(archive) else _members_of_tar
+        _write(members(archive), unfinished, archive)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        shutil.rmtree(unfinished)
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
+            raise
+        raise ValueError(f"{named} cannot be unpacked: {' '.join(str(error).split())[:200]}") from error
+    except BaseException:
+        shutil.rmtree(unfinished)
+        raise
+    (unfinished / _STAMP).write_text(stamp)
+    if place.exists():
+        shutil.rmtree(place)
+    try:
+        unfinished.rename(place)
+    except OSError:  # another process was faster
+        shutil.rmtree(unfinished)
+        if not _is_from(place, stamp):
+            raise
+
+
+_Member = tuple[str, int, IO[bytes]]
+"""Name, size in bytes, and the open file."""
+
+
+def _members_of_zip(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            if not info.is_dir():
+                yield info.filename, info.file_size, file.open(info)
+
+
+def _members_of_tar(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive) as file:
+        for info in file:
+            content = file.extractfile(info) if info.isfile() else None  # a link could point anywhere
+            if content is not None:
+                yield info.name, info.size, content
+
+
+def _write(members: Iterator[_Member], place: Path, archive: Path) -> None:
+    left = int(shutil.disk_usage(place).free * _SPARE)
+    with progress_bar(f"unpacking {archive.name}", unit="file") as bar:
+        for name, size, content in members:
+            path = PurePosixPath(name.replace("\\", "/"))
+            if not path.parts:
+                continue
+            outside = path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
+            check(not outside, "data.root", str(archive), f"its file {name!r} would lie outside the folder")
+            if path.parts[0] == "__MACOSX" or path.name.startswith("."):
+                continue
+            left -= size
+            check(left > 0, "data.root", str(archive), f"unpacked it needs more room than {place.parent} has")
+            file = place / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with content, file.open("wb") as written:  # zipfile and tarfile read no more than the size that they say
+                shutil.copyfileobj(content, written)
+            bar.update(1)
