@@ -12,7 +12,7 @@ from vit.sharding import load_full
 from vit.tasks.task import Rates
 from vit.training.schedule import has_followed, rate_curve
 from vit.training.session import Session
-from vit.training.trackers import log_to_trackers
+from vit.training.trackers import end_trackers, log_to_trackers
 
 
 def finish_run(session: Session) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def finish_run(session: Session) -> dict[str, Any]:
     session.accelerator.wait_for_everyone()
     tested = {name: value for name, value in summary.items() if name.startswith("test.") and isinstance(value, float)}
     log_to_trackers(session.accelerator, tested, session.progress.step)
-    session.accelerator.end_training()
+    end_trackers(session.accelerator)
     return summary
 
 

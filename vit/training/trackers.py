@@ -59,7 +59,7 @@ def start_trackers(accelerator: Accelerator, config: RunConfig, run: Path, *, re
         settings = None if names else _flat(asdict(config))
         accelerator.init_trackers(project, settings, {name: options[name] for name in wanted if name in options})
     except Exception as error:  # what a client raises without a login or a server is its own
-        accelerator.end_training()  # of those that were started
+        end_trackers(accelerator)  # those that were started
         rule = f"it could not be started ({type(error).__name__}: {_one_line(error)})"
         raise ValueError(f"train.trackers: {list(wanted)} is not valid: {rule}") from error
     entries = {tracker.name: _entry(tracker) for tracker in accelerator.trackers if tracker.name in options}
@@ -79,6 +79,13 @@ def log_to_trackers(accelerator: Accelerator, record: Mapping[str, float], step:
                 f"all ({type(error).__name__}: {_one_line(error)})",
                 file=sys.stderr,
             )
+
+
+def end_trackers(accelerator: Accelerator) -> None:
+    """Close the entries. Accelerate's `end_training` would part the processes too, which have more to do together."""
+    for tracker in accelerator.trackers:
+        tracker.finish()
+    accelerator.trackers.clear()
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str | float]:
