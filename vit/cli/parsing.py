@@ -7,12 +7,13 @@ import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from vit.config import check
 
-DEFAULT_CONFIG = "digits_vit"
+DEFAULT_CONFIG, OWN_IMAGES = "digits_vit", "your_images"
 _NUMBERS_OF_PROCESSES = ("--gpus", "--num_gpus", "--n_gpus", "--ngpus", "--devices", "--num_processes", "--world_size")
 _PROCESSES = "a launcher starts several processes: accelerate launch --num_processes 2 train.py …"
 _NAMES_OF_MODELS = ("--run", "--model", "--models", "--source", "--checkpoint", "--ckpt")
@@ -118,9 +119,19 @@ def run_parser(name: str, description: str) -> Parser:
     parser.add_argument(
         "--help-all", action=_HelpAll, const=whole, help="as --help, with all that is said of a setting"
     )
-    text = "YAML file, or the name of a packaged configuration (default: %(default)s)"
-    parser.add_argument("--config", default=DEFAULT_CONFIG, help=text)
+    default = f"default: {DEFAULT_CONFIG}, or {OWN_IMAGES} where --data is a place"
+    text = f"YAML file, or the name of a packaged configuration ({default})"
+    parser.add_argument("--config", help=text)
     return parser
+
+
+def chosen_config(given: str | None, overrides: Sequence[str]) -> str:
+    """`--config`, else the configuration that suits the data: own images where `--data` is a place, or digits."""
+    if given is not None:
+        return given
+    words = [part for word in overrides for part in word.split("=", 1)]
+    places = [place for option, place in pairwise(words) if option == "--data"]
+    return OWN_IMAGES if any(Path(place).exists() for place in places) else DEFAULT_CONFIG
 
 
 def check_folder(option: str, folder: Path | None) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from vit.cli.parsing import check_folder, run_parser
+from vit.cli.parsing import check_folder, chosen_config, run_parser
 from vit.config import check_positive
 
 
@@ -23,7 +23,7 @@ def profile(argv: list[str]) -> None:
     args, overrides = parser.parse_with_settings(argv)
     check_folder("--output_dir", args.output_dir)
     check_positive("--steps", args.steps)
-    config = resolve_run(args.config, overrides).config
+    config = resolve_run(chosen_config(args.config, overrides), overrides).config
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # else torch's profiler logs that it starts and that there is no GPU

@@ -5,7 +5,15 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process, print_once, run_parser
+from vit.cli.parsing import (
+    Parser,
+    check_folder,
+    check_picture,
+    chosen_config,
+    is_main_process,
+    print_once,
+    run_parser,
+)
 from vit.progress import duration
 
 
@@ -29,8 +37,9 @@ def train(argv: list[str]) -> None:
         run = Path(args.resume)
         resolved = resumed_run(run, overrides)
     else:
-        resolved = resolve_run(args.config, overrides)
-        run = Path(resolved.config.output_dir or Path("runs") / Path(args.config).stem)
+        config = chosen_config(args.config, overrides)
+        resolved = resolve_run(config, overrides)
+        run = Path(resolved.config.output_dir or Path("runs") / Path(config).stem)
     check_folder("output_dir", run / "checkpoints")
     from vit.runs import flush_tree
     from vit.tasks import TASKS
@@ -61,7 +70,7 @@ def plan(argv: list[str]) -> None:
     parser.add_argument("--figure", type=Path, help="draw the learning rate's curve into this PNG")
     args, overrides = parser.parse_with_settings(argv)
     check_picture("--figure", args.figure)
-    resolved = resolve_run(args.config, overrides)
+    resolved = resolve_run(chosen_config(args.config, overrides), overrides)
     from vit.training.plan import draw_plan, make_plan
 
     planned = make_plan(resolved.config, resolved.origins)
