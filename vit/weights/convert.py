@@ -46,7 +46,7 @@ class Conversion:
         config = _config(self.model)
         if isinstance(config, ResNetConfig) or not config.resizes_positions:
             return ""
-        theirs = self.layout.resize_of(config)
+        theirs = self.layout.resize_of(config, self.tensors)
         if config.position_resize == theirs:
             return ""
         return f"at other image sizes positions are resized {theirs} there and {config.position_resize} here"

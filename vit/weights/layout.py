@@ -7,7 +7,7 @@ their tensors into ours and `invert` ours into theirs, by the same rules; the ro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -176,7 +176,7 @@ class Layout:
     position_resize: PositionResize = "bicubic_antialiased"
     """The library's method of resizing positions to the grid of other images (`ViTConfig.position_resize`)."""
     register_resize: PositionResize = "bicubic_antialiased"
-    """The same for a model with registers."""
+    """The same for a model with registers, or of a class that has them, in number none."""
     own_resizes: Collection[PositionResize] = ()
     """Methods of which each model of the library has its own, which its architecture says."""
     relative_resize: PositionResize = "bicubic_antialiased"
@@ -184,12 +184,14 @@ class Layout:
     fits: Callable[[ViTConfig, Tensors], bool] = any_config
     """Architectures whose tensors have these names, where other layouts have the same ones."""
 
-    def resize_of(self, config: ViTConfig) -> PositionResize:
+    def resize_of(self, config: ViTConfig, names: Iterable[str]) -> PositionResize:
+        """The method for an architecture, whose file has tensors of these names."""
         if config.position_resize in self.own_resizes:
             return config.position_resize
         if config.positions == "relative":
             return self.relative_resize
-        return self.register_resize if config.num_registers else self.position_resize
+        has_registers = config.num_registers > 0 or any(name.endswith("register_tokens") for name in names)
+        return self.register_resize if has_registers else self.position_resize
 
     def has_place_for(self, name: str) -> bool:
         """Whether a rule translates a tensor of that name, or it is dropped on purpose."""
