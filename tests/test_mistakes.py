@@ -38,6 +38,7 @@ TYPED = {
     "train --optim.name Adam": "optim.name: 'Adam' is not valid: it must be one of 'adamw', 'sgd', 'lamb', 'muon'",
     "train --model vit_base": "did you mean 'vit_base_patch16_224'?",
     "train --model ViT-B/16": "did you mean 'vit_base_patch16_224'?",
+    "compare runs/one runs/two": "model: 'runs/one' is not valid: there is no such file or folder",
     "train --pretrained true": "model.pretrained",
     "train --data nowhere": "--data: 'nowhere' is not valid: it is neither a folder nor one of digits, cifar10",
     "train --config digit_vit": "did you mean 'digits_vit'?",

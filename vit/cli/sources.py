@@ -213,11 +213,15 @@ def own_test_images(
 
 
 def first_run(models: Sequence[str]) -> Path:
-    """Return the first run among the models. ValueError if there is none."""
+    """Return the first run among the models. ValueError if there is none, or a model that is nowhere."""
     from vit.runs import holds_checkpoints
 
     runs = [Path(model) for model in models if holds_checkpoints(Path(model))]
     if not runs:
+        from vit.hub.sources import source_kind
+
+        for model in models:
+            source_kind(model)  # a run that is missing is no reason to ask for data
         raise ValueError(
             f"--data: required: no model is a training run; give a folder, or one of {', '.join(DATA_SETS)}"
         )
