@@ -67,6 +67,7 @@ def test_every_command_is_taken_by_its_program(
     ],
 )
 @pytest.mark.filterwarnings("ignore:You are using the default seed")
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")  # MLflow, of SQLAlchemy 2.1
 def test_the_blocks_of_a_page_run(
     page: Path, workplace: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,8 +25,8 @@ from PIL import Image
 from notebooks.execute import FOLDER, LARGEST, METADATA, code_cells, execute, text_of
 
 NAMES = sorted(path.name for path in FOLDER.glob("*.ipynb"))
-SECONDS = 90
-"""Processor time of one thread: twice what they take on a quiet machine, for a busy one counts more."""
+SECONDS = 300
+"""Processor time of one thread: many times what they take on a quiet machine, for a busy one counts more."""
 ROUNDING = 1e-3
 """Of a number's magnitude; float32 sums of a few thousand terms differ by less."""
 NOISE = 1e-6
