@@ -1,4 +1,8 @@
-"""Several processes on one machine, joined by gloo, without starting Python anew for each."""
+"""Several processes on one machine, joined by gloo, without importing torch anew for each.
+
+They are forked from a server that has imported and computed nothing else: a fork of the tests' own process may not use
+autograd once that one has started autograd's threads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import multiprocessing
 import os
 import socket
 import traceback
-import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,17 +18,16 @@ from typing import Any
 import torch
 
 
-def in_processes(count: int, work: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
+def in_processes(count: int, work: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[Any]:
     """What `work(*arguments)` returns in each of `count` processes, by rank; the first failure is raised here."""
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.tiny", "vit.training.loop", "vit.tasks.classification.report"])
     port = _free_port()
     receivers, processes = [], []
     for rank in range(count):
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(sender, rank, count, port, work, arguments))
-        with warnings.catch_warnings():  # the children use one thread and none of the parent's
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            process.start()
+        process.start()
         sender.close()
         receivers.append(receiver)
         processes.append(process)

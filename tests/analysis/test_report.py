@@ -164,13 +164,16 @@ def test_overlays_of_images_without_classes_are_named(tmp_path: Path) -> None:
 def test_a_reason_is_said_once_for_all_figures_that_it_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["attention_distance", "token_norms", "attention_heads", "attention_entropy"]
+    """In words about the model, not about the call that raised it."""
+    names = ["attention_distance", "token_norms", "attention_heads", "attention_entropy", "position_similarity"]
     words = ["analyze", "resnet18", "--random_weights", "--image_size", "32", "--images", "2", "--figures", *names]
     assert main([*words, "--output_dir", str(tmp_path), "--device", "cpu"]) == 0
     printed = capsys.readouterr()
     reason = "attention_distance, attention_heads, attention_entropy: no attention was found in this ResNet"
     assert (printed.out + printed.err).count("no attention was found") == 1
     assert f"left out: {reason}\n" in printed.out
+    assert "left out: position_similarity: ResNet: it has no position vectors" in printed.out
+    assert "is not valid" not in printed.out
     assert (tmp_path / "analysis.html").read_text().count("no attention was found") == 1
 
 

@@ -66,11 +66,11 @@ def test_names_may_break_and_numbers_may_not(words: str, expected: str) -> None:
 
 
 def test_top_5_of_five_classes_is_no_row_and_few_images_for_a_temperature_are_marked() -> None:
-    def rows_and_note(num_classes: int, num_validation: int) -> tuple[dict[str, str], str]:
+    def rows_and_note(num_classes: int, num_validation: int, at_limit: bool = False) -> tuple[dict[str, str], str]:
         found = result(["a", "b"], [1, 2]) | {"data": {"classes": num_classes}}
         for model in found["models"]:
             model |= {"params": 1, "gmacs": 1.0, "predictions": "computed", "unrestricted_top1": None}
-            model["calibration"] = {"temperature": 1.5, "n_validation": num_validation, "at_limit": False}
+            model["calibration"] = {"temperature": 1.5, "n_validation": num_validation, "at_limit": at_limit}
         table = models_table(found)
         return {row[0]: row[1] for row in table.rows}, table.note
 
@@ -82,6 +82,8 @@ def test_top_5_of_five_classes_is_no_row_and_few_images_for_a_temperature_are_ma
     many, note = rows_and_note(6, 200)
     assert "top-5" in many
     assert many["temperature, fitted on validation"] == "1.500 (200 images)"
+    limit, _ = rows_and_note(6, 200, at_limit=True)
+    assert limit["temperature, fitted on validation"] == "undetermined (200 images)"
     assert note == ""
 
 

@@ -151,9 +151,18 @@ def test_validation_is_on_time_and_names_the_best(finished: tuple[Path, dict[str
     assert [record["epoch"] for record in validated] == [5, 10, 12]
     best = max(validated, key=lambda record: record["ema.val.top1"])
     assert summary["val.top1"] == best["ema.val.top1"]
-    assert summary["best.step"] == next(
-        record["step"] for record in validated if record["ema.val.top1"] == best["ema.val.top1"]
-    )
+    equals = [record["step"] for record in validated if record["ema.val.top1"] == best["ema.val.top1"]]
+    assert summary["best.step"] == equals[-1]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_of_epochs_that_validate_equally_the_last_is_kept(tmp_path: Path) -> None:
+    config = tiny(optim={"lr": 1e-30, "min_lr": 0.0}, train={"epochs": 3})
+    summary = train(config, tmp_path)
+    validated = [record["val.top1"] for record in read_metrics(tmp_path) if "val.top1" in record]
+    assert len(validated) == 3
+    assert set(validated) == {summary["val.top1"]}
+    assert summary["best.step"] == summary["steps"]
 
 
 def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:

@@ -55,7 +55,7 @@ def test_every_row(plan: Plan) -> None:
         "model": "vit with patch_size (4, 4), width 16, depth 2, num_heads 2, image (8, 8), 3 classes",
         "parameters": f"{number:,}, of which {number:,} are trained",
         "multiply-adds an image": f"{MULTIPLY_ADDS / 1e9:.4f} G forward, attention's products included",
-        "images": "54 to train on, 6 to validate, 16 a step",
+        "images": "54 to train on, 6 to validate; 16 a step",
         "steps": "16 (4 epochs of 4)",
         "warm-up": "4 steps",
         "peak rate": "0.02, cosine to 0.001",

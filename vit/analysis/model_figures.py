@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from vit.analysis.analysis_figure import AnalysisFigure
@@ -154,7 +156,9 @@ def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
         "entropy (nats)": target.profile.mean("entropy"),
     }
     correlations = {name: found.rank_correlation(values) for name, values in quantities.items()}
-    told = ", ".join(f"{name} {value:+.2f}" for name, value in correlations.items())
+    told = ", ".join(
+        f"{name} {'undefined' if math.isnan(value) else f'{value:+.2f}'}" for name, value in correlations.items()
+    )
     return AnalysisFigure(
         figure=found.plot(quantities),
         numbers={**found.numbers(**quantities), "rank_correlations": correlations},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -58,13 +59,18 @@ def draw_analysis(
                 drawn.save(folder / "figures" / name)
                 state["pictures"][name] = drawn.caption
             except Unsupported as error:
-                state["left_out"][name] = str(error)
+                state["left_out"][name] = _reason(error)
             write_json(folder / STATE, state)
             duration = f"{time.perf_counter() - start:.1f} s"
         left_out = " (left out)" if name in state["left_out"] else ""
         progress(f"{place} of {len(names)}: {name}{left_out}, {duration}")
     (folder / "analysis.html").write_text(analysis_page(state, folder), encoding="utf-8")
     return state
+
+
+def _reason(error: Unsupported) -> str:
+    """The error's line without the words for a caller: `ResNet: it has no …`."""
+    return re.sub(r"^\w+: (.+?) is not valid: ", r"\1: ", str(error))
 
 
 def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:

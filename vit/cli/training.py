@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 from vit.cli.parsing import (
     Parser,
@@ -56,8 +57,18 @@ def train(argv: list[str]) -> None:
         print_once(f"{run} was finished already: {result}")
         return
     print_once(f"{run}: {result}")
+    print_once(_judged_weights(summary))
     print_once(f"model card: {run / 'README.md'}; pictures: {run / 'figures'}")
     print_once("next: " + "   ".join(task.next_commands(shlex.quote(str(run)))))
+
+
+def _judged_weights(summary: dict[str, Any]) -> str:
+    epochs, best = summary["epochs"], summary["best.step"]
+    if best == summary["steps"]:
+        return "judged by the weights of the last epoch, the best on validation images"
+    return (
+        f"judged by the weights of epoch {best * epochs // summary['steps']} of {epochs}, the best on validation images"
+    )
 
 
 def plan(argv: list[str]) -> None:

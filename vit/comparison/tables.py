@@ -130,8 +130,9 @@ def _temperature(model: dict[str, Any]) -> str:
         return "–"
     count = calibration["n_validation"]
     few = ", few" if count < FEW_IMAGES else ""
-    limit = ", at its limit" if calibration["at_limit"] else ""
-    return f"{calibration['temperature']:.3f} ({count} images{few}{limit})"
+    # at an end of the range: every image is right, say, and the best temperature would be 0
+    value = "undetermined" if calibration["at_limit"] else f"{calibration['temperature']:.3f}"
+    return f"{value} ({count} images{few})"
 
 
 def _speed(model: dict[str, Any]) -> str:

@@ -210,6 +210,10 @@ class ImageReport:
         """Lines about the images for the user."""
         return list(self._task.data_notes)
 
+    def num_test_images(self) -> int | None:
+        """None where the test set is not opened before training."""
+        return None
+
     def describe(self) -> dict[str, str]:
         task, size = self._task, self._task.preprocessing.image_size
         first = task.train_loader.augment.image_size(0)
@@ -218,11 +222,13 @@ class ImageReport:
         changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
         shape = f" with {', '.join(changed)}" if changed else ""
         head = f"{task.num_outputs} classes" if task.num_outputs else "no head"
+        test = self.num_test_images()
+        to_test = "" if test is None else f", {test:,} to test"
         products = "" if isinstance(task.model, ResNet) else ", attention's products included"
         return {
             "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
             "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward{products}",
-            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate, "
+            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate{to_test}; "
             f"{task.config.data.batch_size} a step",
             **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(self.notes())},
         }

@@ -38,15 +38,15 @@ class TaskInfo:
     unit: str
     """The samples' name in the plural, as in `images_per_second`."""
     metric: str
-    """The validation metric that chooses the best checkpoint."""
+    """The validation metric that chooses the best checkpoint, the last one of equals."""
     higher_is_better: bool = True
     has_accuracy: bool = False
     """Answers are right or wrong, so a training accuracy is logged."""
     notes: Sequence[str] = ()
     """Lines for the user when a run begins."""
 
-    def is_better(self, value: float, best: float) -> bool:
-        return value > best if self.higher_is_better else value < best
+    def is_as_good(self, value: float, best: float) -> bool:
+        return value >= best if self.higher_is_better else value <= best
 
 
 class Loader(Protocol):

@@ -22,7 +22,7 @@ class Progress:
     )
     """Sums since the last logged line."""
     best: dict[str, float] | None = None
-    """Step and value of the best validation so far."""
+    """Step and value of the best validation so far, of the last one among equals."""
 
     def count(self, step: Step, loss: float, accuracy: float, seconds: float) -> None:
         """Add a step that was taken: its mean loss, its accuracy and its time."""

@@ -27,7 +27,8 @@ def validate(session: Session) -> dict[str, float]:
             "Lower optim.lr, or set train.precision to fp32"
         ) from None
     value = metrics[session.goal]
-    if progress.best is None or task.info.is_better(value, progress.best["value"]):
+    # of equals the last: it has trained longer, at a lower rate, and few validation images make many equals
+    if progress.best is None or task.info.is_as_good(value, progress.best["value"]):
         progress.best = {"step": progress.step, "value": value}
     log_metrics(session, metrics)
     return metrics

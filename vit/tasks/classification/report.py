@@ -14,7 +14,7 @@ from torch import nn
 from vit.comparison.statistics import wilson_interval
 from vit.data.duplicates import Duplicate, count_copies, near_duplicates
 from vit.data.folders import FileSource
-from vit.data.images import fingerprint, open_test
+from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
@@ -22,6 +22,7 @@ from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
+from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import ImageReport, notes_of_broken
@@ -62,14 +63,29 @@ class ClassificationReport(ImageReport):
         """Also of test images that are trained on, as far as their files say it before anything is trained."""
         return [*super().notes(), *self._notes_of_copies()]
 
+    def num_test_images(self) -> int | None:
+        test = self._open_test_early()
+        return None if test is None else len(test)
+
+    def _open_test_early(self) -> Split | None:
+        """The names of the test set's files; no image is read. None where it cannot be opened yet: it can come later
+        than training begins, and is checked then.
+        """
+        if not isinstance(self.task.train_split.source, FileSource):
+            return None
+        try:
+            return open_test(self.task.config.data)
+        except (OSError, ValueError):
+            return None
+
     def _notes_of_copies(self) -> list[str]:
         train, validation = self.task.train_split, self.task.val_split
-        if not isinstance(train.source, FileSource) or len(train) > MOST_COMPARED:
+        test = self._open_test_early()
+        if test is None or max(len(train), len(test)) > MOST_COMPARED:
             return []
         try:
-            test = open_test(self.task.config.data)
-            copies = count_copies(test, train, validation) if len(test) <= MOST_COMPARED else 0
-        except (OSError, ValueError):  # the test set can be opened later than training begins, and is checked then
+            copies = count_copies(test, train, validation)
+        except OSError:  # a file that cannot be read is reported where it is needed
             return []
         share = f"{copies:,} of the {len(test):,} test images"
         return [f"{share} are training or validation images too, byte by byte; take them out of one"] if copies else []
@@ -89,8 +105,7 @@ class ClassificationReport(ImageReport):
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
             (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
-        pretrained = self.task.config.model.pretrained
-        (run / "README.md").write_text(model_card(run, summary, best.class_names, pretrained))
+        (run / "README.md").write_text(model_card(run, summary, best.class_names, self.task.config))
 
 
 open_report = ClassificationReport
@@ -131,7 +146,7 @@ def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
     save_figure(plot_confusion_matrix(counts, names), figures / "confusion_matrix.png", numbers)
 
 
-def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretrained: str | None) -> str:
+def model_card(run: Path, summary: dict[str, Any], class_names: list[str], config: ClassificationRun) -> str:
     """The model, its training and its measured numbers as Markdown."""
     shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
     rows = [
@@ -157,13 +172,14 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], pretr
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     broken = notes_of_broken(summary)
     notes = "".join(f"- {note}\n" for note in [summary["data.notes"], *_duplicate_notes(summary), *broken] if note)
-    start = f"Started from `{pretrained}`.\n\n" if pretrained else ""
+    start = f"Started from `{config.model.pretrained}`.\n\n" if config.model.pretrained else ""
+    data = f"`{config.data.root}`" if config.data.name == "imagefolder" else summary["dataset"]
     return (
-        f"# {summary['model']} on {summary['dataset']}\n\n{start}"
+        f"# {summary['model']} on {data}\n\n{start}"
         f"| measured | |\n|---|---|\n{table}\n\n"
         f"Classes: {shown}.\n\n{notes and notes + chr(10)}"
-        "The test set was evaluated once, after training; the weights were chosen on validation images, which were not "
-        "trained on. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        "The test set was evaluated after training and chose nothing; the weights were chosen on validation images, "
+        "which were not trained on. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![confusion matrix](figures/confusion_matrix.png)\n"
     )
