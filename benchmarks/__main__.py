@@ -29,6 +29,7 @@ python -m benchmarks NAME …
   analysis    statistics of attention against its maps             [--tokens 196 1024 4096]
   distance    attention distance of a ViT against its maps         [--sizes 224 512 1024]
   ablation    what each ingredient of a recipe brings              FILE --minutes M
+  budgeted    trainings of a list, in calls of limited time         FILE --minutes M [--rehearse]
   speedrun    disk to test accuracy: whole trainings over seeds    --config NAME [--seeds 0 1 2 3 4]
   transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
@@ -268,6 +269,32 @@ def _ablation(argv: list[str]) -> None:
     _write(result, args.output)
 
 
+def _budgeted(argv: list[str]) -> None:
+    what = (
+        "Trainings of a list, each for as many epochs as its minutes hold. A call ends after --minutes; the same "
+        "command continues it."
+    )
+    parser = Parser(prog="python -m benchmarks budgeted", description=what)
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: settings, rehearsal, runs")
+    parser.add_argument("--minutes", type=float, required=True, help="of this call")
+    parser.add_argument("--rehearse", action="store_true", help="with the file's rehearsal settings, a second each")
+    parser.add_argument("--folder", type=Path, default=Path("runs/budgeted"), help="of the runs; default: %(default)s")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    check_folder("--folder", args.folder)
+    check_positive("--minutes", args.minutes)
+    from benchmarks.budgeted import read_list, table, train_list
+
+    runs = read_list(args.file, rehearse=args.rehearse)
+    place = args.folder / (f"{args.file.stem}_rehearsal" if args.rehearse else args.file.stem)
+    result = train_list(runs, place, args.minutes, progress)
+    print(table(result))
+    if result["unfinished"]:
+        print(f"not finished: {', '.join(result['unfinished'])}; the same command continues")
+    _write(result, args.output)
+
+
 def _capture(argv: list[str]) -> None:
     what = "Difference of outputs rebuilt from captured vectors, by architecture."
     args = _parser("capture", what, turns=None).parse_args(argv)
@@ -345,6 +372,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "analysis": _analysis,
     "distance": _distance,
     "ablation": _ablation,
+    "budgeted": _budgeted,
     "speedrun": _speedrun,
     "transfer": _transfer,
     "capture": _capture,

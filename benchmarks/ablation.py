@@ -14,24 +14,23 @@ Runs that are finished are not repeated, and one that was stopped continues.
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from benchmarks.epochs import as_options, fitting_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
+from vit.experiments.data_size_table import accuracy_spread
 from vit.experiments.planned_runs import PlannedRun, train_runs
 from vit.processor import machine
-from vit.settings import ResolvedRun, resolve_run
+from vit.runs import write_json
+from vit.settings import resolve_run
 from vit.tasks.classification import require_classification
-from vit.tasks.classification.training import Classification
-from vit.training.loop import steps
-from vit.training.session import open_session
 
 CONVENTIONS = {
     "epochs": "as many as fit into the minutes, by the seconds of this variant's own steps, measured before",
@@ -39,8 +38,8 @@ CONVENTIONS = {
     "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
     "interval": "95 %, Student's t over the seeds' differences",
 }
-_SHARE = re.compile(r"\d+/\d+")
-_WARMUP_STEPS, _TIMED_STEPS = 3, 12
+KEPT = ("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs", "precision", "device", "seed")
+"""Of a run's summary."""
 
 
 @dataclass(frozen=True)
@@ -72,75 +71,60 @@ class Ablation:
         found |= {f"all - {name}": tuple(other for other in names if other != name) for name in names}
         return found | {"all": names}
 
-    def resolved(self, ingredients: Sequence[str], epochs: int) -> ResolvedRun:
-        """The settings of a variant. ValueError for a setting that is not valid."""
+    def settings_with(self, ingredients: Sequence[str]) -> dict[str, Any]:
+        """The settings of a variant."""
         chosen = dict(self.settings)
         for name in ingredients:
             chosen |= self.ingredients[name]
-        words = [f"--train.epochs={epochs}"]
-        words += [f"--{name}={_value(value, epochs)}" for name, value in chosen.items()]
-        return resolve_run(self.config, words)
-
-
-def _value(value: Any, epochs: int) -> Any:
-    """`2/3` is that part of the epochs; anything else is as it is written."""
-    return round(Fraction(value) * epochs) if isinstance(value, str) and _SHARE.fullmatch(value) else value
-
-
-def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
-    """Mean over the epochs of a run, from some steps at each size of its images."""
-    session = open_session(resolved.config, folder)
-    assert isinstance(session.task, Classification)
-    loader, epoch, total = session.task.train_loader, 0, 0.0
-    for count in loader.augment.epochs_by_size(resolved.config.train.epochs).values():
-        session.progress.epoch, session.progress.step_in_epoch = epoch, 0
-        total += _seconds_per_step(steps(session)) * count
-        epoch += count
-    return total * loader.steps_per_epoch / resolved.config.train.epochs
-
-
-def _seconds_per_step(taken: Iterator[object]) -> float:
-    for _ in range(_WARMUP_STEPS):
-        next(taken)
-    begun, count = time.perf_counter(), 0
-    for _, _ in zip(range(_TIMED_STEPS), taken, strict=False):
-        count += 1
-    check(count > 0, "data.batch_size", count, "an epoch has too few steps to be timed")
-    return (time.perf_counter() - begun) / count
+        return chosen
 
 
 def ablate(
     ablation: Ablation, minutes: float, seeds: Sequence[int], folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train every variant with every seed, and return accuracies and effects."""
-    variants, epochs = ablation.variants(), dict[str, int]()
-    for name, ingredients in variants.items():
-        seconds = seconds_per_epoch(ablation.resolved(ingredients, 12), folder / "timing")
-        epochs[name] = max(1, int(60 * minutes / seconds))
-        say(f"{name}: {seconds:.1f} s an epoch, {epochs[name]} epochs")
+    """Train every variant with every seed, and return accuracies and effects.
+
+    ValueError for a setting that is not valid, and for a `folder` with runs of other minutes.
+    """
+    variants = ablation.variants()
+    epochs = _epochs_of(ablation, minutes, folder, say)
     runs = []
     for seed in seeds:
         for name, ingredients in variants.items():
-            resolved = ablation.resolved(ingredients, epochs[name])
+            settings = ablation.settings_with(ingredients)
+            resolved = resolve_run(ablation.config, as_options(settings, epochs[name]))
             config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
             place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
             runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
-    rows = [_row(run, summary) for run, summary in zip(runs, train_runs(runs), strict=True)]
+    rows = [
+        {"variant": run.recipe, **{name: summary[name] for name in KEPT}}
+        for run, summary in zip(runs, train_runs(runs), strict=True)
+    ]
     return {
         "config": ablation.config,
         "settings": dict(ablation.settings),
         "ingredients": {name: dict(own) for name, own in ablation.ingredients.items()},
         "minutes": minutes,
-        "machine": machine("cpu"),
+        "machine": machine(rows[0]["device"]),
         "runs": rows,
         "effects": list(effects(ablation, rows)),
         "conventions": CONVENTIONS,
     }
 
 
-def _row(run: PlannedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("test.top1", "val.top1", "epochs", "images_seen", "seconds", "params", "gmacs", "precision", "seed")
-    return {"variant": run.recipe, **{name: summary[name] for name in kept}}
+def _epochs_of(ablation: Ablation, minutes: float, folder: Path, say: Callable[[str], None]) -> dict[str, int]:
+    """Measured once, so that an ablation that is continued has the same epochs."""
+    file = folder / "epochs.json"
+    stored: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {"minutes": minutes, "epochs": {}}
+    check(stored["minutes"] == minutes, "--minutes", minutes, f"the runs in {folder} have {stored['minutes']:g} each")
+    for name, ingredients in ablation.variants().items():
+        if name not in stored["epochs"]:
+            settings = ablation.settings_with(ingredients)
+            stored["epochs"][name], seconds = fitting_epochs(ablation.config, settings, minutes, folder / "timing")
+            say(f"{name}: {seconds:.1f} s an epoch, {stored['epochs'][name]} epochs")
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(file, stored)
+    return dict(stored["epochs"])
 
 
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -148,20 +132,11 @@ def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[d
     top1 = {(row["variant"], row["seed"]): row["test.top1"] for row in rows}
     seeds = sorted({row["seed"] for row in rows})
     for name in ablation.ingredients:
-        for where, having, lacking in (("plain", f"plain + {name}", "plain"), ("all", "all", f"all - {name}")):
-            differences = [top1[having, seed] - top1[lacking, seed] for seed in seeds]
-            found = {"ingredient": name, "in": where, "effect": statistics.fmean(differences)}
-            if len(seeds) > 1:
-                half = _quantile(len(seeds) - 1) * statistics.stdev(differences) / len(seeds) ** 0.5
-                found["interval"] = [found["effect"] - half, found["effect"] + half]
-            yield found
-
-
-def _quantile(degrees: int) -> float:
-    """Student's t that a difference exceeds either way in 5 % of samples."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, degrees))
+        added, removed = f"plain + {name}", f"all - {name}"
+        for variant, having, lacking in ((added, added, "plain"), (removed, "all", removed)):
+            spread = accuracy_spread({seed: top1[having, seed] - top1[lacking, seed] for seed in seeds})
+            found = {"ingredient": name, "variant": variant, "effect": spread["mean"]}
+            yield found if len(seeds) == 1 else found | {"interval": [spread["low"], spread["high"]]}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -169,7 +144,7 @@ def table(result: Mapping[str, Any]) -> str:
     by_variant: dict[str, list[Mapping[str, Any]]] = {}
     for row in result["runs"]:
         by_variant.setdefault(row["variant"], []).append(row)
-    told = {_variant_of(effect): effect for effect in result["effects"]}
+    told = {effect["variant"]: effect for effect in result["effects"]}
     lines = ["| variant | epochs | test top-1 | the ingredient brings |", "| --- | --- | --- | --- |"]
     for name, rows in by_variant.items():
         values = [100 * row["test.top1"] for row in rows]
@@ -177,10 +152,6 @@ def table(result: Mapping[str, Any]) -> str:
         cells = (name, str(rows[0]["epochs"]), f"{statistics.fmean(values):.2f}{spread} %", _brings(told.get(name)))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _variant_of(effect: Mapping[str, Any]) -> str:
-    return f"plain + {effect['ingredient']}" if effect["in"] == "plain" else f"all - {effect['ingredient']}"
 
 
 def _brings(effect: Mapping[str, Any] | None) -> str:

@@ -95,6 +95,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("model.pool_heads", ViTConfig, {"pool_heads": 5, "pooling": "query"}),
     ("model.swiglu_multiple", ViTConfig, {"swiglu_multiple": 1}),
     ("model.patch_size", ViTConfig, {"stem": "conv", "patch_size": (7, 7)}),
+    ("model.width", ViTConfig, {"stem": "conv", "width": 63, "num_heads": 3}),
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (4, 4)}),
     ("model.patch_size", ViTConfig, {"stem": "resnet", "patch_size": (14, 14)}),
     ("model.width", ResNetConfig, {"width": 0}),
@@ -186,6 +187,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("data.root", DataConfig, {"name": name, "root": "elsewhere"}) for name in ("digits", "fake")),
     ("data.fake_images", DataConfig, {"name": "digits", "fake_images": 8}),
     ("distill.weight", DistillConfig, {"weight": 0.0}),
+    ("distill.weight", DistillConfig, {"teacher": "T", "kind": "patches", "weight": 1.0}),
     ("distill.temperature", DistillConfig, {"temperature": float("inf")}),
     ("distill.temperature", DistillConfig, {"temperature": 0.0}),
     *(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ablation as module
+from benchmarks import epochs
 from benchmarks.__main__ import main
 from benchmarks.ablation import Ablation, effects, table
 from vit.settings import ResolvedRun
@@ -38,15 +38,7 @@ def test_every_ingredient_is_added_to_the_plain_recipe_and_left_out_of_the_whole
         "all - averaging": ("mimetic",),
         "all": ("mimetic", "averaging"),
     }
-    config = found.resolved(("mimetic",), 7).config
-    assert (config.train.epochs, config.model.init, config.model.width) == (7, "mimetic", 16)  # type: ignore[attr-defined]
-
-
-def test_a_fraction_is_a_part_of_the_epochs() -> None:
-    grows = {"images": {"augment.first_image_size": 4, "augment.growing_epochs": "2/3"}}
-    shape = {"model.image_size": 8, "model.patch_size": 2}
-    resolved = Ablation("digits_vit", shape, grows).resolved(("images",), 12)
-    assert resolved.config.augment.growing_epochs == 8  # type: ignore[attr-defined]
+    assert found.settings_with(("mimetic",)) == {**found.settings, "model.init": "mimetic"}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +84,8 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
         timed.append(own(resolved, folder))
         return 30.0
 
-    own = module.seconds_per_epoch
-    monkeypatch.setattr(module, "seconds_per_epoch", measure)
+    own = epochs.seconds_per_epoch
+    monkeypatch.setattr(epochs, "seconds_per_epoch", measure)
     words = ["ablation", str(recipe), "--minutes", "0.6", "--seeds", "0", "--folder", str(tmp_path / "runs")]
     assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
@@ -105,4 +97,5 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
         "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
     )
     assert main(words) == 0
+    assert len(timed) == 6
     assert "| all - averaging | 1 |" in capsys.readouterr().out

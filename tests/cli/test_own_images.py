@@ -93,6 +93,7 @@ def test_all_images_of_another_folder_are_evaluated(
     assert evaluated(capsys, str(run), "--data", str(listed))[0]["n_total"] == 11
     asked = ("--data", str(new), "--data.test_fraction", "0.4")
     assert evaluated(capsys, str(run), *asked)[0]["n_total"] == 6
+    assert evaluated(capsys, str(run), *asked[:3], "0.2")[0]["n_total"] == 3  # the default, and yet asked for
     with_parts = make_folder(tmp_path / "parts" / "Test", {"cat": 3, "dog": 1}).parent
     assert evaluated(capsys, str(run), "--data", str(with_parts))[0]["n_total"] == 4
 

@@ -10,11 +10,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.data.image_folders import make_folder
 from vit.config import DataConfig
+from vit.data import archives
 from vit.data.archives import ARCHIVES, image_root, unpacked
 
 FORMATS = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tar.xz": "xztar", ".tar.bz2": "bztar"}
@@ -47,6 +49,47 @@ def test_it_is_unpacked_once_and_anew_when_it_changes(tmp_path: Path) -> None:
     shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo")
     assert names(unpacked(archive)) == {"cat/000.png", "dog/000.png", "eel/000.png"}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_content_is_one_line_and_leaves_nothing(suffix: str, tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 9, "dog": 9})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), FORMATS[suffix], tmp_path / "zoo"))
+    content = bytearray(archive.read_bytes())
+    if suffix == ".tar":
+        start = content.index(b"dog/004.png")  # without a checksum only headers tell
+    else:
+        start = len(content) // 3
+    for place in range(start, start + 64):
+        content[place] ^= 0xFF
+    archive.write_bytes(content)
+    with pytest.raises(ValueError, match=r"data\.root: '.*images.*' cannot be unpacked: "):
+        unpacked(archive)
+    assert {path.name for path in tmp_path.iterdir()} == {"zoo", archive.name}
+
+
+def test_what_another_process_has_finished_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 1, "dog": 1})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo"))
+    own, calls = archives._write, list[str]()
+
+    def write(*arguments: Any) -> None:
+        calls.append("begun")
+        if len(calls) == 1:
+            (unpacked(archive) / "in use").touch()
+        own(*arguments)
+
+    monkeypatch.setattr(archives, "_write", write)
+    assert (unpacked(archive) / "in use").exists()
+    assert len(calls) == 2
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_folder_is_open_to_those_to_whom_the_archive_is(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 1, "dog": 1})
+    tmp_path.chmod(0o755)
+    root = unpacked(Path(shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo")))
+    assert root.stat().st_mode & 0o777 == 0o755
 
 
 def zip_of(path: Path, files: dict[str, bytes]) -> Path:

@@ -18,8 +18,9 @@ from tests.data.image_folders import make_folder, picture
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
-from vit.data.duplicates import LEAST_COSINE, count_copies, near_duplicates
+from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.folders import FileSource
+from vit.data.identity import count_copies
 from vit.data.images import check_test, open_test, open_training
 from vit.data.splits import Split
 from vit.settings import dump_run_config
@@ -263,6 +264,13 @@ def text(root: Path, name: str, content: str) -> Path:
     return root / name
 
 
+def parquet(root: Path, columns: dict[str, Any]) -> Path:
+    pyarrow, table = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    plain(root)
+    table.write_table(pyarrow.table(columns), root / "a.parquet")
+    return root / "a.parquet"
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "images without classes": (no_classes, r"a\.jpg' is directly in my images/ and so has no class"),
     "one class": (one_class, r"holds one class folder, 'cat'; expected .*<class>"),
@@ -274,6 +282,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a damaged Parquet list": (
         lambda root: text(root, "a.parquet", "PAR1"),
         r"a\.parquet' is not valid: it is not Parquet",
+    ),
+    "a Parquet table of images, not of files": (
+        lambda root: parquet(root, {"image": [{"bytes": b"x"}], "label": ["cat"]}),
+        r"a\.parquet' is not valid: its column 'image' holds struct<bytes: binary>, no names; a list names files",
     ),
     "a Feather list": (
         lambda root: text(root, "a.feather", "x"),

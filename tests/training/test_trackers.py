@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.tracking import TensorBoardTracker, WandBTracker
 
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import tiny
+from vit.config.run import Tracker
 from vit.runs import read_metrics
 from vit.training import trackers
 from vit.training.loop import train
@@ -90,6 +92,8 @@ class Broken:
     def log(self, *_: Any, **__: Any) -> None:
         raise ConnectionError("no route\nto host")
 
+    finish = log
+
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,11 +108,47 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
     assert session.accelerator.trackers == []
 
 
+@needs("tensorboard", "wandb")
 def test_a_tracker_that_cannot_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
+    """Whether others were started before it or not."""
+
+    def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("api_key not configured\n(no-tty)")
 
-    monkeypatch.setitem(trackers._AVAILABLE, "mlflow", lambda: True)
-    monkeypatch.setattr("accelerate.Accelerator.init_trackers", refuse)
-    with pytest.raises(ValueError, match=r"could not be started \(RuntimeError: api_key not configured \(no-tty\)\)"):
-        train(tiny(train={"trackers": ("mlflow",)}), tmp_path / "run")
+    monkeypatch.setattr("wandb.init", refuse)
+    wanted: tuple[Tracker, ...]
+    for wanted in (("tensorboard", "wandb"), ("wandb", "tensorboard")):
+        line = r"could not be started \(RuntimeError: api_key not configured \(no-tty\)\)"
+        with pytest.raises(ValueError, match=line):
+            train(tiny(train={"trackers": wanted}), tmp_path / "run")
+
+
+def test_a_tracker_that_cannot_be_closed_does_not_spoil_a_finished_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = open_session(tiny(), tmp_path)
+    session.accelerator.trackers = [Broken()]
+    trackers.end_trackers(session.accelerator)
+    assert "broken could not be closed (ConnectionError: no route to host)" in capsys.readouterr().err
+    assert session.accelerator.trackers == []
+
+
+@needs("tensorboard", "wandb")
+@pytest.mark.filterwarnings("default")
+def test_a_tracker_that_is_added_gets_the_settings_and_one_that_is_left_out_keeps_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    stored: list[str] = []
+    for kind in (TensorBoardTracker, WandBTracker):
+        own = kind.store_init_configuration
+        monkeypatch.setattr(kind, "store_init_configuration", lambda s, v, own=own: stored.append(s.name) or own(s, v))
+    run = tmp_path / "run"
+    entries = []
+    plan: tuple[tuple[Tracker, ...], ...] = (("wandb",), ("tensorboard",), ("tensorboard", "wandb"))
+    for epochs, wanted in enumerate(plan, 1):
+        train(tiny(train={"epochs": epochs, "trackers": wanted}), run, resume=epochs > 1)
+        entries.append(json.loads((run / "trackers.json").read_text()))
+    assert [each["wandb"] for each in entries] == [entries[0]["wandb"]] * 3
+    assert stored == ["wandb", "tensorboard"]

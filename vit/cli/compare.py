@@ -73,7 +73,7 @@ def compare(argv: list[str]) -> None:
         options["seed"] = 0  # else `open_model` would refuse it; without random weights it seeds the bootstrap alone
     request = CompareRequest(
         models=args.models,
-        data=all_images(resolve_data(args.models, args.data, settings), args.models),
+        data=all_images(resolve_data(args.models, args.data, settings), args.models, settings),
         output_dir=args.output_dir,
         num_images=args.images,
         options=options,

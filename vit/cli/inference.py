@@ -116,7 +116,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     if args.baseline:
         raise ValueError(f"--baseline: it works for runs only; use `vit compare {args.model} {args.baseline}`")
     data = resolve_data([args.model], args.data, overrides)
-    data = data if transfer else all_images(data, [])
+    data = data if transfer else all_images(data, [], overrides)
     from vit.data.images import open_test
     from vit.evaluation.head_columns import random_head_size
     from vit.evaluation.model_evaluation import evaluate_model

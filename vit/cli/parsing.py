@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vit.config import check
+from vit.config import check, is_data_set
 
 DEFAULT_CONFIG, OWN_IMAGES = "digits_vit", "your_images"
 _NUMBERS_OF_PROCESSES = ("--gpus", "--num_gpus", "--n_gpus", "--ngpus", "--devices", "--num_processes", "--world_size")
@@ -131,7 +131,8 @@ def chosen_config(given: str | None, overrides: Sequence[str]) -> str:
         return given
     words = [part for word in overrides for part in word.split("=", 1)]
     places = [place for option, place in pairwise(words) if option == "--data"]
-    return OWN_IMAGES if any(Path(place).exists() for place in places) else DEFAULT_CONFIG
+    own = any(Path(place).exists() and not is_data_set(place) for place in places)
+    return OWN_IMAGES if own else DEFAULT_CONFIG
 
 
 def check_folder(option: str, folder: Path | None) -> None:

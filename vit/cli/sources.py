@@ -150,14 +150,16 @@ def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[st
     return override(base, [*(["--data", data] if data else []), *overrides], SETTINGS).data
 
 
-def all_images(data: DataConfig, models: Sequence[str]) -> DataConfig:
+def all_images(data: DataConfig, models: Sequence[str], overrides: Sequence[str]) -> DataConfig:
     """The settings by which all images of a place without parts are evaluated, unless a run among the models cut off a
-    part of it for its own test.
+    part of it for its own test, or the `overrides` say which part is.
     """
     from vit.data.undivided import without_cut
     from vit.runs import holds_checkpoints
     from vit.trained_runs import trained_settings
 
+    if any(word.split("=")[0].endswith("test_fraction") for word in overrides):
+        return data
     runs = [trained_settings(Path(model)) for model in models if holds_checkpoints(Path(model))]
     return without_cut(data, [run.data for run in runs if isinstance(run, ClassificationRun)])
 
@@ -167,7 +169,7 @@ def settings_for_all_images(run: Path, select: str, overrides: Sequence[str]) ->
     from vit.trained_runs import trained_settings
 
     config = trained_settings(run, select, overrides)
-    if not isinstance(config, ClassificationRun) or all_images(config.data, [str(run)]) == config.data:
+    if not isinstance(config, ClassificationRun) or all_images(config.data, [str(run)], overrides) == config.data:
         return []
     return ["--data.test_fraction", "1.0"]
 

@@ -65,10 +65,8 @@ def train(argv: list[str]) -> None:
 def _judged_weights(summary: dict[str, Any]) -> str:
     epochs, best = summary["epochs"], summary["best.step"]
     if best == summary["steps"]:
-        return "judged by the weights of the last epoch, the best on validation images"
-    return (
-        f"judged by the weights of epoch {best * epochs // summary['steps']} of {epochs}, the best on validation images"
-    )
+        return "judged by the weights of the last epoch, the best in validation"
+    return f"judged by the weights of epoch {best * epochs // summary['steps']} of {epochs}, the best in validation"
 
 
 def plan(argv: list[str]) -> None:

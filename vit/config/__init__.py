@@ -5,7 +5,7 @@ into a full `ViTConfig` or `ResNetConfig`.
 """
 
 from vit.config.arguments import check_arguments
-from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing
+from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing, is_data_set
 from vit.config.model import Backend, ModelConfig, PositionResize, Stem, ViTConfig
 from vit.config.resnet import ResNetConfig, Shortcut
 from vit.config.rules import check, check_no_pipe, check_positive, nearest
@@ -36,5 +36,6 @@ __all__ = [
     "check_arguments",
     "check_no_pipe",
     "check_positive",
+    "is_data_set",
     "nearest",
 ]

@@ -46,6 +46,11 @@ class Preprocessing:
         check(min(self.std) > 0, "data.std", self.std, "every entry must be above 0")
 
 
+def is_data_set(name: str) -> bool:
+    """Whether it names a data set; a folder of that name does not."""
+    return name in DATA_SETS or name.startswith("torchvision:")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     sets: ClassVar[tuple[str, ...]] = DATA_SETS
@@ -121,7 +126,7 @@ class DataConfig:
 
     def is_set(self, place: str) -> bool:
         """Whether `--data PLACE` names images with labels: a data set, or a folder of class folders."""
-        is_named = place in DATA_SETS or place.startswith("torchvision:")
+        is_named = is_data_set(place)
         inside = Path(place).iterdir() if not is_named and Path(place).is_dir() else ()
         return is_named or any(path.is_dir() and part_named(path.name) for path in inside)
 

@@ -196,9 +196,11 @@ class ViTConfig:
         self._check_pooling()
         self._check_positions()
         if self.stem == "conv":
-            rule = "the convolutional stem halves the image first: use an even patch, and an even model.width"
-            fits = all(side % 2 == 0 for side in (*self.patch_size, self.width))
+            fits = all(side % 2 == 0 for side in self.patch_size)
+            rule = "the convolutional stem halves the image first: use an even patch"
             check(fits, "model.patch_size", self.patch_size, rule)
+            rule = "the convolutional stem's first layer has half as many channels: use an even width"
+            check(self.width % 2 == 0, "model.width", self.width, rule)
         if self.stem == "resnet":
             rule = "the ResNet stem halves the image twice before patches are cut: use a multiple of 4, at least 8"
             fits = min(self.patch_size) >= 8 and all(side % 4 == 0 for side in self.patch_size)

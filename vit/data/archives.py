@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -60,7 +62,7 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
     try:
         members = _members_of_zip if zipfile.is_zipfile(archive) else _members_of_tar
         _write(members(archive), unfinished, archive)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+    except (*_DAMAGES, OSError) as error:
         shutil.rmtree(unfinished)
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
             raise
@@ -69,16 +71,24 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
         shutil.rmtree(unfinished)
         raise
     (unfinished / _STAMP).write_text(stamp)
-    if place.exists():
-        shutil.rmtree(place)
+    unfinished.chmod(archive.parent.stat().st_mode & 0o777)  # mkdtemp's is for its user alone
+    # another process may unpack the same archive: what it has finished may be in use already
     try:
-        unfinished.rename(place)
-    except OSError:  # another process was faster
-        shutil.rmtree(unfinished)
+        if not _is_from(place, stamp):
+            if place.exists():
+                shutil.rmtree(place)
+            unfinished.rename(place)
+    except OSError:
         if not _is_from(place, stamp):
             raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
+_DAMAGES = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError),
+    *(RuntimeError, NotImplementedError),  # zipfile's, for a password or a compression that it does not know
+)
 _Member = tuple[str, int, IO[bytes]]
 """Name, size in bytes, and the open file."""
 
@@ -96,6 +106,13 @@ def _members_of_tar(archive: Path) -> Iterator[_Member]:
             content = file.extractfile(info) if info.isfile() else None  # a link could point anywhere
             if content is not None:
                 yield info.name, info.size, content
+        assert file.fileobj is not None
+        # tarfile takes a damaged header for the end of the archive, and a checksum behind the end is not read
+        file.fileobj.seek(file.offset)
+        if file.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise tarfile.ReadError("a file's header is damaged")
+        while file.fileobj.read(2**20):
+            pass
 
 
 def _write(members: Iterator[_Member], place: Path, archive: Path) -> None:

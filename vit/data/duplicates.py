@@ -1,6 +1,6 @@
-"""Test images that are training images too: the same file, or a copy of another size, format or compression.
+"""Test images that are training images too, be it in another size, format or compression.
 
-Copies are found by thumbnails: 16×16 grey pixels less their mean, at length 1. Of 1,500 photographs of Tiny-ImageNet,
+They are found by thumbnails: 16×16 grey pixels less their mean, at length 1. Of 1,500 photographs of Tiny-ImageNet,
 99 % have a cosine above 0.992 with themselves as a JPEG of 48 pixels and quality 60; among 10,000 different ones none
 is above 0.966. Simple drawings, one shape on an even ground, are as near to others, so no pixel of the thumbnail may
 differ much either: in 99 % of such copies by at most 11 grey levels, in half of the unlike drawings by more than 57.
@@ -9,16 +9,13 @@ A crop or a turn is not found.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from vit.data.decoding import BrokenImage
-from vit.data.folders import FileSource
 from vit.data.splits import Split
 from vit.progress import tracked
 
@@ -36,32 +33,6 @@ class Duplicate:
     test: str
     train: str
     cosine: float
-
-
-def count_copies(test: Split, *among: Split) -> int:
-    """How many test images are the same file as an image of the other splits; 0 where one of these has no files.
-
-    Files are read only where two have the same length, and no image is decoded. OSError for one that cannot be read.
-    """
-    asked = _paths(test)
-    others = [path for split in among for path in _paths(split)]
-    lengths = {path.stat().st_size for path in others} & {path.stat().st_size for path in asked}
-    known = {_content(path) for path in others if path.stat().st_size in lengths}
-    return sum(_content(path) in known for path in asked if path.stat().st_size in lengths)
-
-
-def _paths(split: Split) -> list[Path]:
-    source = split.source
-    return (
-        [source.root / source.files[index] for index in split.indices.tolist()]
-        if isinstance(source, FileSource)
-        else []
-    )
-
-
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def near_duplicates(train: Split, test: Split) -> list[Duplicate]:

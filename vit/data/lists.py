@@ -71,10 +71,14 @@ def read_table(path: Path, named: str, delimiter: str = ",") -> tuple[list[str],
         raise ValueError(f"{named} it is not text in UTF-8") from error
     except csv.Error as error:
         raise ValueError(f"{named} it is not CSV: {error}") from error
+    _check_names(columns, named)
+    return columns, rows
+
+
+def _check_names(columns: list[str], named: str) -> None:
     twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
     if count > 1:
         raise ValueError(f"{named} {count} columns are called {twice!r}")
-    return columns, rows
 
 
 def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
@@ -94,14 +98,22 @@ def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
 
 def _read_parquet(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError as error:
         rule = "pyarrow, which reads it, is not installed; pip install pyarrow, or give a list in CSV"
         raise ValueError(f"{named} {rule}") from error
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
     except (ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's or its rights', not the file's
+            raise
         raise ValueError(f"{named} it is not Parquet: {' '.join(str(error).split())[:200]}") from error
+    _check_names(table.column_names, named)
+    for field in table.schema:
+        if field.name in _FILE_COLUMNS and not (types.is_string(field.type) or types.is_large_string(field.type)):
+            rule = "a list names files; write the images to files first"
+            raise ValueError(f"{named} its column {field.name!r} holds {field.type}, no names; {rule}")
     rows = table.to_pylist()
     return table.column_names, [{name: "" if row[name] is None else str(row[name]) for name in row} for row in rows]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -134,19 +134,13 @@ def _as_onnx(program: torch.export.ExportedProgram, source: str) -> torch.onnx.O
             program = program.run_decompositions({_ATTENTION: _attention_of_four_axes})
             converted = torch.onnx.export(program, dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
-        causes = list(_causes(error))
-        reason = " ".join(str(causes[-1]).split())[:300]
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        reason = " ".join(str(first).split())[:300]
         raise ValueError(f"model: {source!r} cannot be written as ONNX ({reason}); use --format torch") from error
     assert converted is not None
     return converted
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it came from, the first cause last."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
 
 
 def _attention_of_four_axes(

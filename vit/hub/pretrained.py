@@ -99,7 +99,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
     try:
         report = load_weights(model, source.tensors, source.name, source_grid=grid, new_head=new_head, layout=layout)
     except ValueError as error:
-        like = source.like if config.name == PLAIN else None  # which says nothing of the weights
+        like = source.find_like() if config.name == PLAIN else None  # which says nothing of the weights
         if like is None:
             raise
         mark = "" if str(error).endswith("?") else ";"

@@ -63,10 +63,9 @@ def _train_epoch(session: Session, display: Display) -> None:
     progress, settings = session.progress, session.config.train
     for step in steps(session):  # which counts them in `progress`
         is_last = progress.step_in_epoch == session.task.train_loader.steps_per_epoch
-        steps_since_line = progress.step % settings.log_every_steps
-        if steps_since_line == 0 or (
-            is_last and steps_since_line >= progress.step_in_epoch
-        ):  # a line an epoch at least
+        off_grid = progress.step % settings.log_every_steps
+        # an epoch without a step on the grid has a line at its end
+        if off_grid == 0 or (is_last and off_grid >= progress.step_in_epoch):
             display.show(log_steps(session, step.rate))
         display.step(step.loss, step.rate)
         if is_last:

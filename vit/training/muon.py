@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         # of a sharded matrix every process orthogonalises the whole, and takes its part of the answer
         directions = [full_tensor(self._nesterov_momentum(parameter, group["momentum"])) for parameter in parameters]
-        rows, columns = parameters[0].shape[0] // group["parts"], parameters[0][0].numel()
+        rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1:].numel()
         stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
         orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), *parameters[0].shape)
         scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,16 +56,21 @@ def start_trackers(accelerator: Accelerator, config: RunConfig, run: Path, *, re
     }
     project = os.environ.get("WANDB_PROJECT", PROJECT) if "wandb" in wanted else PROJECT
     try:
-        # a continued run has its settings there already, and MLflow refuses one that has changed
-        settings = None if names else _flat(asdict(config))
-        accelerator.init_trackers(project, settings, {name: options[name] for name in wanted if name in options})
+        accelerator.init_trackers(project, init_kwargs={name: options[name] for name in wanted if name in options})
+        for tracker in accelerator.trackers:
+            # a continued entry has its settings already, and MLflow refuses one that has changed
+            if tracker.name not in names:
+                tracker.store_init_configuration(_flat(asdict(config)))
     except Exception as error:  # what a client raises without a login or a server is its own
-        end_trackers(accelerator)  # those that were started
+        for tracker in accelerator.trackers:
+            with suppress(Exception):  # those that were not started cannot be finished
+                tracker.finish()
+        accelerator.trackers.clear()
         rule = f"it could not be started ({type(error).__name__}: {_one_line(error)})"
         raise ValueError(f"train.trackers: {list(wanted)} is not valid: {rule}") from error
-    entries = {tracker.name: _entry(tracker) for tracker in accelerator.trackers if tracker.name in options}
+    entries = {tracker.name: _entry(tracker) for tracker in accelerator.trackers}
     if accelerator.is_main_process and entries:
-        write_json(names_file, entries)
+        write_json(names_file, names | entries)
 
 
 def log_to_trackers(accelerator: Accelerator, record: Mapping[str, float], step: int) -> None:
@@ -84,7 +90,11 @@ def log_to_trackers(accelerator: Accelerator, record: Mapping[str, float], step:
 def end_trackers(accelerator: Accelerator) -> None:
     """Close the entries. Accelerate's `end_training` would part the processes too, which have more to do together."""
     for tracker in accelerator.trackers:
-        tracker.finish()
+        try:
+            tracker.finish()
+        except Exception as error:  # noqa: BLE001 (the run is finished, whatever its copy is)
+            line = f"train.trackers: {tracker.name} could not be closed ({type(error).__name__}: {_one_line(error)})"
+            print(line, file=sys.stderr)
     accelerator.trackers.clear()
 
 
@@ -100,7 +110,9 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str | floa
 
 
 def _entry(tracker: Any) -> str:
-    """The name under which Weights & Biases or MLflow knows the run."""
+    """The name under which the tracker knows the run; TensorBoard's, its folder in the run's."""
+    if tracker.name == "tensorboard":
+        return PROJECT
     return str(tracker.tracker.id if tracker.name == "wandb" else tracker.tracker.info.run_id)
 
 

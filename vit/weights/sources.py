@@ -72,11 +72,11 @@ class Source:
         if self.layout is None:
             return "its tensors are in no known layout"
         known = f"it is in the layout {self.layout.name}, whose tensors do not determine {self.layout.undetermined}"
-        return f"{known}; its shapes are those of {self.like}: name that" if self.like else known
+        like = self.find_like()
+        return f"{known}; its shapes are those of {like}: name that" if like else known
 
-    @property
-    def like(self) -> str | None:
-        """The name of an architecture of these shapes."""
+    def find_like(self) -> str | None:
+        """The name of an architecture of these shapes; all known ones are tried."""
         return None if self.layout is None else architecture_like(self.layout, self.tensors)
 
 

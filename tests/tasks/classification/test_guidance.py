@@ -86,11 +86,33 @@ def test_the_class_token_is_left_out_and_evaluation_keeps_nothing() -> None:
     assert student_of().num_prefix_tokens == 1
 
 
+def test_smaller_images_are_guided_by_the_same_maps() -> None:
+    """At a smaller size a rounded map may be fine enough that is not at the full one."""
+    sizes: dict[str, Any] = {"patch_size": 14, "image_size": 224}
+    student, teacher = student_of(**sizes), create_model("resnet18", num_classes=3).eval()
+    guidance = Guidance(student, teacher, (224, 224), "T")
+    for side in (224, 98):
+        images = torch.rand(1, 3, side, side)
+        student(images)
+        assert guidance.losses(images).shape == (1,)
+        assert len(guidance.maps(images)) == len(guidance.blocks) == 3
+
+
+def frozen(model: VisionTransformer) -> VisionTransformer:
+    model.blocks.requires_grad_(False)
+    return model
+
+
 @pytest.mark.parametrize(
     ("student", "teacher", "message"),
     [
         (lambda: create_model("resnet20", num_classes=3), teacher_of, "only a VisionTransformer has patches"),
         (lambda: student_of(patch_dropout_rate=0.5), teacher_of, r"model\.patch_dropout_rate: 0\.5"),
+        (
+            lambda: frozen(student_of()),
+            teacher_of,
+            r"distill\.kind: 'patches' is not valid: it teaches the blocks, which",
+        ),
         (student_of, lambda: torch.nn.Linear(3, 3), r"'T' \(Linear\) gives no feature maps"),
         (
             lambda: student_of(patch_size=1, image_size=16),

@@ -28,6 +28,8 @@ class DistillConfig:
         check_finite("distill", self)
         check(0 < self.weight <= 1, "distill.weight", self.weight, "it must be in (0, 1]")
         check_positive("distill.temperature", self.temperature)
+        rule = "with distill.kind 'patches' the head learns from the labels alone; use less than 1"
+        check(self.kind != "patches" or self.weight < 1, "distill.weight", self.weight, rule)
         has_teacher = self.teacher is not None
         needs = {
             "kind": (has_teacher, "distill.teacher"),

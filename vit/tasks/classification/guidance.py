@@ -36,12 +36,19 @@ class Guidance:
             raise ValueError(f"distill.kind: 'patches' is not valid: {rule}")
         rate = student.config.patch_dropout_rate
         check(rate == 0, "model.patch_dropout_rate", rate, "distill.kind 'patches' compares all patches; set it to 0")
+        trained = any(parameter.requires_grad for parameter in student.blocks.parameters())
+        check(
+            trained, "distill.kind", "patches", "it teaches the blocks, which model.freeze_backbone keeps as they are"
+        )
         self.student, self.teacher = student, teacher
         rule = f"the teacher {source!r} ({type(teacher).__name__}) gives no feature maps; use 'hard' or 'soft'"
         check(hasattr(teacher, "forward_intermediates"), "distill.kind", "patches", rule)
         images = torch.zeros(1, 3, *image_size, device=next(teacher.parameters()).device)
         rows, columns = student.embedding.grid_size(images)
-        count = len(self.maps(images))
+        shapes = [each.shape[2:] for each in self._all_maps(images)]
+        fine = [index for index, (height, width) in enumerate(shapes) if height >= rows and width >= columns]
+        self.chosen = fine[-MOST_MAPS:]  # at this size: images that grow are guided by the same layers
+        count = len(self.chosen)
         rule = f"no feature map of the teacher {source!r} is as fine as the student's {rows}×{columns} patches"
         check(count > 0, "distill.teacher", source, rule)
         self._outputs: dict[int, Tensor] = {}
@@ -58,12 +65,14 @@ class Guidance:
         return keep
 
     @torch.no_grad()
-    def maps(self, images: Tensor) -> list[Tensor]:
-        """The teacher's last maps `b c h w` that are at least as fine as the student's grid."""
-        grid = self.student.embedding.grid_size(images)
+    def _all_maps(self, images: Tensor) -> list[Tensor]:
         maps: list[Tensor] = self.teacher.forward_intermediates(images, intermediates_only=True)  # type: ignore[operator]
-        fine = [each for each in maps if each.shape[2] >= grid[0] and each.shape[3] >= grid[1]]
-        return fine[-MOST_MAPS:]
+        return maps
+
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """The teacher's last maps `b c h w` of those that are as fine as the student's grid, at the full size."""
+        maps = self._all_maps(images)
+        return [maps[index] for index in self.chosen]
 
     def losses(self, images: Tensor) -> Tensor:
         """(b,) losses of the student's last pass, which was over these images."""

@@ -12,8 +12,9 @@ import numpy as np
 from torch import nn
 
 from vit.comparison.statistics import wilson_interval
-from vit.data.duplicates import Duplicate, count_copies, near_duplicates
+from vit.data.duplicates import Duplicate, near_duplicates
 from vit.data.folders import FileSource
+from vit.data.identity import count_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy

@@ -1,0 +1,113 @@
+"""Trainings of a list, each for as many epochs as its minutes hold, in calls of limited time that continue each other.
+
+The list is YAML:
+
+    settings: {data.name: imagefolder}          # of every run
+    rehearsal: {data.fraction: 0.01}            # of every run, instead of others, where the list is only rehearsed
+    runs:
+      resnet: {config: cifar10_resnet, minutes: 9, settings: {data.root: data/cifar10-full}}
+
+A call trains what is not finished, in the list's order. When its time is over the run in training is stopped as by
+SIGTERM, and the next call continues it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ablation import KEPT
+from benchmarks.epochs import as_options, fitting_epochs
+from vit.config import check
+from vit.config.yaml_files import read_yaml
+from vit.processor import machine
+from vit.runs import holds_run
+
+REHEARSAL_MINUTES = 0.02
+"""In place of those of the list."""
+_SAVING = 60.0
+"""Seconds that a run has, after SIGTERM, to write its checkpoint."""
+_STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)
+"""With a checkpoint, or before the run had begun."""
+
+
+@dataclass(frozen=True)
+class BudgetedRun:
+    name: str
+    config: str
+    minutes: float
+    settings: Mapping[str, Any]
+
+
+def read_list(path: Path, *, rehearse: bool) -> list[BudgetedRun]:
+    """ValueError for a file that is not as the module says."""
+    content = read_yaml(path, "FILE")
+    unknown = sorted(set(content) - {"settings", "rehearsal", "runs"})
+    check(not unknown, "FILE", str(path), f"it has no section {unknown[:1]}; settings, rehearsal and runs")
+    runs = content.get("runs")
+    check(isinstance(runs, dict) and bool(runs), "runs", runs, "name at least one, each with config and minutes")
+    found = list[BudgetedRun]()
+    assert isinstance(runs, dict)
+    for name, own in runs.items():
+        fits = isinstance(own, dict) and {"config", "minutes"} <= set(own) <= {"config", "minutes", "settings"}
+        check(fits, f"runs.{name}", own, "it has config, minutes and, if any, settings")
+        settings = {**(content.get("settings") or {}), **(own.get("settings") or {})}
+        if rehearse:
+            settings |= content.get("rehearsal") or {}
+        found.append(BudgetedRun(name, own["config"], REHEARSAL_MINUTES if rehearse else own["minutes"], settings))
+    return found
+
+
+def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train for at most so many minutes; `unfinished` are the names of runs that the next call continues or begins.
+
+    RuntimeError for a run that fails; those before it stay.
+    """
+    deadline, rows, unfinished = time.monotonic() + 60 * minutes, [], []
+    for run in runs:
+        summary = folder / run.name / "summary.json"
+        if not summary.is_file() and time.monotonic() < deadline:
+            _train(run, folder, deadline, say)
+        if summary.is_file():
+            told = json.loads(summary.read_text())
+            rows.append({"run": run.name, "minutes": run.minutes, **{name: told[name] for name in KEPT}})
+            say(f"{run.name}: {told['test.top1']:.2%} after {told['epochs']} epochs, {told['seconds']:.0f} s of steps")
+        else:
+            unfinished.append(run.name)
+    return {"runs": rows, "unfinished": unfinished, "machine": machine(rows[0]["device"] if rows else "cpu")}
+
+
+def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str], None]) -> None:
+    """Train or continue a run until it is finished or the time is over."""
+    place = folder / run.name
+    if holds_run(place):
+        words = ["--resume", str(place)]
+    else:
+        epochs, seconds = fitting_epochs(run.config, run.settings, run.minutes, place)
+        say(f"{run.name}: {seconds:.2f} s an epoch, {epochs} epochs in {run.minutes:g} minutes")
+        words = ["--config", run.config, *as_options(run.settings, epochs), "--output_dir", str(place)]
+    with subprocess.Popen([sys.executable, "-m", "vit.cli", "train", *words]) as process:
+        try:
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(_SAVING)
+    if code not in (0, *_STOPPED):
+        raise RuntimeError(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Markdown: a row for each finished run."""
+    lines = ["| run | epochs | seconds of steps | test top-1 | multiply-adds |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {row['run']} | {row['epochs']} | {row['seconds']:.0f} | {row['test.top1']:.2%} | {row['gmacs']:.3f} G |"
+        for row in result["runs"]
+    ]
+    return "\n".join(lines)

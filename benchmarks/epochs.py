@@ -1,0 +1,62 @@
+"""How many epochs of a recipe fit into a time on this machine, measured with its own steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vit.config import check
+from vit.settings import ResolvedRun, resolve_run
+from vit.tasks.classification.training import Classification
+from vit.training.loop import steps
+from vit.training.session import open_session
+
+_SHARE = re.compile(r"\d+/\d+")
+_WARMUP_STEPS, _TIMED_STEPS = 3, 12
+_TRIED_EPOCHS = 12
+"""Epochs of the run whose steps are timed; divisible by the usual shares."""
+
+
+def as_options(settings: Mapping[str, Any], epochs: int) -> list[str]:
+    """Settings as `vit train` takes them; a value such as `2/3` is that part of the epochs."""
+
+    def text(value: Any) -> str:
+        if not isinstance(value, str):
+            return json.dumps(value)  # null, true
+        return str(round(Fraction(value) * epochs)) if _SHARE.fullmatch(value) else value
+
+    return [f"--train.epochs={epochs}", *(f"--{name}={text(value)}" for name, value in settings.items())]
+
+
+def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, folder: Path) -> tuple[int, float]:
+    """At least one epoch, and the seconds of one. `folder` is only named, not written to."""
+    seconds = seconds_per_epoch(resolve_run(config, as_options(settings, _TRIED_EPOCHS)), folder)
+    return max(1, int(60 * minutes / seconds)), seconds
+
+
+def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
+    """Mean over the epochs of a run, from some steps at each size of its images."""
+    session = open_session(resolved.config, folder)
+    assert isinstance(session.task, Classification)
+    loader, epoch, total = session.task.train_loader, 0, 0.0
+    for count in loader.augment.epochs_by_size(resolved.config.train.epochs).values():
+        session.progress.epoch, session.progress.step_in_epoch = epoch, 0
+        total += _seconds_per_step(steps(session), session.task.config.data.batch_size) * count
+        epoch += count
+    return total * loader.steps_per_epoch / resolved.config.train.epochs
+
+
+def _seconds_per_step(taken: Iterator[object], batch_size: int) -> float:
+    """After the first steps, in which the machine warms up and compiles."""
+    for _ in islice(taken, _WARMUP_STEPS):
+        pass
+    begun = time.perf_counter()
+    count = sum(1 for _ in islice(taken, _TIMED_STEPS))
+    check(count > 0, "data.batch_size", batch_size, f"an epoch needs more than {_WARMUP_STEPS} steps to be timed")
+    return (time.perf_counter() - begun) / count

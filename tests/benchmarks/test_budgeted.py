@@ -1,0 +1,111 @@
+"""Trainings of a list: as many epochs as the minutes hold, stopped when a call is over, and continued by the next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks import budgeted as module
+from benchmarks.__main__ import main
+from benchmarks.budgeted import read_list, train_list
+from benchmarks.epochs import as_options
+from vit.runs import holds_checkpoints, read_metrics
+
+SMALL = (
+    "{model.width: 16, model.depth: 1, model.num_heads: 2, optim.warmup_epochs: 0, data.workers: 0, "
+    "train.ema_decay: null, device: cpu}"
+)
+FILE = f"""
+settings: {SMALL}
+rehearsal: {{model.depth: 2}}
+runs:
+  first: {{config: digits_vit, minutes: 0.5, settings: {{seed: 3}}}}
+  second: {{config: digits_vit, minutes: 0.5}}
+"""
+CUDA_LIST = Path(module.__file__).with_name("small_data_cuda.yaml")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "list.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_settings_of_all_runs_and_of_each(file: Path) -> None:
+    first, second = read_list(file, rehearse=False)
+    assert (first.settings["seed"], first.settings["model.depth"], first.minutes) == (3, 1, 0.5)
+    assert "seed" not in second.settings
+    rehearsed, _ = read_list(file, rehearse=True)
+    assert (rehearsed.settings["model.depth"], rehearsed.minutes) == (2, module.REHEARSAL_MINUTES)
+
+
+def test_a_share_is_a_part_of_the_epochs() -> None:
+    words = as_options({"augment.growing_epochs": "2/3", "train.ema_decay": None}, 12)
+    assert words == ["--train.epochs=12", "--augment.growing_epochs=8", "--train.ema_decay=null"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("settings: {}", "runs: None is not valid"),
+        ("runs: {a: {config: digits_vit}}", r"runs\.a: .*it has config, minutes and, if any, settings"),
+        (FILE + "more: 1", r"FILE: .*it has no section \['more'\]"),
+    ],
+)
+def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "list.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_list(tmp_path / "list.yaml", rehearse=False)
+
+
+def test_a_call_whose_time_is_over_stops_the_run_and_the_next_continues_it(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    monkeypatch.setattr(module, "fitting_epochs", lambda *_: begun.append(1) or (400, 0.1))
+    runs, folder = read_list(file, rehearse=False)[:1], tmp_path / "runs"
+    while not holds_checkpoints(folder / "first"):  # on a busy machine a call may end while torch is imported
+        found = train_list(runs, folder, 0.2, print)
+        assert (found["unfinished"], found["runs"]) == (["first"], [])
+    steps = [record["step"] for record in read_metrics(folder / "first")]
+    begun.clear()
+    train_list(runs, folder, 0.4, print)
+    assert not begun
+    continued = [record["step"] for record in read_metrics(folder / "first")]
+    assert continued[: len(steps)] == steps
+    assert continued == sorted(continued)
+
+
+def test_a_whole_list_is_trained_told_and_not_repeated(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "fitting_epochs", lambda *_: (1, 30.0))
+    words = ["budgeted", str(file), "--minutes", "5", "--folder", str(tmp_path / "runs")]
+    assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [(row["run"], row["epochs"], row["seed"]) for row in result["runs"]] == [("first", 1, 3), ("second", 1, 0)]
+    assert result["unfinished"] == []
+    monkeypatch.setattr(module, "_train", lambda *_: pytest.fail("a finished run was trained again"))
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "| first | 1 |" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_named(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "fitting_epochs", lambda *_: (1, 30.0))
+    file.write_text(FILE.replace("seed: 3", "model.patch_size: 3"))
+    with pytest.raises(RuntimeError, match=r"first: `vit train .*` ended with exit code 2"):
+        train_list(read_list(file, rehearse=False), tmp_path / "runs", 5, print)
+
+
+def test_the_list_for_a_cuda_device_is_of_settings_that_are_valid() -> None:
+    from vit.settings import resolve_run
+
+    names = [run.name for run in read_list(CUDA_LIST, rehearse=False)]
+    assert names == list(yaml.safe_load(CUDA_LIST.read_text())["runs"])
+    for run in read_list(CUDA_LIST, rehearse=False):
+        resolve_run(run.config, as_options(run.settings, 30))
