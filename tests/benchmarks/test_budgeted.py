@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ runs:
   first: {{config: digits_vit, minutes: 0.5, settings: {{seed: 3}}}}
   second: {{config: digits_vit, minutes: 0.5}}
 """
+LONG = 900.0
 CUDA_LIST = Path(module.__file__).with_name("small_data_cuda.yaml")
 
 
@@ -62,22 +65,38 @@ def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: st
         read_list(tmp_path / "list.yaml", rehearse=False)
 
 
+class StoppedWhenSaved(subprocess.Popen[bytes]):
+    """A process whose time is over when its run has written another checkpoint."""
+
+    run: Path
+
+    def wait(self, timeout: float | None = None) -> int:
+        before = read_metrics(self.run)
+        while timeout == LONG and self.poll() is None:
+            if holds_checkpoints(self.run) and len(read_metrics(self.run)) > len(before):
+                raise subprocess.TimeoutExpired("vit train", timeout)
+            time.sleep(0.05)
+        return super().wait(None if timeout == LONG else timeout)
+
+
 def test_a_call_whose_time_is_over_stops_the_run_and_the_next_continues_it(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = []
-    monkeypatch.setattr(module, "fitting_epochs", lambda *_: begun.append(1) or (400, 0.1))
-    runs, folder = read_list(file, rehearse=False)[:1], tmp_path / "runs"
-    while not holds_checkpoints(folder / "first"):  # on a busy machine a call may end while torch is imported
-        found = train_list(runs, folder, 0.2, print)
+    (run, _), folder, begun = read_list(file, rehearse=False), tmp_path / "runs", list[str]()
+    monkeypatch.setattr(module, "fitting_epochs", lambda *_: begun.append("begun") or (400, 0.1))
+    monkeypatch.setattr("benchmarks.budgeted.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(StoppedWhenSaved, "run", folder / "first", raising=False)
+    monkeypatch.setattr("benchmarks.budgeted.subprocess.Popen", StoppedWhenSaved)
+    steps: list[int] = []
+    for _ in range(2):
+        found = train_list([run], folder, LONG / 60, print)
         assert (found["unfinished"], found["runs"]) == (["first"], [])
-    steps = [record["step"] for record in read_metrics(folder / "first")]
-    begun.clear()
-    train_list(runs, folder, 0.4, print)
-    assert not begun
-    continued = [record["step"] for record in read_metrics(folder / "first")]
-    assert continued[: len(steps)] == steps
-    assert continued == sorted(continued)
+        now = [record["step"] for record in read_metrics(folder / "first")]
+        assert len(now) > len(steps)
+        assert now[: len(steps)] == steps
+        assert now == sorted(now)
+        steps = now
+    assert begun == ["begun"]
 
 
 def test_a_whole_list_is_trained_told_and_not_repeated(

@@ -56,10 +56,8 @@ def test_damaged_content_is_one_line_and_leaves_nothing(suffix: str, tmp_path: P
     make_folder(tmp_path / "zoo", {"cat": 9, "dog": 9})
     archive = Path(shutil.make_archive(str(tmp_path / "images"), FORMATS[suffix], tmp_path / "zoo"))
     content = bytearray(archive.read_bytes())
-    if suffix == ".tar":
-        start = content.index(b"dog/004.png")  # without a checksum only headers tell
-    else:
-        start = len(content) // 3
+    # without a checksum only headers tell
+    start = content.index(b"dog/004.png") if suffix == ".tar" else len(content) // 3
     for place in range(start, start + 64):
         content[place] ^= 0xFF
     archive.write_bytes(content)

@@ -20,7 +20,7 @@ Tracker = Literal["tensorboard", "wandb", "mlflow"]
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     name: OptimizerName = "adamw"
-    """The optimizer; `muon` trains the blocks' matrices and convolutions by Muon and the rest by AdamW."""
+    """The optimizer; `muon` takes the blocks' matrices and convolutions, AdamW the rest."""
     lr: float = 1e-3
     """Peak learning rate at `data.batch_size` images per step."""
     weight_decay: float = 0.05
