@@ -68,7 +68,7 @@ def read_list(path: Path, *, rehearse: bool) -> list[BudgetedRun]:
 def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
     """Train for at most so many minutes; `unfinished` are the names of runs that the next call continues or begins.
 
-    RuntimeError for a run that fails; those before it stay.
+    ValueError for a run that fails; those before it stay.
     """
     deadline, rows, unfinished = time.monotonic() + 60 * minutes, [], []
     for run in runs:
@@ -100,7 +100,7 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
             process.send_signal(signal.SIGTERM)
             code = process.wait(_SAVING)
     if code not in (0, *_STOPPED):
-        raise RuntimeError(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
+        raise ValueError(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
 
 
 def table(result: Mapping[str, Any]) -> str:

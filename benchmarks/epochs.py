@@ -35,9 +35,12 @@ def as_options(settings: Mapping[str, Any], epochs: int) -> list[str]:
 
 
 def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, folder: Path) -> tuple[int, float]:
-    """At least one epoch, and the seconds of one. `folder` is only named, not written to."""
+    """How many fit, but at least two, so that a share of them is not all; and the seconds of one.
+
+    `folder` is only named, not written to.
+    """
     seconds = seconds_per_epoch(resolve_run(config, as_options(settings, _TRIED_EPOCHS)), folder)
-    return max(1, int(60 * minutes / seconds)), seconds
+    return max(2, int(60 * minutes / seconds)), seconds
 
 
 def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:

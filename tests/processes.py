@@ -18,10 +18,13 @@ from typing import Any
 import torch
 
 
-def in_processes(count: int, work: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[Any]:
+def in_processes(count: int, work: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
     """What `work(*arguments)` returns in each of `count` processes, by rank; the first failure is raised here."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.tiny", "vit.training.loop", "vit.tasks.classification.report"])
+    warm = context.Process(target=int)  # the first one waits for the server's imports, which are no part of the work
+    warm.start()
+    warm.join()
     port = _free_port()
     receivers, processes = [], []
     for rank in range(count):

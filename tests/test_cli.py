@@ -357,6 +357,32 @@ def test_train_tells_where_the_run_is(
     assert main(["diff", "runs/recipe", "runs/recipe"]) == 0
 
 
+def test_a_resume_that_names_no_run_begins_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--resume"]) == 2
+    assert (
+        one_line(capsys)
+        == "vit: --resume: there is no run in 'runs/digits_vit'; name the one to continue: --resume RUN"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_which_nothing_was_trained_is_begun_again(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was left by an image that cannot be decoded."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(recipe.read_text())
+    (run / "metrics.jsonl").touch()
+    assert main(["train", "--config", str(recipe), "--output_dir", str(run), "--lr", "1e-4"]) == 0
+    assert "lr: 0.0001" in (run / "config.yaml").read_text()
+
+
 def test_what_shrank_is_not_said_before_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(dump_run_config(tiny(CONFIG, train={"epochs": 4}, optim={"warmup_epochs": 2.0}), {}))

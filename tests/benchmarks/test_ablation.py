@@ -86,16 +86,16 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
 
     own = epochs.seconds_per_epoch
     monkeypatch.setattr(epochs, "seconds_per_epoch", measure)
-    words = ["ablation", str(recipe), "--minutes", "0.6", "--seeds", "0", "--folder", str(tmp_path / "runs")]
+    words = ["ablation", str(recipe), "--minutes", "1.1", "--seeds", "0", "--folder", str(tmp_path / "runs")]
     assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
     assert len(timed) == 6
     assert min(timed) > 0
-    assert [row["epochs"] for row in result["runs"]] == [1] * 6
+    assert [row["epochs"] for row in result["runs"]] == [2] * 6
     assert {effect["ingredient"] for effect in result["effects"]} == {"mimetic", "averaging"}
     monkeypatch.setattr(
         "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
     )
     assert main(words) == 0
     assert len(timed) == 6
-    assert "| all - averaging | 1 |" in capsys.readouterr().out
+    assert "| all - averaging | 2 |" in capsys.readouterr().out

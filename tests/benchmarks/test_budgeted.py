@@ -8,13 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from benchmarks import budgeted as module
 from benchmarks.__main__ import main
 from benchmarks.budgeted import read_list, train_list
 from benchmarks.epochs import as_options
+from vit.models import build_model
+from vit.models.zoo import resolve
 from vit.runs import holds_checkpoints, read_metrics
+from vit.settings import resolve_run
 
 SMALL = (
     "{model.width: 16, model.depth: 1, model.num_heads: 2, optim.warmup_epochs: 0, data.workers: 0, "
@@ -117,14 +121,16 @@ def test_a_whole_list_is_trained_told_and_not_repeated(
 def test_a_run_that_fails_is_named(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "fitting_epochs", lambda *_: (1, 30.0))
     file.write_text(FILE.replace("seed: 3", "model.patch_size: 3"))
-    with pytest.raises(RuntimeError, match=r"first: `vit train .*` ended with exit code 2"):
+    with pytest.raises(ValueError, match=r"first: `vit train .*` ended with exit code 2"):
         train_list(read_list(file, rehearse=False), tmp_path / "runs", 5, print)
 
 
 def test_the_list_for_a_cuda_device_is_of_settings_that_are_valid() -> None:
-    from vit.settings import resolve_run
-
     names = [run.name for run in read_list(CUDA_LIST, rehearse=False)]
     assert names == list(yaml.safe_load(CUDA_LIST.read_text())["runs"])
-    for run in read_list(CUDA_LIST, rehearse=False):
-        resolve_run(run.config, as_options(run.settings, 30))
+    for rehearse, epochs in ((False, 30), (True, 2)):
+        for run in read_list(CUDA_LIST, rehearse=rehearse):
+            resolved = resolve_run(run.config, as_options(run.settings, epochs))
+            architecture = resolve(resolved.config.model, 10)  # type: ignore[attr-defined]
+            with torch.device("meta"):
+                build_model(architecture)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -386,6 +387,34 @@ def test_files_that_are_the_same_are_counted(tmp_path: Path) -> None:
     assert count_copies(open_test(config_for(tmp_path)), train, val) == 2
     fake = open_test(DataConfig(name="fake"))
     assert count_copies(fake, train) == count_copies(open_test(config_for(tmp_path)), fake) == 0
+
+
+def test_test_images_that_the_pretrained_run_has_seen_are_said_in_the_header_and_on_the_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    first, second = plain(tmp_path / "first"), tmp_path / "second"
+    shutil.copytree(first, second)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10}), {}))
+    words = ["train", "--config", str(recipe), "--data", str(first), "--output_dir"]
+    assert main([*words, str(tmp_path / "parent")]) == 0
+    begun = ["--model.pretrained", str(tmp_path / "parent")]
+    assert main([*words, str(tmp_path / "same"), *begun]) == 0
+    assert "test images are" not in capsys.readouterr().out
+    # another cut of the same images
+    assert main([*words, str(tmp_path / "child"), *begun, "--data", str(second), "--data.split_seed", "5"]) == 0
+    said = re.search(r"note \d +((\d+) of \d+ test images are training images of .*parent.*)", capsys.readouterr().out)
+    assert said
+    assert int(said[2]) > 0
+    assert said[1] in (tmp_path / "child" / "README.md").read_text()
+    # a file less, and the parent's images cannot be told any more
+    next((first / "cat").iterdir()).unlink()
+    assert main([*words, str(tmp_path / "other"), *begun]) == 0
+    line = "parent was trained on test images could not be checked: the images of imagefolder in"
+    assert line in capsys.readouterr().out
+    assert line in (tmp_path / "other" / "README.md").read_text()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -20,6 +20,7 @@ from vit.progress import duration
 
 def train(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
+    from vit.runs import holds_run
     from vit.settings import read_summary, resolve_run, resumed_run
 
     start_missing_processes(["train", *argv])
@@ -41,6 +42,8 @@ def train(argv: list[str]) -> None:
         config = chosen_config(args.config, overrides)
         resolved = resolve_run(config, overrides)
         run = Path(resolved.config.output_dir or Path("runs") / Path(config).stem)
+        if args.resume == "" and args.config is None and not holds_run(run):  # nobody named what would begin here
+            raise ValueError(f"--resume: there is no run in {str(run)!r}; name the one to continue: --resume RUN")
     check_folder("output_dir", run / "checkpoints")
     from vit.runs import flush_tree
     from vit.tasks import TASKS

@@ -47,7 +47,7 @@ class Preprocessing:
 
 
 def is_data_set(name: str) -> bool:
-    """Whether it names a data set; a folder of that name does not."""
+    """True for a data set's name, also where a folder is called so."""
     return name in DATA_SETS or name.startswith("torchvision:")
 
 

@@ -16,6 +16,7 @@ from vit.data.identity import count_shared
 from vit.data.images import Split, fingerprint, open_training
 from vit.hub import OpenedModel
 from vit.hub.run_history import State, data_of_run, lineage
+from vit.runs import find_checkpoint, read_checkpoint
 
 _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
 """Settings, with `root`, that decide which images are the test images."""
@@ -76,15 +77,27 @@ def seen_images(
     """
     if model.state is None or "config" not in model.state:
         return []
-    states = list(lineage(model.state))
-    names = [model.source, *(state["config"]["model"]["pretrained"] for state in states[:-1])]
+    return _seen_by_lineage(model.name, model.source, model.state, config, test, open_table)
+
+
+def seen_by_run(run: str, config: DataConfig, test: Split) -> list[SeenImages]:
+    """As `seen_images`, of a run's folder whose weights another training begins with."""
+    state = read_checkpoint(find_checkpoint(Path(run)), []).state
+    return _seen_by_lineage(run, run, state, config, test, None)
+
+
+def _seen_by_lineage(
+    model: str, source: str, state: State, config: DataConfig | None, test: Split, open_table: OpenTable | None
+) -> list[SeenImages]:
+    states = list(lineage(state))
+    names = [source, *(state["config"]["model"]["pretrained"] for state in states[:-1])]
     found = []
     for name, state in zip(names, states, strict=True):
-        unchecked = SeenImages(model.name, name, total=len(test))
+        unchecked = SeenImages(model, name, total=len(test))
         found.append(_seen(unchecked, state, config, test, open_table))
     pretrained = states[-1]["config"]["model"]["pretrained"]
     if pretrained and ":" not in pretrained and not Path(pretrained).exists():
-        found.append(SeenImages(model.name, pretrained, unchecked="it is not there any more"))
+        found.append(SeenImages(model, pretrained, unchecked="it is not there any more"))
     return found
 
 

@@ -20,10 +20,11 @@ from vit.runs import (
     Checkpoint,
     damaged_checkpoints,
     discard_after,
-    holds_run,
+    holds_checkpoints,
     last_checkpoint,
     make_folder,
     read_checkpoint,
+    read_metrics,
     replace_atomically,
     restore_metrics,
     write_checkpoint,
@@ -77,7 +78,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
     run = session.run
-    if not resume and holds_run(run):
+    if not resume and (holds_checkpoints(run) or read_metrics(run)):  # settings alone: nothing was trained there
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )

@@ -168,5 +168,5 @@ def _check_finite(session: Session, step: Step, losses: list[Tensor], loss: floa
     raise NonFinite(
         f"the {'gradient' if math.isfinite(loss) else 'loss'} is not finite at step {progress.step + 1} (epoch "
         f"{progress.epoch + 1}, batch {progress.step_in_epoch + 1} of it{where}); the weights were not changed and the "
-        "last checkpoint stands. Lower optim.lr, or set train.precision to fp32"
+        f"last checkpoint stands. {session.remedy}"
     )

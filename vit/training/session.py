@@ -65,6 +65,12 @@ class Session:
         return f"{'' if self.average is None else 'ema.'}val.{self.task.info.metric}"
 
     @property
+    def remedy(self) -> str:
+        """Advice where a loss, a gradient or a prediction is not finite."""
+        precision = "" if self.precision == "fp32" else ", or set train.precision to fp32"
+        return f"Lower optim.lr{precision}"
+
+    @property
     def total_steps(self) -> int:
         return self.config.train.epochs * self.task.train_loader.steps_per_epoch
 

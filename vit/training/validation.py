@@ -23,8 +23,7 @@ def validate(session: Session) -> dict[str, float]:
                 metrics |= {f"ema.val.{name}": value for name, value in task.validate(session.model).items()}
     except NonFinite as error:
         raise NonFinite(
-            f"{error} after step {progress.step} (epoch {progress.epoch}); the last checkpoint stands. "
-            "Lower optim.lr, or set train.precision to fp32"
+            f"{error} after step {progress.step} (epoch {progress.epoch}); the last checkpoint stands. {session.remedy}"
         ) from None
     value = metrics[session.goal]
     # of equals the last: it has trained longer, at a lower rate, and few validation images make many equals

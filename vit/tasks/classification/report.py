@@ -19,10 +19,11 @@ from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
+from vit.evaluation.seen_images import seen_by_run, warnings_of
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
-from vit.runs import read_metrics
+from vit.runs import holds_checkpoints, read_metrics
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
@@ -54,6 +55,7 @@ class ClassificationReport(ImageReport):
     def summary(self, best: Predictions, last: Predictions) -> dict[str, Any]:
         return {
             **self.costs(),
+            "data.notes": "; ".join([*self.task.data_notes, *self.seen_before]),
             **{f"test.{name}": value for name, value in classification_metrics(best).items()},
             "test.balanced_accuracy": float(np.nanmean(per_class_accuracy(best))),
             "last.test.top1": classification_metrics(last)["top1"],
@@ -62,7 +64,10 @@ class ClassificationReport(ImageReport):
 
     def notes(self) -> list[str]:
         """Also of test images that are trained on, as far as their files say it before anything is trained."""
-        return [*super().notes(), *self._notes_of_copies()]
+        test = self._open_test_early()
+        if test is None:
+            return super().notes()
+        return [*super().notes(), *self._notes_of_copies(test), *self._notes_of_seen(test)]
 
     def num_test_images(self) -> int | None:
         test = self._open_test_early()
@@ -79,10 +84,20 @@ class ClassificationReport(ImageReport):
         except (OSError, ValueError):
             return None
 
-    def _notes_of_copies(self) -> list[str]:
+    @cached_property
+    def seen_before(self) -> list[str]:
+        """A sentence about test images that the run behind the pretrained weights has seen, if any."""
+        return self._notes_of_seen(self.test_loader.split) if self.task.accelerator.is_main_process else []
+
+    def _notes_of_seen(self, test: Split) -> list[str]:
+        pretrained = self.task.config.model.pretrained
+        if pretrained is None or not holds_checkpoints(Path(pretrained)):
+            return []
+        return warnings_of(seen_by_run(pretrained, self.task.config.data, test))
+
+    def _notes_of_copies(self, test: Split) -> list[str]:
         train, validation = self.task.train_split, self.task.val_split
-        test = self._open_test_early()
-        if test is None or max(len(train), len(test)) > MOST_COMPARED:
+        if max(len(train), len(test)) > MOST_COMPARED:
             return []
         try:
             copies = count_copies(test, train, validation)
