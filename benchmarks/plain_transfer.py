@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from vit.engine import has_fast_bf16
 from vit.evaluation.probe import HELD_OUT, STRENGTHS
 from vit.evaluation.transfer import KNN_TEMPERATURE, NUM_NEIGHBOURS
 
@@ -54,9 +55,9 @@ def subset(folder: Path, count: int, size: int) -> Subset[Any]:
 
 
 def features_of(model: torch.nn.Module, images: Subset[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Class tokens (n, c) under bfloat16 autocast, and labels (n,)."""
+    """Class tokens (n, c), under bfloat16 autocast where the processor multiplies it, and labels (n,)."""
     features, labels = [], []
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=has_fast_bf16("cpu")):
         for pixels, label in DataLoader(images, batch_size=128):
             features.append(model(pixels).float().numpy())
             labels.append(label.numpy())

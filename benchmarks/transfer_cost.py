@@ -17,8 +17,8 @@ CONVENTIONS = {
     "them stored, plain is its own clock, imports left out",
     "memory": "largest resident memory of the process in GiB",
     "ours": "vit eval --transfer: k-NN, few-shot (1, 5, 10, 25 images a class) and linear probe",
-    "plain": "benchmarks/plain_transfer.py: timm under autocast, DataLoader, scikit-learn's k-NN and linear probe with "
-    "the same strengths; no few-shot",
+    "plain": "benchmarks/plain_transfer.py: timm, under autocast where the processor multiplies bfloat16, DataLoader, "
+    "scikit-learn's k-NN and linear probe with the same strengths; no few-shot",
 }
 _VIT = (sys.executable, "-m", "vit.cli")
 
