@@ -113,14 +113,19 @@ def test_frozen_features_of_such_a_run_are_refused_too(place: Path, capsys: pyte
 
 
 def test_what_cannot_be_checked_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The data of a run are gone, or they are others than those it was trained on."""
+    """The data of a run are gone, or they are others than those it was trained on and the run has no list of them."""
     runs = [str(place / "run_honest"), str(place / "run_copied")]
-    added = place / "copied" / "train" / "a" / "later.png"
+    added, images = place / "copied" / "train" / "a" / "later.png", place / "run_copied" / "images.csv"
     shutil.copy(place / "honest" / "val" / "b" / "3.png", added)
+    listed = images.read_text()
     try:
+        said = compare(place, *runs, capsys=capsys, code=2)
+        images.unlink()
         printed = compare(place, *runs, capsys=capsys)
     finally:
         added.unlink()
+        images.write_text(listed)
+    assert f"4 are training images of {runs[1]}" in said
     assert f"Whether {runs[1]} was trained on test images could not be checked: the images" in printed
     (place / "copied").rename(place / "away")
     try:

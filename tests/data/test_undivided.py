@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -409,12 +410,67 @@ def test_test_images_that_the_pretrained_run_has_seen_are_said_in_the_header_and
     assert said
     assert int(said[2]) > 0
     assert said[1] in (tmp_path / "child" / "README.md").read_text()
-    # a file less, and the parent's images cannot be told any more
-    next((first / "cat").iterdir()).unlink()
+    # a file less: the parent's own list tells what it has seen, and without the list nothing does
+    gone = next(file for file in listed_images(tmp_path / "parent")["train"] if file.startswith("cat"))
+    (first / gone).unlink()
     assert main([*words, str(tmp_path / "other"), *begun]) == 0
-    line = "parent was trained on test images could not be checked: the images of imagefolder in"
+    line = f"1 image of {tmp_path / 'parent'} is gone and could not be compared."
     assert line in capsys.readouterr().out
     assert line in (tmp_path / "other" / "README.md").read_text()
+    (tmp_path / "parent" / "images.csv").unlink()
+    assert main([*words, str(tmp_path / "unknown"), *begun]) == 0
+    line = "parent was trained on test images could not be checked: the images of imagefolder in"
+    assert line in capsys.readouterr().out
+
+
+def listed_images(run: Path) -> dict[str, set[str]]:
+    """The files in a run's list, by part."""
+    with (run / "images.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {part: {row["file"] for row in rows if row["split"] == part} for part in ("train", "validation")}
+
+
+def test_images_stay_in_their_parts_when_others_go(tmp_path: Path) -> None:
+    """So a broken file that is removed moves no image of another class, and at most one of its own."""
+    make_folder(tmp_path, {"ant": 40, "bee": 25, "cat": 30})
+
+    def parts() -> list[set[str]]:
+        config = config_for(tmp_path)
+        return [*map(names, open_training(config)), names(open_test(config))]
+
+    before = parts()
+    removed = min(name for name in before[2] if name.startswith("bee"))
+    (tmp_path / removed).unlink()
+    (tmp_path / "cat" / "0000.png").write_bytes((tmp_path / "cat" / "000.png").read_bytes())
+    for old, new in zip(before, parts(), strict=True):
+        moved = (old ^ new) - {removed, "cat/0000.png"}
+        assert not any(name.startswith("ant") for name in moved)
+        assert all(sum(name.startswith(label) for name in moved) <= 1 for label in ("bee", "cat"))
+
+
+def test_a_run_lists_its_images_and_names_those_that_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, recipe, run = plain(tmp_path / "photos"), tmp_path / "recipe.yaml", tmp_path / "run"
+    config = tiny(train={"epochs": 3}, data={"fake_images": 512, "fake_classes": 10})
+    recipe.write_text(dump_run_config(config, {}))
+    words = ["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.training.loop.finish_run", lambda _: (_ for _ in ()).throw(ValueError("stopped here")))
+        assert main(words) == 2
+    train, validation = open_training(config_for(photos))
+    assert listed_images(run) == {"train": names(train), "validation": names(validation)}
+    gone, new = sorted(names(train))[0], f"{min(names(train)).rpartition('/')[0]}/later.png"
+    (photos / new).write_bytes((photos / gone).read_bytes())
+    (photos / gone).unlink()
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{gone!r} is gone" in line
+    (photos / gone).write_bytes((photos / new).read_bytes())
+    (photos / new).unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        patch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+        assert main(["train", "--resume", str(run)]) == 0
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,7 +1,8 @@
 """The interface of a source of images, and its splits: a class-balanced validation set, nested subsets for training.
 
-Every choice is a hash of (`data.split_seed` or `data.subset_seed`, index in the source), so neither the training seed,
-the number of workers nor a library's shuffling can move an image from one split to another.
+Every choice is a hash of (`data.split_seed` or `data.subset_seed`, key of the image), so neither the training seed, the
+number of workers nor a library's shuffling can move an image from one split to another. The key is the file's name, so
+that an image stays in its part when others are added or removed, and the index where images are not files.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from vit.config import DataConfig
 from vit.data.decoding import MissingImages
+from vit.data.folders import FileSource
 from vit.randomness import SampleRandom
 
 
@@ -60,13 +62,23 @@ class Split:
         return self.source.labels[self.indices]
 
 
-def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str) -> Tensor:
+def keys_of(source: ImageSource) -> Tensor | None:
+    """Hashes of the images' file names, int64 (n,), which decide their parts; None: images are not files."""
+    if not isinstance(source, FileSource):
+        return None
+    digests = (hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8) for name in source.files)
+    return torch.from_numpy(np.frombuffer(b"".join(each.digest() for each in digests), dtype="<i8").astype(np.int64))
+
+
+def stratified(labels: Tensor, fraction: float, *, seed: int, stream: str, keys: Tensor | None = None) -> Tensor:
     """A mask (n,) of a class-balanced part: the first `fraction` of every class in hashed order, at least one image.
 
-    The index 0 … n-1 is hashed. The part for a smaller fraction is a subset of that for a larger one.
+    `keys` int64 (n,) are hashed; None: the indices 0 … n-1. The part for a smaller fraction is a subset of that for a
+    larger one.
     """
-    keys = SampleRandom.at(seed, 0, torch.arange(len(labels))).fork(stream).state
-    order = torch.from_numpy(np.lexsort((keys.numpy(), labels.numpy())))
+    keys = torch.arange(len(labels)) if keys is None else keys
+    hashes = SampleRandom.at(seed, 0, keys).fork(stream).state
+    order = torch.from_numpy(np.lexsort((hashes.numpy(), labels.numpy())))
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
     ranks = torch.empty_like(order)
@@ -100,7 +112,8 @@ def split_validation(source: ImageSource, config: DataConfig) -> tuple[Split, Sp
             f"data.root: class {source.class_names[rarest]!r} has {int(counts[rarest])} training images; "
             "every class needs at least 2, one to train on and one for validation"
         )
-    is_val = stratified(labels, config.val_fraction, seed=config.split_seed, stream="validation")
+    keys = keys_of(source)
+    is_val = stratified(labels, config.val_fraction, seed=config.split_seed, stream="validation", keys=keys)
     # a class without training images gets its last validation image back
     for label in torch.nonzero(torch.bincount(labels[~is_val], minlength=len(counts)) == 0).flatten().tolist():
         is_val[torch.nonzero(labels == label)[-1]] = False
@@ -110,7 +123,9 @@ def split_validation(source: ImageSource, config: DataConfig) -> tuple[Split, Sp
 
 def training_subset(source: ImageSource, left: Tensor, config: DataConfig) -> Split:
     """`data.fraction` of the images with the indices `left`, which are not for validation."""
-    is_chosen = stratified(source.labels[left], config.fraction, seed=config.subset_seed, stream="subset")
+    keys = keys_of(source)
+    keys = None if keys is None else keys[left]
+    is_chosen = stratified(source.labels[left], config.fraction, seed=config.subset_seed, stream="subset", keys=keys)
     return Split(source, left[is_chosen], len(left) if config.epoch_length == "whole_set" else None)
 
 

@@ -18,7 +18,7 @@ from vit.data.decoding import MissingImages
 from vit.data.folders import FileSource, class_folders, collect, hint, open_validation_folder
 from vit.data.lists import read_list
 from vit.data.parts import find_parts, folders_in, training_folder_in
-from vit.data.splits import stratified
+from vit.data.splits import keys_of, stratified
 
 Part = Literal["train", "test"]
 
@@ -101,7 +101,7 @@ def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
             f"data.root: class {whole.class_names[rarest]!r} has {number}; every class needs at least 3, one each to "
             "train on, for validation and for the test"
         )
-    is_test = stratified(whole.labels, fraction, seed=config.split_seed, stream="test")
+    is_test = stratified(whole.labels, fraction, seed=config.split_seed, stream="test", keys=keys_of(whole))
     # of a rare class, two images stay to train on and to validate
     for label in torch.nonzero(torch.bincount(whole.labels[~is_test], minlength=len(counts)) < 2).flatten().tolist():
         if fraction < 1:

@@ -2,6 +2,7 @@
 
 The run's training images are opened again by its settings. They are those that it had if the fingerprint of their names
 and labels is still the stored one. What was divided as the test images were has none of them; else images are compared.
+Where the fingerprint is another one, they are those of the run's own list that are still there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vit.config import DataConfig
+from vit.config import DataConfig, check
+from vit.data.archives import image_root
 from vit.data.identity import count_shared
 from vit.data.images import Split, fingerprint, open_training
+from vit.data.run_images import list_of, read_images
 from vit.hub import OpenedModel
 from vit.hub.run_history import State, data_of_run, lineage
 from vit.runs import find_checkpoint, read_checkpoint
+from vit.wording import counted
 
 _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
 """Settings, with `root`, that decide which images are the test images."""
@@ -39,6 +43,8 @@ class SeenImages:
     """How many are among those that chose its best checkpoint."""
     total: int = 0
     """All test images."""
+    gone: int = 0
+    """Training and validation images of the run that are not there any more, and so were not compared."""
     unchecked: str = ""
     """Why it could not be checked."""
 
@@ -57,6 +63,9 @@ class SeenImages:
                 f"{self.validation:,} of {self.total:,} test images are validation images of {self.run}, which chose "
                 "its weights: its accuracy here is too high."
             )
+        if self.gone:
+            verb = "is" if self.gone == 1 else "are"
+            lines.append(f"{counted(self.gone, 'image')} of {self.run} {verb} gone and could not be compared.")
         return " ".join(lines)
 
     def short(self) -> str:
@@ -94,7 +103,7 @@ def _seen_by_lineage(
     found = []
     for name, state in zip(names, states, strict=True):
         unchecked = SeenImages(model, name, total=len(test))
-        found.append(_seen(unchecked, state, config, test, open_table))
+        found.append(_seen(unchecked, state, config, test, open_table, list_of(Path(name))))
     pretrained = states[-1]["config"]["model"]["pretrained"]
     if pretrained and ":" not in pretrained and not Path(pretrained).exists():
         found.append(SeenImages(model, pretrained, unchecked="it is not there any more"))
@@ -107,7 +116,12 @@ def warnings_of(seen: Sequence[SeenImages]) -> list[str]:
 
 
 def _seen(
-    unchecked: SeenImages, state: State, config: DataConfig | None, test: Split, open_table: OpenTable | None
+    unchecked: SeenImages,
+    state: State,
+    config: DataConfig | None,
+    test: Split,
+    open_table: OpenTable | None,
+    images: Path,
 ) -> SeenImages:
     own = data_of_run(state)
     if own is None or (own.name == _TABLE and open_table is None):
@@ -117,11 +131,16 @@ def _seen(
             train, validation = open_table(state)
         else:
             train, validation = open_training(replace(own, download=False))
+        unchanged = state.get("data_fingerprint") == f"{fingerprint(train)}+{fingerprint(validation)}"
+        if not unchanged and images.is_file():
+            train, validation, gone = read_images(images, image_root(own))
+            check(len(train) > 0, "data.root", own.root, "none of the run's training images is there")
+            unchecked = replace(unchecked, gone=gone)
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=f"its training images are not at hand ({error})")
-    if state.get("data_fingerprint") != f"{fingerprint(train)}+{fingerprint(validation)}":
+    if not unchanged and not images.is_file():
         return replace(unchecked, unchecked=f"the images of {own.name} in {own.root} have changed since")
-    if config is not None and _division(own) == _division(config):
+    if unchanged and config is not None and _division(own) == _division(config):
         return unchecked
     return replace(unchecked, training=count_shared(test, train), validation=count_shared(test, validation))
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from vit.config import RunConfig
     from vit.data.loading import Step
+    from vit.data.splits import Split
     from vit.evaluation.transfer_evaluation import TransferOptions
     from vit.models.model import Model
 
@@ -44,6 +46,8 @@ class TaskInfo:
     """Answers are right or wrong, so a training accuracy is logged."""
     notes: Sequence[str] = ()
     """Lines for the user when a run begins."""
+    images: tuple[Split, Split] | None = None
+    """Training and validation images, of a task that has them; where they are files, the run keeps their list."""
 
     def is_as_good(self, value: float, best: float) -> bool:
         return value >= best if self.higher_is_better else value <= best
@@ -63,6 +67,10 @@ class Task(Protocol):
     """A model with its training and validation data, opened from a run's settings."""
 
     info: TaskInfo
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's settings, with those that only the pretrained weights tell."""
 
     @property
     def model(self) -> Model:

@@ -15,6 +15,7 @@ from accelerate.utils import broadcast_object_list
 
 from vit.config import RunConfig, check
 from vit.config.run_state import check_state
+from vit.data.run_images import changes, list_images, list_of
 from vit.run_lock import run_locked
 from vit.runs import (
     Checkpoint,
@@ -38,6 +39,8 @@ from vit.training.trackers import start_trackers
 
 log = logging.getLogger(__name__)
 
+OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
+"""Settings that the pretrained weights decide where they are not set (`vit/tasks/images.py`)."""
 _NEEDED = ("config", "task", "progress", "best", "data_fingerprint", "precision", "scaler", "processes")
 """What a run continues from, in a checkpoint's state."""
 _FREE_TO_CHANGE = (
@@ -90,9 +93,17 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
             unfinished.write_text(dump_run_config(session.config, origins))
         restore_metrics(run, session.progress.step, continued)
         discard_after(run, session.progress.step)
+        _keep_list_of_images(session)
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
     session.accelerator.wait_for_everyone()
+
+
+def _keep_list_of_images(session: Session) -> None:
+    images, file = session.task.info.images, list_of(session.run)
+    if images is not None and (listed := list_images(*images)):
+        with replace_atomically(file) as unfinished:
+            unfinished.write_text(listed, encoding="utf-8", errors="surrogateescape")
 
 
 def save_session(session: Session) -> Path | None:
@@ -152,8 +163,13 @@ def load_session(session: Session) -> Path | None:
 
 
 def forbidden_changes(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """Dotted name → both values, for the settings that may not change in a run."""
-    return {key: pair for key, pair in differences(before, now).items() if key not in _FREE_TO_CHANGE}
+    """Dotted name → both values, for the settings that may not change in a run.
+
+    One that is not set now, and was taken from the pretrained weights then, is the same.
+    """
+    changed = differences(before, now)
+    taken = [key for key in OF_THE_WEIGHTS if key in changed and changed[key][1] is None]
+    return {key: pair for key, pair in changed.items() if key not in (*_FREE_TO_CHANGE, *taken)}
 
 
 def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
@@ -218,4 +234,7 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"{state['precision']}, set it to that"
         )
     if state["data_fingerprint"] != session.task.info.fingerprint:
-        raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on")
+        images = session.task.info.images
+        found = changes(list_of(session.run), *images) if images else ""
+        said = f": {found}; make it as it was, or start another run with --output_dir" if found else ""
+        raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on{said}")

@@ -18,7 +18,7 @@ from vit.config import check, nearest
 from vit.config.validation import make_settings
 from vit.data.folders import FileSource
 from vit.data.lists import read_table
-from vit.data.splits import Split, stratified
+from vit.data.splits import Split, keys_of, stratified
 from vit.tasks.multilabel.config import TableDataConfig
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,11 @@ def open_training(config: TableDataConfig) -> tuple[Split, Split]:
     rule = "at least 2 images, one to train on and one for validation"
     check(len(source) >= 2, "data.train_table", config.train_table, rule)
     one_class = torch.zeros(len(source), dtype=torch.int64)
-    is_val = stratified(one_class, config.val_fraction, seed=config.split_seed, stream="validation")
+    keys = keys_of(source)
+    assert keys is not None  # a table names files
+    is_val = stratified(one_class, config.val_fraction, seed=config.split_seed, stream="validation", keys=keys)
     left = torch.nonzero(~is_val).flatten()
-    is_chosen = stratified(one_class[left], config.fraction, seed=config.subset_seed, stream="subset")
+    is_chosen = stratified(one_class[left], config.fraction, seed=config.subset_seed, stream="subset", keys=keys[left])
     chosen = left[is_chosen]
     for name, count in zip(source.class_names, source.labels[chosen].sum(dim=0).tolist(), strict=True):
         check(count > 0, "data.train_table", config.train_table, f"no image that is trained on has the label {name!r}")

@@ -1,0 +1,80 @@
+"""The list of the files that a run is trained on and validated with, which it keeps as `images.csv`.
+
+By it a run can say which of its images are gone or new, and whether it has seen an image even after others were added.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from vit.data.folders import FileSource
+from vit.data.lists import read_table
+from vit.data.parts import listed
+from vit.data.splits import Split
+
+FILE_NAME = "images.csv"
+_COLUMNS = ["file", "split"]
+
+
+def list_images(train: Split, validation: Split) -> str:
+    """CSV, relative to the folder of the images; nothing where images are not files."""
+    if not isinstance(train.source, FileSource):
+        return ""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows(_rows(train, validation))
+    return text.getvalue()
+
+
+def _rows(train: Split, validation: Split) -> Iterator[tuple[str, str]]:
+    for split, part in ((train, "train"), (validation, "validation")):
+        yield from ((split.source.name(index), part) for index in split.indices.tolist())
+
+
+def list_of(source: Path) -> Path:
+    """Where the list of a run is; `source` is its folder or a checkpoint in it. It may not be there."""
+    return (source.parent.parent if (source / "state.json").is_file() else source) / FILE_NAME
+
+
+def read_images(path: Path, root: Path) -> tuple[Split, Split, int]:
+    """(train, validation) of the files of a run's list that are still below `root`, and how many are not.
+
+    ValueError for another list.
+    """
+    parts = _read(path)
+    train, validation = (
+        _split(root, [file for file, part in parts if part == name]) for name in ("train", "validation")
+    )
+    return train, validation, len(parts) - len(train) - len(validation)
+
+
+def changes(path: Path, train: Split, validation: Split) -> str:
+    """What is otherwise than in a run's list, in words; nothing where its files are the same, or there is none."""
+    if not path.is_file():
+        return ""
+    before, now = dict(_read(path)), dict(_rows(train, validation))
+    moved = [file for file in before.keys() & now if before[file] != now[file]]
+    kinds = ((before.keys() - now, "gone"), (now.keys() - before, "new"), (moved, "in the other part"))
+    return ", ".join(
+        f"{listed(sorted(files))} {'is' if len(files) == 1 else 'are'} {what}" for files, what in kinds if files
+    )
+
+
+def _read(path: Path) -> list[tuple[str, str]]:
+    named = f"{path}:"
+    columns, rows = read_table(path, named)
+    if columns != _COLUMNS:
+        raise ValueError(f"{named} it has the columns {columns}, and a run's list {_COLUMNS}")
+    return [(row["file"], row["split"]) for row in rows]
+
+
+def _split(root: Path, files: Sequence[str]) -> Split:
+    there = [file for file in files if (root / file).is_file()]
+    source = FileSource(root, there, torch.zeros(len(there), dtype=torch.int64), [""])
+    return Split(source, torch.arange(len(there)))
