@@ -611,7 +611,7 @@ def test_the_help_of_train_lists_every_setting(capsys: pytest.CaptureFixture[str
     assert any(line.endswith("{adamw, sgd, lamb, muon}") for line in lines)
     assert "…" not in said, "nothing is cut"
     assert any(line.startswith("--model.pooling null ") for line in lines)
-    assert any(line.startswith("--data.mean [0.5,0.5,0.5]") for line in lines)
+    assert any(line.startswith("--augment.scale [0.08,1.0]") for line in lines)
     assert max(map(len, said.splitlines())) <= 160
 
 

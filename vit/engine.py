@@ -11,6 +11,7 @@ import sys
 import warnings
 from typing import Any
 
+import psutil
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -82,6 +83,18 @@ def has_fast_bf16(kind: str) -> bool:
     if kind == "cpu":
         return MULTIPLIES_BFLOAT16
     return False
+
+
+def device_memory(device: torch.device) -> int:
+    """All bytes of a GPU's memory, else of the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total)
+
+
+def precision_of(accelerator: Accelerator) -> str:
+    """`fp32`, `bf16` or `fp16`."""
+    return {"no": "fp32"}.get(accelerator.mixed_precision, str(accelerator.mixed_precision))
 
 
 def keep_freed_memory() -> None:

@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
 from vit.config import ModelConfig, Preprocessing
-from vit.hub import create_model, open_model
+from vit.hub import create_model, load_model, open_model
 from vit.models import VisionTransformer
 from vit.tasks.classification.config import ClassificationRun
-from vit.tasks.images import check_normalization
+from vit.tasks.images import check_normalization, following_weights
 from vit.training.loop import train
 from vit.training.session import open_session
 
@@ -119,6 +119,26 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
     run, config = source
     with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
         open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
+
+
+def test_mean_spread_and_size_follow_the_weights_where_they_are_not_set(
+    source: tuple[Path, ClassificationRun], tmp_path: Path
+) -> None:
+    run, config = source
+    loaded = load_model(ModelConfig(pretrained=str(run)))
+    larger = (2 * loaded.model.config.image_size[0],) * 2
+    stated = Preprocessing(image_size=larger, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    loaded = replace(loaded, stated_preprocessing=stated)
+    unset = tuned(config, run, data={"mean": None, "std": None}, model={"image_size": None})
+    found = following_weights(unset, loaded)
+    assert (found.data.mean, found.data.std, found.model.image_size) == (stated.mean, stated.std, larger)
+    given = replace(unset, model=replace(unset.model, image_size=(8, 8)), data=replace(unset.data, mean=(0.0,) * 3))
+    assert following_weights(given, loaded).data.mean == (0.0, 0.0, 0.0), "what is set stays, and is checked"
+    assert following_weights(given, loaded).model.image_size == (8, 8)
+    session = open_session(unset, tmp_path)
+    kept = session.config
+    assert isinstance(kept, ClassificationRun)
+    assert kept.data.mean == (0.5, 0.5, 0.5), "those of the run that it begins with"
 
 
 def test_pixels_that_cannot_be_compared_are_said(caplog: pytest.LogCaptureFixture) -> None:

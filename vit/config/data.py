@@ -115,10 +115,10 @@ class DataConfig:
     """Filter that resizes images at decoding and at evaluation."""
     antialias: bool = True
     """Smooth an image before it is made smaller."""
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    """Subtracted from red, green and blue in [0, 1]."""
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    """Red, green and blue are divided by it."""
+    mean: tuple[float, float, float] | None = None
+    """Subtracted from red, green and blue in [0, 1]. None: as the pretrained weights say, else 0.5."""
+    std: tuple[float, float, float] | None = None
+    """Red, green and blue are divided by it. None: as the pretrained weights say, else 0.5."""
     fake_images: int = 512
     """Number of training images, `fake` only; there are a quarter as many test images."""
     fake_classes: int = 10
@@ -167,8 +167,8 @@ class DataConfig:
             squash=self.squash,
             interpolation=self.interpolation,
             antialias=self.antialias,
-            mean=self.mean,
-            std=self.std,
+            mean=self.mean or Preprocessing.mean,
+            std=self.std or Preprocessing.std,
         )
 
 

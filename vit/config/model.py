@@ -379,6 +379,7 @@ class ModelConfig:
     if TYPE_CHECKING:  # the decorator adds the other fields
         num_classes: int | None
         in_channels: int | None
+        image_size: tuple[int, int] | None
         position_resize: PositionResize | None
 
         def __init__(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -18,7 +19,7 @@ from vit.data.folders import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.data.streaming import canvas_size
-from vit.engine import Accelerator, gather_object, gather_uneven
+from vit.engine import Accelerator, device_memory, gather_object, gather_uneven, precision_of
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.hub import OpenedModel, load_model
 from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_from_dict, config_to_dict
@@ -49,6 +50,11 @@ class ImageTask(ABC, Generic[Run]):
             fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
         with timer("model"):
             loaded = load_model(config.model, num_classes=self.num_outputs)
+            unknown = notes_of_unknown_normalization(config, loaded)
+            self.config = following_weights(config, loaded)
+            if self.config.model != config.model:
+                loaded = load_model(self.config.model, num_classes=self.num_outputs)
+            config = self.config
         replaced = not loaded.class_names or config.model.new_head or not self.num_outputs
         same = replaced or loaded.class_names == self.class_names
         rule = (
@@ -66,7 +72,8 @@ class ImageTask(ABC, Generic[Run]):
             metric=self.metric,
             higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
-            notes=[] if loaded.report is None else [loaded.report.summary()],
+            notes=[*([] if loaded.report is None else [loaded.report.summary()]), *unknown],
+            images=(self.train_split, self.val_split),
         )
         loader = TrainLoader(
             self.train_split,
@@ -176,6 +183,30 @@ def common_patch(*models: nn.Module) -> tuple[int, int]:
     return height, width
 
 
+def following_weights(config: Run, loaded: OpenedModel[Classifier]) -> Run:
+    """The settings of the images that the weights decide, where they are not set: mean and spread, and the size.
+
+    The size is that at which their source prepares images, such as 224 for DINOv2, whose own is 518; where the
+    architecture is named, the name decides.
+    """
+    built = loaded.model.config.image_size
+    stated = loaded.stated_preprocessing or config.data.preprocessing(built)
+    data = replace(config.data, mean=config.data.mean or stated.mean, std=config.data.std or stated.std)
+    model = config.model
+    if model.name is None and model.image_size is None and stated.image_size != built:
+        model = replace(model, image_size=stated.image_size)
+    return replace(config, data=data, model=model)
+
+
+def notes_of_unknown_normalization(config: ImageRun, loaded: OpenedModel[Classifier]) -> list[str]:
+    """A line where neither the settings nor the pretrained weights say how pixels are normalised."""
+    name, data = config.model.pretrained, config.data
+    said = loaded.stated_preprocessing is not None or (data.mean is not None and data.std is not None)
+    if name is None or said:
+        return []
+    return [f"{name} does not say how its images were normalised: data.mean and data.std are taken to be 0.5"]
+
+
 def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
     """ValueError for weights that were made for another mean or spread of the pixels; a warning where the weights state
     them in a way that cannot be read.
@@ -207,8 +238,21 @@ class ImageReport:
         }
 
     def notes(self) -> list[str]:
-        """Lines about the images for the user."""
-        return list(self._task.data_notes)
+        """Lines for the user about the images, and about memory where there is too little."""
+        return [*self._task.data_notes, *self._notes_of_memory()]
+
+    def _notes_of_memory(self) -> list[str]:
+        accelerator = self._task.accelerator
+        on_device = accelerator.num_processes if accelerator.device.type == "cpu" else 1
+        needed = on_device * sum(self._memory.values())
+        there = device_memory(accelerator.device)
+        if needed <= there:
+            return []
+        remedy = "lower data.batch_size or model.image_size, raise train.accumulation_steps, or set "
+        return [
+            f"training needs about {needed / 2**30:.0f} GiB, and this {accelerator.device.type} has "
+            f"{there / 2**30:.0f}; {remedy}train.gradient_checkpointing true"
+        ]
 
     def num_test_images(self) -> int | None:
         """None where the test set is not opened before training."""
@@ -233,17 +277,17 @@ class ImageReport:
             **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(self.notes())},
         }
 
-    def plan(self, precision: str) -> dict[str, str]:
+    def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         task, config = self._task, self._task.config
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
         sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
         an_image = sum(self._multiply_adds(size) * epochs for size, epochs in sizes.items())
         operations = 2 * factor * an_image * task.train_loader.samples_per_epoch
-        memory = self._memory(precision)
-        parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in memory.items())
+        parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
         return {
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
-            "memory": f"about {sum(memory.values()) / 2**20:.0f} MiB a process ({parts})",
+            "memory": f"about {sum(self._memory.values()) / 2**20:.0f} MiB a process ({parts}), "
+            "and 1 GiB or more for libraries and temporaries",
         }
 
     def _multiply_adds(self, image_size: tuple[int, int]) -> int:
@@ -252,7 +296,8 @@ class ImageReport:
             meta_model = build_model(self._task.backbone.config)
         return multiply_adds(meta_model, image_size)
 
-    def _memory(self, precision: str) -> dict[str, int]:
+    @cached_property
+    def _memory(self) -> dict[str, int]:
         """Bytes by what they hold, in one process."""
         task, train, data = self._task, self._task.config.train, self._task.config.data
         parts = training_memory(
@@ -260,7 +305,7 @@ class ImageReport:
             task.preprocessing.image_size,
             batch_size=data.batch_size // train.accumulation_steps // task.accelerator.num_processes,
             optimizer=task.config.optim.name,
-            precision=precision,
+            precision=precision_of(task.accelerator),
             ema=train.ema_decay is not None,
             gradient_checkpointing=train.gradient_checkpointing,
             device_type=task.accelerator.device.type,

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vit.config import RunConfig, TrainConfig, check
-from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator
+from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator, precision_of
 from vit.models import VisionTransformer
 from vit.stopwatch import Timer, untimed
 from vit.tasks import TASKS
@@ -53,7 +53,7 @@ class Session:
 
     @property
     def precision(self) -> str:
-        return {"no": "fp32"}.get(self.accelerator.mixed_precision, str(self.accelerator.mixed_precision))
+        return precision_of(self.accelerator)
 
     @property
     def report(self) -> Report:
@@ -77,6 +77,10 @@ class Session:
     @property
     def total_samples(self) -> int:
         return self.config.train.epochs * self.task.train_loader.samples_per_epoch
+
+    @property
+    def how_to_continue(self) -> str:
+        return f"continue with --resume {self.run}"
 
     def warmup_samples(self, epochs: int) -> float:
         """Where the rate has risen to `optim.lr`, in a run of `epochs`."""
@@ -105,6 +109,7 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
     check(supported, "train.precision", "fp16", rule)
     torch.manual_seed(config.seed)  # the model's first values
     task = TASKS[config.task].open(config, accelerator, timer)
+    config = task.config
     _check_sharding(config, accelerator, task.model)
     _check_cuda_graphs(config, accelerator)
     if config.train.gradient_checkpointing:

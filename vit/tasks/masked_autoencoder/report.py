@@ -50,6 +50,10 @@ class MaskedAutoencoderReport(ImageReport):
         decoder = f"decoder {settings.decoder_width} wide, {counted(settings.decoder_depth, 'block')}"
         return {"task": f"masked autoencoder, {settings.mask_ratio:.0%} of the patches hidden, {decoder}", **rows}
 
+    def notes(self) -> list[str]:
+        """Without memory, which is not computed for an encoder that sees a part of the patches."""
+        return list(self.task.data_notes)
+
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         task, config = self._task, self._task.config
         sizes = [task.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
