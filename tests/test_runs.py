@@ -41,6 +41,14 @@ def steps_in(run: Path) -> list[int]:
     return [int(folder.name.removeprefix("step-")) for folder in sorted((run / "checkpoints").glob("step-*"))]
 
 
+def test_weights_have_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    """The library's own are for its user alone, which shuts out the others of a shared machine."""
+    (tmp_path / "plain").touch()
+    written = write_checkpoint(tmp_path, 1, made(0.0))
+    for file in written.iterdir():
+        assert file.stat().st_mode == (tmp_path / "plain").stat().st_mode, file.name
+
+
 def test_a_checkpoint_reads_back_bit_for_bit(tmp_path: Path) -> None:
     tensors = {"model": {"a": torch.randn(3, 7), "b": torch.randn(5, 2).T, "c": torch.randn(4).to(torch.bfloat16)}}
     path = write_checkpoint(tmp_path, 11, Checkpoint({"progress": {"step": 11}}, tensors))

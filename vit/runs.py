@@ -1,6 +1,7 @@
 """The files of a run folder: checkpoints, history, settings.
 
     RUN/config.yaml            every setting, and where each came from
+    RUN/images.csv             the files of its training and validation images (`data/run_images.py`)
     RUN/metrics.jsonl          one line a logged step or evaluated epoch
     RUN/summary.json           flat; accuracies are fractions
     RUN/lock.json              the process that is training in it (`run_lock.py`)
@@ -19,7 +20,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     temporary = root / f".writing-{target.name}-{os.getpid()}"
     temporary.mkdir()
     for name, tensors in checkpoint.tensors.items():
-        _write_tensors(temporary / f"{name}.safetensors", tensors)
+        write_safetensors(temporary / f"{name}.safetensors", tensors)
     (temporary / _STATE).write_text(json.dumps(checkpoint.state, indent=1))
     if (run / _HISTORY).exists():
         shutil.copyfile(run / _HISTORY, temporary / _HISTORY)
@@ -122,13 +123,19 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     return target
 
 
-def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Write safetensors, whose own error for a full disk becomes an OSError."""
+def write_safetensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write tensors with the rights of any new file; the library's own are for its user alone.
+
+    Its error for a full disk becomes an OSError.
+    """
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    file.touch()
+    rights = file.stat().st_mode
     try:
-        save_file(plain, file)
+        save_file(plain, file, metadata)
     except SafetensorError as error:
         raise OSError(f"{file}: {error}") from error
+    file.chmod(rights)
 
 
 def _folder_name(step: int) -> str:

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from vit.config import DataConfig
@@ -32,7 +31,7 @@ from vit.evaluation.cache_key import cache_key, file_stem
 from vit.evaluation.frozen_features import feature_reader, images_at_once
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
-from vit.runs import replace_atomically, write_json
+from vit.runs import replace_atomically, write_json, write_safetensors
 
 _SHARD_IMAGES = 512
 
@@ -83,7 +82,7 @@ class FeatureStore:
         if self.path(kind, shard).is_file():
             return
         with replace_atomically(self.path(kind, shard)) as unfinished:
-            save_file(dict(tensors), unfinished, metadata={"seconds": str(seconds)})
+            write_safetensors(unfinished, tensors, {"seconds": str(seconds)})
 
     def read(self, kind: str) -> tuple[Tensor, Tensor]:
         """Indices (n,), ascending, and float32 features (n, c) of every image that could be read."""

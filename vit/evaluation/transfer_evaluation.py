@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from torch import Tensor
 
 from vit.config import DataConfig, check, check_positive
@@ -28,7 +28,7 @@ from vit.evaluation.frozen_features import FEATURES, resolve_features
 from vit.evaluation.probe import linear_probe, probe_fault
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
-from vit.runs import replace_atomically
+from vit.runs import replace_atomically, write_safetensors
 
 Predicted = dict[str, NDArray[np.int64]]
 """Protocol → classes (draws, m); few-shot protocols have several draws, one a seed."""
@@ -96,7 +96,8 @@ class JudgedModel:
     def summary(self) -> dict[str, Any]:
         """Numbers for JSON."""
         judged = {
-            asked: {"read": each.kind, "width": each.width, "num_train": each.num_train, **each.accuracies()}
+            asked: {"read": each.kind, "width": each.width, "num_train": each.num_train, "num_test": len(each.labels)}
+            | each.accuracies()
             for asked, each in self.features.items()
         }
         return {"transfer": judged, "cost": self.cost}
@@ -179,5 +180,5 @@ def _read_or_compute(path: Path, predict: Callable[[], Predicted]) -> Predicted:
         return load_file(path)
     predicted = predict()
     with replace_atomically(path) as unfinished:
-        save_file(predicted, unfinished)
+        write_safetensors(unfinished, {name: torch.from_numpy(classes) for name, classes in predicted.items()})
     return predicted

@@ -20,10 +20,11 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from vit.config import check_arguments, check_no_pipe
+from vit.runs import write_safetensors
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
@@ -107,7 +108,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of the kind that its suffix, one of `SUFFIXES`, says. ValueError for another suffix."""
     path = Path(path)
     if path.suffix == ".safetensors":
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        write_safetensors(path, tensors)
     elif path.suffix == ".npz":
         np.savez(path, **{name: tensor.numpy() for name, tensor in tensors.items()})  # type: ignore[arg-type]
     elif path.suffix in SUFFIXES:

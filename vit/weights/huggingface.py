@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vit.config import Preprocessing, ViTConfig
@@ -23,6 +22,7 @@ from vit.libraries import NoCounterpart, UnsupportedArchitecture
 from vit.libraries.foreign_json import HuggingFaceFile, IndexFile, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, processor_of, stated_preprocessing
 from vit.libraries.transformers import TransformersModel, class_names_of, output_tensor, without_progress
+from vit.runs import write_safetensors
 from vit.weights import aimv2, hf_beit, hf_clip, hf_dinov2, hf_dinov3, hf_vit
 from vit.weights.extent import check_extent
 from vit.weights.files import read_tensors
@@ -234,8 +234,7 @@ def write_folder(folder: Path, config: ViTConfig, tensors: Tensors, use: HowUsed
 def _write(folder: Path, content: Mapping[str, Any], tensors: Tensors) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
+    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
 
 
 def _layout_to_write(family: Family, config: ViTConfig) -> Layout:
