@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 import vit
 from vit.attention import attend
@@ -41,6 +42,14 @@ TYPED = {
     "compare runs/one runs/two": "model: 'runs/one' is not valid: there is no such file or folder",
     "train --pretrained true": "model.pretrained",
     "train --data nowhere": "--data: 'nowhere' is not valid: it is neither a folder nor one of digits, cifar10",
+    "train --data picz": "imagenette, imagefolder, fake, torchvision:CLASS; did you mean 'pics'?",
+    "train --resume runs/my_rum": "is not a run folder (it has no config.yaml); did you mean 'runs/my_run'?",
+    "train --resume runs/my_run/checkpoints/step-00000001": "did you mean the run of this checkpoint, 'runs/my_run'?",
+    "train --augment.randaug true": "--augment.randaug: there is no such setting; here it is called --augment.policy",
+    "predict pics/cat.png runs/my_run": "model: 'pics/cat.png' is not valid: it is an image; the model is named first",
+    "predict runs/my_rum pics/cat.png": "there is no such file or folder; did you mean 'runs/my_run'?",
+    "predict vit_tiny_patch16_224 pics/cats.png": "there is no file 'pics/cats.png'; did you mean 'pics/cat.png'?",
+    "compare vit_tiny_patch16_224 vit_tiny_patch16_224 --data digits": "MODEL: 'vit_tiny_patch16_224' is not valid: it is",
     "train --config digit_vit": "did you mean 'digits_vit'?",
     "train --resume runs/nope": "--resume: 'runs/nope' is not a run folder",
     'train --output_dir ""': "output_dir: '' is not valid: it must name a folder",
@@ -131,6 +140,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text(yaml.safe_dump(RECIPE))
     Path("pics").mkdir()
+    Image.new("RGB", (8, 8)).save("pics/cat.png")
+    checkpoint = Path("runs/my_run/checkpoints/step-00000001")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    Path("runs/my_run/config.yaml").write_text(yaml.safe_dump(RECIPE))
 
 
 @pytest.mark.parametrize("line", TYPED)

@@ -17,8 +17,9 @@ import yaml
 from vit.config import RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
 from vit.config.model import ARCHITECTURE
+from vit.config.rules import nearest_path
 from vit.config.validation import flatten, make_settings, our_name, refuse_unknown, setting_types
-from vit.config.yaml_files import load_yaml, read_yaml
+from vit.config.yaml_files import load_yaml, packaged_configs, read_yaml
 from vit.tasks import DEFAULT_TASK, TASKS
 
 Run = TypeVar("Run", bound=RunConfig)
@@ -35,16 +36,14 @@ class ResolvedRun:
 
 
 def find_config(name: str | Path) -> Path:
-    """A YAML file, or the packaged configuration of that name, such as `digits_vit` or `text/copying_rnn`.
+    """A YAML file, or the packaged configuration of that name.
 
     ValueError where there is neither.
     """
     path = Path(name)
     if path.suffix or path.exists():
         return path
-    # A wheel holds the files of the repository's configs/ as vit/configs, and so does a checkout, by a link.
-    packaged = Path(__file__).parent / "configs"
-    names = {str(file.relative_to(packaged).with_suffix("")): file for file in packaged.rglob("*.yaml")}
+    names = packaged_configs()
     if str(name) not in names:
         near = nearest(str(name), names)
         if near.startswith("choose"):
@@ -88,7 +87,9 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     """
     path = run / "config.yaml"
     if not path.is_file():
-        raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml)")
+        of_run = (run / "state.json").is_file() and (run.parent.parent / "config.yaml").is_file()
+        near = f"did you mean the run of this checkpoint, {str(run.parent.parent)!r}?" if of_run else nearest_path(run)
+        raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml){near and f'; {near}'}")
     config, origins = read_run_config(path)
     kind, epochs = type(config), config.train.epochs
     given = _read_overrides(kind, overrides)
@@ -312,8 +313,9 @@ def _data_at(place: str, section: Any) -> dict[str, str]:
     if place.partition(":")[0] in {name.partition(":")[0] for name in section.sets}:
         return {"data.name": place}
     exists = Path(place).is_dir() or (section.folder_set == "imagefolder" and Path(place).is_file())
-    rule = f"it is neither a folder nor one of {', '.join(section.sets)}"
-    check(exists, "--data", place, rule if len(section.sets) > 1 else "it is no folder")
+    several, near = len(section.sets) > 1, nearest_path(Path(place))
+    rule = f"it is neither a folder nor one of {', '.join(section.sets)}" if several else "it is no folder"
+    check(exists, "--data", place, f"{rule}; {near}" if near else rule)
     return {"data.name": section.folder_set, "data.root": place}
 
 

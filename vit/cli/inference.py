@@ -144,6 +144,9 @@ def _print_metrics(metrics: dict[str, Any]) -> None:
         low, high = wilson_interval(round(top1 * images), images)
         interval = f"95 % interval {low:.2%} to {high:.2%}"
         print(f"test top-1 {top1:.2%} of {images:,} images ({interval})", file=sys.stderr)
+    for kind, judged in metrics.get("transfer", {}).items():
+        protocols = ", ".join(f"{name} {judged[name]:.2%}" for name in ("knn", "linear_probe") if name in judged)
+        print(f"frozen features, {kind}: {protocols} of {judged['num_test']:,} test images", file=sys.stderr)
     print(f"see {file}", file=sys.stderr)
 
 
@@ -177,7 +180,9 @@ def predict(argv: list[str]) -> None:
     from vit.tasks import TASKS
 
     source_kind(args.model)
-    paths, broken = find_images(args.images, sys.stdin), list[str]()  # before a model is opened, which takes longer
+    paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
+    sys.stderr.writelines(f"note: {line}\n" for line in notes)
+    broken: list[str] = []
     opened = open_model(args.model, **model_options(args))
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
     most = {} if args.top is None else {"most": args.top}

@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "augment.mixup_alpha": ("mixup",),
     "augment.cutmix_alpha": ("cutmix",),
     "augment.erasing_probability": ("reprob", "random_erase"),
-    "augment.policy": ("aa", "auto_augment"),
+    "augment.policy": ("aa", "auto_augment", "autoaugment", "randaug", "randaugment", "rand_augment"),
     "output_dir": ("output", "out_dir", "save_dir", "log_dir"),
 }
 """Setting → other libraries' names for it. Such a name is an error that gives ours."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 _MAX_CHOICES = 40
 _LONGEST_SHOWN = 200
+_MOST_COMPARED = 10_000
+"""Names in a folder that are compared with one that is not there."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -22,6 +25,16 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return f"did you mean {by_lower[close[0]]!r}?"
     more = f" and {len(names) - _MAX_CHOICES} more" if len(names) > _MAX_CHOICES else ""
     return f"choose from {', '.join(names[:_MAX_CHOICES])}{more}"
+
+
+def nearest_path(path: Path) -> str:
+    """Suggest the file or folder in the same place with the most similar name; nothing if none is similar."""
+    try:
+        names = [entry.name for entry in islice(path.parent.iterdir(), _MOST_COMPARED)]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name[:_LONGEST_SHOWN], names, n=1, cutoff=0.75)
+    return f"did you mean {str(path.parent / close[0])!r}?" if close else ""
 
 
 def shown(value: object) -> str:

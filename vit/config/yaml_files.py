@@ -17,6 +17,13 @@ _MOST_VALUES = 100_000
 _DEEPEST = 20
 
 
+def packaged_configs() -> dict[str, Path]:
+    """The configurations that come with the package, by name, such as `digits_vit` or `text/copying_rnn`."""
+    # A wheel holds the files of the repository's configs/ as vit/configs, and so does a checkout, by a link.
+    folder = Path(__file__).parents[1] / "configs"
+    return {str(file.relative_to(folder).with_suffix("")): file for file in folder.rglob("*.yaml")}
+
+
 class _Loader(yaml.SafeLoader):
     """YAML in which 1e-3 is a number, and in which a setting that is there twice is an error."""
 

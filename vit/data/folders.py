@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vit.config import DataConfig, check
 from vit.config.part_names import part_named
+from vit.config.rules import nearest_path
 from vit.data.archives import image_root
 from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
 from vit.data.parts import (
@@ -147,17 +148,26 @@ def _open_beside(config: DataConfig, folder: Path) -> FileSource:
 def open_unlabelled(paths: Sequence[str]) -> FileSource:
     """Open image files, and all images below folders, with the single class ''. ValueError where there are none."""
     files: list[str] = []
+    notes: list[str] = []
     for path in map(Path, paths):
         if path.is_dir():
-            images = sorted(str(file) for file in path.rglob("*") if is_image(file.name))
+            images, unread = images_below(path)
             check(bool(images), "--data", str(path), "the folder holds no images")
-            files += images
+            files += map(str, images)
+            notes += unread
         else:
             check(path.is_file(), "--data", str(path), "it is not a file, a folder or the name of a data set")
             files.append(str(path))
     if not files:
         raise ValueError("--data: required: no model is a training run; give a data set's name, a folder or images")
-    return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""])
+    return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""], tuple(notes))
+
+
+def images_below(folder: Path) -> tuple[list[Path], list[str]]:
+    """All images below a folder, sorted, and a line about the other files, if there are any."""
+    paths = list(_files_below(folder, {}))
+    others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
+    return sorted(path for path in paths if is_image(path.name)), _notes_of_unread(others)
 
 
 def find_test_folder(config: DataConfig) -> Path:
@@ -174,7 +184,9 @@ def _missing(folder: Path) -> str:
 
 
 def hint(root: Path) -> str:
-    """The one folder in `root` that is laid out as it should be, else how folders are laid out."""
+    """A folder that `root` could mean: of a similar name, or the one in it that is laid out; else how folders are."""
+    if not root.exists() and (near := nearest_path(root)):
+        return near
     found = [str(folder) for folder in folders_in(root) if not part_named(folder.name) and _is_laid_out(folder)]
     return f"did you mean --data.root {found[0]}?" if len(found) == 1 else _LAYOUT.format(root=root)
 
@@ -243,16 +255,19 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
         unread += others
         files += [f"{prefix}{name}/{image}" for image in images]
         labels += [label] * len(images)
-    notes = tuple(f"not read: {said}; JPEG or PNG would be" for said in _unread(unread))
-    return FileSource(root, files, torch.tensor(labels, dtype=torch.int64), classes, notes)
+    labels_of_files = torch.tensor(labels, dtype=torch.int64)
+    return FileSource(root, files, labels_of_files, classes, tuple(_notes_of_unread(unread)))
 
 
 def _files_below(folder: Path, visited: dict[tuple[int, int], str]) -> Iterator[Path]:
-    """All files below that are not hidden, links to folders followed; `visited`: folders by device and inode.
+    """All files below that are not hidden, nor in a hidden folder (editors keep thumbnails and copies there).
+
+    Links to folders are followed; `visited`: folders by device and inode.
 
     ValueError for a folder that is reached twice, whose images would count twice, in training and test.
     """
-    for parent, _, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
         status = Path(parent).stat()
         first = visited.setdefault((status.st_dev, status.st_ino), parent)
         if first != parent:
@@ -274,6 +289,10 @@ def _no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
 
 def _is_systems(path: Path) -> bool:
     return path.name.lower() in _SYSTEM_FILES
+
+
+def _notes_of_unread(suffixes: Counter[str]) -> list[str]:
+    return [f"not read: {said}; JPEG or PNG would be" for said in _unread(suffixes)]
 
 
 def _unread(suffixes: Counter[str]) -> list[str]:

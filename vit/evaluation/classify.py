@@ -11,12 +11,14 @@ from PIL import Image
 from torch import Tensor
 
 from vit.config import check, check_arguments
+from vit.config.rules import nearest_path
 from vit.data.decoding import BrokenImage, read_rgb
+from vit.data.folders import images_below
 from vit.data.lists import LISTS, read_files
-from vit.data.parts import is_image
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
+from vit.wording import counted
 
 _LISTS = (".txt", ".lst", ".list")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -72,22 +74,26 @@ def image_logits(
         yield path, logits
 
 
-def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> list[Path]:
+def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> tuple[list[Path], list[str]]:
     """Image files: those given, those below folders, those that a text file lists by lines or a CSV list in its column
     of files, and for `-` those of the standard input. ValueError for a folder or a list without images.
 
-    Lines name files relative to the working folder, or else to the list's; a CSV list the other way round.
+    Lines name files relative to the working folder, or else to the list's; a CSV list the other way round. Beside the
+    images, lines for the user about files that are not read, and about text files taken as lists.
     """
     images: list[Path] = []
+    notes: list[str] = []
     for place in places:
         path = Path(place)
         if place == "-":
             found = _read_names(standard_input)
         elif path.is_dir():
-            found = sorted(file for file in path.rglob("*") if is_image(file.name))
+            found, unread = images_below(path)
+            notes += unread
         elif path.suffix.lower() in _LISTS and path.is_file():
             lines = [line for line in _read_text(path).splitlines() if line.strip()]
             found = [Path(line) if Path(line).exists() else path.parent / line for line in lines]
+            notes.append(f"{place} is read as a list of {counted(len(found), 'image')}, one a line")
         elif path.suffix.lower() in LISTS and path.is_file():
             found = [_nearest_to(path.parent, file) for file in read_files(path, f"image: {place!r} is not valid:")]
         else:
@@ -95,7 +101,7 @@ def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> li
         if not found:
             raise ValueError(f"image: {place!r} holds no images")
         images += found
-    return images
+    return images, notes
 
 
 def _nearest_to(folder: Path, file: str) -> Path:
@@ -122,7 +128,8 @@ def _read_text(path: Path) -> str:
 
 def _read_image(path: Path) -> Image.Image:
     if not path.exists():
-        raise ValueError(f"image: there is no file {str(path)!r}")
+        near = nearest_path(path)
+        raise ValueError(f"image: there is no file {str(path)!r}{near and f'; {near}'}")
     try:
         return read_rgb(path, str(path))
     except BrokenImage as error:

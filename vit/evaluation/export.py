@@ -49,7 +49,8 @@ class Exported:
 
     def text(self) -> str:
         """Format one line for each batch size."""
-        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB"]
+        beside = f"{self.path.name}.json beside it: preprocessing and class names"
+        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB; {beside}"]
         for batch_size, difference in self.differences.items():
             share = difference / self.largest_logit if self.largest_logit else 0.0
             lines.append(

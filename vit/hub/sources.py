@@ -11,7 +11,9 @@ from typing import Any, Literal
 from torch import nn
 
 from vit.config import check, check_no_pipe
-from vit.config.rules import shown
+from vit.config.rules import nearest_path, shown
+from vit.config.yaml_files import packaged_configs
+from vit.data.parts import is_image
 from vit.libraries import LIBRARIES, timm, torchvision
 from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
@@ -46,6 +48,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     if holds_checkpoints(path):
         return "run"
     if path.is_file():
+        check(not is_image(path.name), "model", source, "it is an image; the model is named first, then images")
         return "file"
     if library_of(source) is not None:
         return "folder" if holds_weights(path) else "library"
@@ -57,15 +60,9 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     check(not path.is_dir(), "model", source, rule)
     check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
     trains = f"it is a configuration, which trains a model: vit train --config {source}; name the run's folder then"
-    check(not _is_configuration(source), "model", source, f"{trains}, as runs/{path.name}")
+    check(source not in packaged_configs(), "model", source, f"{trains}, as runs/{path.name}")
     check("/" not in source and not source.startswith("."), "model", source, _no_such_place(source))
     raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
-
-
-def _is_configuration(name: str) -> bool:
-    """Whether a packaged configuration is called so, as for `vit train --config NAME`."""
-    packaged = Path(__file__).parents[1] / "configs"
-    return any(str(file.relative_to(packaged).with_suffix("")) == name for file in packaged.rglob("*.yaml"))
 
 
 def _no_such_place(source: str) -> str:
@@ -73,7 +70,8 @@ def _no_such_place(source: str) -> str:
     owner, _, name = source.partition("/")
     is_name = owner and name and "/" not in name and not owner.startswith((".", "run")) and not Path(owner).exists()
     hint = f"; if it is a model of Hugging Face's, write hf:{source}" if is_name else ""
-    return f"there is no such file or folder{hint}"
+    near = nearest_path(Path(source))
+    return f"there is no such file or folder{hint or (near and f'; {near}')}"
 
 
 def is_function(source: str) -> bool:

@@ -136,7 +136,7 @@ class Display:
         """From the time of all steps so far, validation included."""
         step, elapsed = self._session.progress.step, time.monotonic() - self._started
         if step == self._session.total_steps:
-            return f"{duration(elapsed)} in all"
+            return f"{duration(elapsed)} {'since it was continued' if self._steps_before else 'in all'}"
         return f"{duration(elapsed / (step - self._steps_before) * (self._session.total_steps - step))} left"
 
     def _print(self, line: str) -> None:

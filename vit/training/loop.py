@@ -48,7 +48,7 @@ def train(
     saved; the last good checkpoint is kept in each case.
     """
     session = open_session(config, run)
-    remedy = f"the last checkpoint stands; continue with --resume {run}"
+    remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
         start_run(session, resume, origins or {})
         with session.stop_signals, dead_workers_named(remedy), displayed(session, origins or {}) as display:
@@ -74,7 +74,7 @@ def _train_epoch(session: Session, display: Display) -> None:
         if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
             save_session(session)
         if step.stop_signal:
-            raise Stopped(step.stop_signal, progress.step)
+            raise Stopped(step.stop_signal, progress.step, session.how_to_continue)
     progress.epoch += 1
     progress.step_in_epoch = 0
     validated = progress.epoch % settings.evaluate_every_epochs == 0 or progress.epoch == settings.epochs
@@ -82,7 +82,7 @@ def _train_epoch(session: Session, display: Display) -> None:
     save_session(session)
     display.epoch(metrics)
     if stop_signal := session.agreed_stop_signal():
-        raise Stopped(stop_signal, progress.step)
+        raise Stopped(stop_signal, progress.step, session.how_to_continue)
 
 
 class StepResult(NamedTuple):
