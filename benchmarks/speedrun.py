@@ -100,7 +100,7 @@ class Load:
         BusyMachine if it is more than `MOST_OTHER_LOAD`.
         """
         capacity = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        share = max(0.0, _busy_seconds() - self._busy - own) / capacity
+        share = min(1.0, max(0.0, _busy_seconds() - self._busy - own) / capacity)  # ticks are rounded
         if share > MOST_OTHER_LOAD:
             raise BusyMachine(
                 f"speedrun: other processes took {share:.0%} of this machine, and at most {MOST_OTHER_LOAD:.0%} leave "

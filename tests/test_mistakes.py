@@ -49,7 +49,6 @@ TYPED = {
     "predict pics/cat.png runs/my_run": "model: 'pics/cat.png' is not valid: it is an image; the model is named first",
     "predict runs/my_rum pics/cat.png": "there is no such file or folder; did you mean 'runs/my_run'?",
     "predict vit_tiny_patch16_224 pics/cats.png": "there is no file 'pics/cats.png'; did you mean 'pics/cat.png'?",
-    "compare vit_tiny_patch16_224 vit_tiny_patch16_224 --data digits": "MODEL: 'vit_tiny_patch16_224' is not valid: it is",
     "train --config digit_vit": "did you mean 'digits_vit'?",
     "train --resume runs/nope": "--resume: 'runs/nope' is not a run folder",
     'train --output_dir ""': "output_dir: '' is not valid: it must name a folder",

@@ -105,8 +105,10 @@ def test_a_copy_of_the_data_in_another_folder_is_the_same_data(tmp_path: Path) -
     """Also where its files have other names; other images under the same names are other data."""
     for place, shade, stem in (("a", 10, "x"), ("copy", 10, "x"), ("renamed", 10, "y"), ("others", 99, "x")):
         for number, name in enumerate(("cat", "dog")):
-            folder = tmp_path / place / "train" / name
+            folder, test = (tmp_path / place / part / name for part in ("train", "test"))
             folder.mkdir(parents=True)
+            test.mkdir(parents=True)
+            Image.new("RGB", (8, 8), (0, 0, number)).save(test / "0.png")
             for image in range(10):
                 Image.new("RGB", (8, 8), (shade, number, image)).save(folder / f"{stem}{image}.png")
 

@@ -15,7 +15,16 @@ from vit.tasks.classification.config import ClassificationRun, ClassificationTra
 
 TINY = ClassificationRun(
     model=ModelConfig(name="vit", image_size=8, patch_size=4, width=16, depth=2, num_heads=2),
-    data=DataConfig(name="fake", fake_images=40, fake_classes=3, batch_size=16, workers=0, eval_batch_size=7),
+    data=DataConfig(
+        name="fake",
+        fake_images=40,
+        fake_classes=3,
+        batch_size=16,
+        workers=0,
+        eval_batch_size=7,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+    ),
     augment=AugmentConfig(),
     optim=OptimConfig(lr=3e-3, warmup_epochs=0.5),
     train=ClassificationTrainConfig(epochs=2, precision="fp32", log_every_steps=1),

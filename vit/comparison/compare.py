@@ -6,7 +6,6 @@ The steps are modules of this package, called in order by `compare`; `report` wr
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -63,9 +62,6 @@ class CompareRequest:
             raise ValueError(
                 f"MODEL: give at least two models to compare, not {' '.join(map(str, self.models)) or 'none'} alone"
             )
-        twice = [model for model, count in Counter(self.models).items() if count > 1]
-        rule = "it is named twice; compare it with another model, or with itself at another size by --image_size"
-        check(not twice or self.options.get("image_size") is not None, "MODEL", "".join(twice[:1]), rule)
         check_positive("--images", self.num_images)
         check_positive("--speed_batch_size", self.speed_batch_size)
         resamples = self.resampling.num_resamples

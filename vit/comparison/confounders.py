@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from vit.comparison.metrics import ModelPredictions
-from vit.config import Preprocessing
+from vit.config import DataConfig, Preprocessing
 from vit.data.identity import count_shared
-from vit.data.images import open_training
+from vit.data.images import Split, open_training
 from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.hub import OpenedModel
@@ -74,19 +76,27 @@ class _Rule:
 def _same_images(first: OpenedModel, second: OpenedModel) -> bool:
     """Whether two runs were trained on the same images in folders of different names.
 
-    Where the folders are at hand their files are compared, else the fingerprints of names and labels that runs store.
+    Where the folders are at hand their files are compared, training and validation images together, because names
+    decide which are which; else the fingerprints of names and labels that runs store.
     """
     data = [data_of_run(model.state) if model.state is not None else None for model in (first, second)]
     before = [model.provenance.data[:-1] for model in (first, second)]
     if any(each is None or each.name != "imagefolder" for each in data) or before[0] != before[1]:
         return False
     try:
-        ours, theirs = (open_training(each)[0] for each in data if each is not None)
+        ours, theirs = (_all_images(each) for each in data if each is not None)
     except (ValueError, OSError):
         stored = [model.state.get("data_fingerprint") for model in (first, second) if model.state is not None]
         return None not in stored and stored[0] == stored[1]
     alike = len(ours) == len(theirs) and ours.source.class_names == theirs.source.class_names
     return alike and count_shared(ours, theirs) == len(ours)
+
+
+def _all_images(config: DataConfig) -> Split:
+    train, validation = open_training(config)
+    if validation.source is not train.source:  # they have a folder of their own
+        return train
+    return Split(train.source, torch.cat([train.indices, validation.indices]))
 
 
 _RULES = (

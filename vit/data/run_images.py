@@ -55,7 +55,7 @@ def read_images(path: Path, root: Path) -> tuple[Split, Split, int]:
 
 
 def changes(path: Path, train: Split, validation: Split) -> str:
-    """What is otherwise than in a run's list, in words; nothing where its files are the same, or there is none."""
+    """List in words how files differ from a run's list; nothing where they are the same, or there is no list."""
     if not path.is_file():
         return ""
     before, now = dict(_read(path)), dict(_rows(train, validation))
