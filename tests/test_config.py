@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -459,3 +460,11 @@ def test_this_room_needs_no_torch() -> None:
     for module in (*MODULES, vit.config.rules):
         imported = {name for name, value in vars(module).items() if inspect.ismodule(value)}
         assert imported <= {"difflib"}
+
+
+def test_a_path_is_not_its_own_suggestion(tmp_path: Path) -> None:
+    for name in ("photos", "photo_list.csv", "notes"):
+        (tmp_path / name).touch()
+    assert vit.config.rules.nearest_path(tmp_path / "photo") == f"did you mean {str(tmp_path / 'photos')!r}?"
+    assert vit.config.rules.nearest_path(tmp_path / "notes") == ""
+    assert vit.config.rules.nearest_path(tmp_path / "nowhere" / "photo") == ""

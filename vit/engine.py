@@ -11,7 +11,6 @@ import sys
 import warnings
 from typing import Any
 
-import psutil
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -19,7 +18,7 @@ from accelerate.utils import DistributedDataParallelKwargs, DistributedType, gat
 from torch import Tensor
 
 from vit.launcher import launched_with_cpu_flag
-from vit.processor import MULTIPLIES_BFLOAT16
+from vit.processor import MULTIPLIES_BFLOAT16, machine_memory
 
 __all__ = [
     "Accelerator",
@@ -86,10 +85,10 @@ def has_fast_bf16(kind: str) -> bool:
 
 
 def device_memory(device: torch.device) -> int:
-    """All bytes of a GPU's memory, else of the machine's."""
+    """All bytes of a GPU's memory, else of what this machine, or a container, has."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(psutil.virtual_memory().total)
+    return machine_memory()
 
 
 def precision_of(accelerator: Accelerator) -> str:

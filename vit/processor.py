@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 MULTIPLIES_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -22,6 +23,14 @@ def processor_name() -> str:
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.is_file() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def machine_memory() -> int:
+    """Bytes of the machine's memory, or of the limit that a container has on Linux."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    total = int(psutil.virtual_memory().total)
+    return min(total, int(text)) if text.isdecimal() else total
 
 
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:

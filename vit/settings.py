@@ -26,6 +26,7 @@ Run = TypeVar("Run", bound=RunConfig)
 
 DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
 RESET = "reset by another model"
+WEIGHTS = "pretrained weights"
 
 
 @dataclass(frozen=True)
@@ -313,9 +314,10 @@ def _data_at(place: str, section: Any) -> dict[str, str]:
     if place.partition(":")[0] in {name.partition(":")[0] for name in section.sets}:
         return {"data.name": place}
     exists = Path(place).is_dir() or (section.folder_set == "imagefolder" and Path(place).is_file())
-    several, near = len(section.sets) > 1, nearest_path(Path(place))
-    rule = f"it is neither a folder nor one of {', '.join(section.sets)}" if several else "it is no folder"
-    check(exists, "--data", place, f"{rule}; {near}" if near else rule)
+    if not exists:
+        several, near = len(section.sets) > 1, nearest_path(Path(place))
+        rule = f"it is neither a folder nor one of {', '.join(section.sets)}" if several else "it is no folder"
+        check(False, "--data", place, f"{rule}; {near}" if near else rule)
     return {"data.name": section.folder_set, "data.root": place}
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
-from vit.data.folders import FileSource
+from vit.data.folders import FileSource, images_below
 from vit.data.identity import count_copies
 from vit.data.images import check_test, open_test, open_training
 from vit.data.splits import Split
+from vit.evaluation.seen_images import seen_by_run
 from vit.settings import dump_run_config
+from vit.training.loop import train
 
 
 def config_for(root: Path, **settings: Any) -> DataConfig:
@@ -428,6 +431,39 @@ def listed_images(run: Path) -> dict[str, set[str]]:
     with (run / "images.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {part: {row["file"] for row in rows if row["split"] == part} for part in ("train", "validation")}
+
+
+def test_a_folder_reached_by_a_link_is_read_once(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"sub": 3, ".thumbnails": 2})
+    (tmp_path / "again").symlink_to(tmp_path / "sub")
+    (tmp_path / "sub" / "photo.heic").touch()
+    images, said = images_below(tmp_path)
+    assert sorted(path.name for path in images) == ["000.png", "001.png", "002.png"]
+    assert said == ["not read: 1 .heic file; JPEG or PNG would be"]
+
+
+def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Path) -> None:
+    """A row of the list is gone, or its file; every image that is left was trained on or chose the weights."""
+    photos = make_folder(tmp_path / "photos", {"cat": 8, "dog": 8})
+    rows = [f"{path.relative_to(photos).as_posix()},{path.parent.name}" for path in sorted(photos.rglob("*.png"))]
+    table, run = photos / "list.csv", tmp_path / "run"
+    table.write_text("\n".join(["file,label", *rows]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        config = tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10})
+        train(replace(config, data=replace(config.data, name="imagefolder", root=str(table))), run)
+    parts = listed_images(run)
+    seen = sorted(parts["train"] | parts["validation"])
+    whole = config_for(photos, test_fraction=1.0)
+    table.write_text("\n".join(["file,label", *(row for row in rows if not row.startswith(seen[0]))]) + "\n")
+    for gone in (0, 1):
+        test = open_test(whole)
+        (found,) = seen_by_run(str(run), whole, test)
+        assert (found.training, found.validation) == tuple(
+            len(parts[part] & names(test)) for part in ("train", "validation")
+        )
+        assert found.gone == gone
+        (photos / seen[1]).unlink(missing_ok=True)
 
 
 def test_images_stay_in_their_parts_when_others_go(tmp_path: Path) -> None:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
 from vit.config import ModelConfig, Preprocessing
 from vit.hub import create_model, load_model, open_model
 from vit.models import VisionTransformer
+from vit.settings import differences, read_run_config
 from vit.tasks.classification.config import ClassificationRun
-from vit.tasks.images import check_normalization, following_weights
+from vit.tasks.classification.training import Classification
+from vit.tasks.images import (
+    check_normalization,
+    decided_by_weights,
+    following_weights,
+    notes_of_unknown_normalization,
+)
+from vit.training.checkpoints import as_begun, forbidden_changes
 from vit.training.loop import train
 from vit.training.session import open_session
 
@@ -121,24 +131,82 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
         open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
 
 
-def test_mean_spread_and_size_follow_the_weights_where_they_are_not_set(
-    source: tuple[Path, ClassificationRun], tmp_path: Path
-) -> None:
+def test_what_is_set_stays_and_the_rest_follows_the_weights(source: tuple[Path, ClassificationRun]) -> None:
     run, config = source
     loaded = load_model(ModelConfig(pretrained=str(run)))
-    larger = (2 * loaded.model.config.image_size[0],) * 2
-    stated = Preprocessing(image_size=larger, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    stated = Preprocessing(image_size=(8, 8), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     loaded = replace(loaded, stated_preprocessing=stated)
-    unset = tuned(config, run, data={"mean": None, "std": None}, model={"image_size": None})
-    found = following_weights(unset, loaded)
-    assert (found.data.mean, found.data.std, found.model.image_size) == (stated.mean, stated.std, larger)
-    given = replace(unset, model=replace(unset.model, image_size=(8, 8)), data=replace(unset.data, mean=(0.0,) * 3))
-    assert following_weights(given, loaded).data.mean == (0.0, 0.0, 0.0), "what is set stays, and is checked"
-    assert following_weights(given, loaded).model.image_size == (8, 8)
-    session = open_session(unset, tmp_path)
-    kept = session.config
-    assert isinstance(kept, ClassificationRun)
-    assert kept.data.mean == (0.5, 0.5, 0.5), "those of the run that it begins with"
+    given = tuned(config, run, data={"mean": (0.0, 0.0, 0.0), "std": None}, model={"image_size": (12, 12)})
+    found = following_weights(given, loaded)
+    assert (found.data.mean, found.data.std, found.model.image_size) == ((0.0, 0.0, 0.0), stated.std, (12, 12))
+    assert decided_by_weights(given, loaded) == ["data.std"]
+    silent = replace(loaded, stated_preprocessing=None)
+    assert following_weights(given, silent).data.std == (0.5, 0.5, 0.5)
+    assert notes_of_unknown_normalization(given, silent) == [
+        f"{run} does not say how its images were normalised: data.mean and data.std are taken to be 0.5"
+    ]
+    assert notes_of_unknown_normalization(given, loaded) == []
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_follows_its_weights_writes_that_down_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights' own size is 8, and their source prepares images of 12 with a mean and a spread of its own."""
+    source = create_source(tmp_path / "source")
+    unset = tuned(tiny(), source, data={"mean": None, "std": None}, train={"epochs": 1})
+    session = open_session(unset, tmp_path / "not begun")
+    assert isinstance(session.task, Classification)
+    stated = Preprocessing(image_size=(12, 12), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), interpolation="bicubic")
+    assert session.task.preprocessing == stated
+    given = tuned(
+        tiny(),
+        source,
+        data={"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)},
+        model={"image_size": (12, 12)},
+        train={"epochs": 1},
+    )
+    same = open_session(given, tmp_path / "not begun").unwrapped_model.state_dict()
+    for name, tensor in session.unwrapped_model.state_dict().items():
+        assert torch.equal(tensor, same[name]), name
+    train(unset, tmp_path / "run")
+    kept, origins = read_run_config(tmp_path / "run" / "config.yaml")
+    assert differences(kept, given).keys() <= {"output_dir"}
+    assert {origins[name] for name in ("data.mean", "data.std", "model.image_size")} == {"pretrained weights"}
+    train(unset, tmp_path / "run", resume=True)
+    assert forbidden_changes(kept, unset, origins) == {}
+    other = dict.fromkeys(origins, "command line")
+    assert set(forbidden_changes(kept, unset, other)) == {"data.mean", "data.std", "model.image_size"}
+    monkeypatch.setattr("vit.hub.pretrained._stated_size", lambda _: None)  # as before sizes were followed
+    older = tuned(tiny(), source, data={"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}, train={"epochs": 1})
+    train(older, tmp_path / "older")
+    monkeypatch.undo()
+    checkpoint = last(tmp_path / "older")
+    begun = as_begun(older, tmp_path / "older")
+    assert isinstance(begun, ClassificationRun)
+    assert begun.model.image_size == (8, 8)
+    assert checkpoint.state["task"]["model"]["image_size"] == [8, 8]
+
+
+def create_source(folder: Path) -> Path:
+    """A folder of transformers' with a processor of another size than the model's positions."""
+    folder.mkdir()
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=8,
+        patch_size=4,
+        id2label={0: "pattern 0", 1: "pattern 1", 2: "pattern 2"},
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    stated = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": 12, "width": 12}}
+    stated |= {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "resample": 3}
+    stated |= {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(stated))
+    return folder
 
 
 def test_pixels_that_cannot_be_compared_are_said(caplog: pytest.LogCaptureFixture) -> None:

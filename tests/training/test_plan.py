@@ -14,8 +14,10 @@ from tests.training.tiny import tiny
 from vit.data.loading import TrainLoader
 from vit.models import build_model, resolve
 from vit.settings import dump_run_config, resolve_run
+from vit.training.display import header
 from vit.training.loop import train
 from vit.training.plan import Plan, draw_plan, make_plan
+from vit.training.session import open_session
 
 CONFIG = tiny(
     data={"fake_images": 60, "batch_size": 16},
@@ -194,3 +196,14 @@ def test_the_plan_refuses_what_training_refuses(name: str, weights: Path, tmp_pa
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("backend", ["auto", "flex", "triton"])
+def test_too_little_memory_is_said_in_the_header(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with code for attention that has no gradients on a CPU, or does not run there."""
+    session = open_session(tiny(model={"backend": backend}), tmp_path, compiles=False)
+    assert not any("training needs about" in value for value in header(session, {}).values())
+    monkeypatch.setattr("vit.tasks.images.device_memory", lambda _: 1000)
+    session = open_session(tiny(model={"backend": backend}), tmp_path, compiles=False)
+    (line,) = (value for value in header(session, {}).values() if "training needs about" in value)
+    assert "lower data.batch_size or model.image_size" in line

@@ -12,7 +12,7 @@ from typing import Any
 
 _MAX_CHOICES = 40
 _LONGEST_SHOWN = 200
-_MOST_COMPARED = 10_000
+_MOST_COMPARED = 1_000
 """Names in a folder that are compared with one that is not there."""
 
 
@@ -30,7 +30,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 def nearest_path(path: Path) -> str:
     """Suggest the file or folder in the same place with the most similar name; nothing if none is similar."""
     try:
-        names = [entry.name for entry in islice(path.parent.iterdir(), _MOST_COMPARED)]
+        names = [entry.name for entry in islice(path.parent.iterdir(), _MOST_COMPARED) if entry.name != path.name]
     except OSError:
         return ""
     close = difflib.get_close_matches(path.name[:_LONGEST_SHOWN], names, n=1, cutoff=0.75)

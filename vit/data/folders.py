@@ -165,7 +165,7 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
 
 def images_below(folder: Path) -> tuple[list[Path], list[str]]:
     """All images below a folder, sorted, and a line about the other files, if there are any."""
-    paths = list(_files_below(folder, {}))
+    paths = list(_files_below(folder, {}, twice=True))
     others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
     return sorted(path for path in paths if is_image(path.name)), _notes_of_unread(others)
 
@@ -259,17 +259,21 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     return FileSource(root, files, labels_of_files, classes, tuple(_notes_of_unread(unread)))
 
 
-def _files_below(folder: Path, visited: dict[tuple[int, int], str]) -> Iterator[Path]:
+def _files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: bool = False) -> Iterator[Path]:
     """All files below that are not hidden, nor in a hidden folder (editors keep thumbnails and copies there).
 
     Links to folders are followed; `visited`: folders by device and inode.
 
-    ValueError for a folder that is reached twice, whose images would count twice, in training and test.
+    ValueError for a folder that is reached twice, whose images would count twice, in training and test; with `twice`,
+    its files are given once.
     """
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
         status = Path(parent).stat()
         first = visited.setdefault((status.st_dev, status.st_ino), parent)
+        if first != parent and twice:
+            folders.clear()
+            continue
         if first != parent:
             raise ValueError(
                 f"data.root: {first!r} and {parent!r} are one folder, by a link, and its images would count twice; "

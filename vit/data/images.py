@@ -15,7 +15,7 @@ from vit.config import DataConfig, check
 from vit.data.decoding import BrokenImage, MissingImages
 from vit.data.folders import check_test_folder
 from vit.data.sources import open_source
-from vit.data.splits import ImageSource, Split, fingerprint, split_validation, training_subset
+from vit.data.splits import ImageSource, Split, fingerprint, keys_of, split_validation, training_subset
 from vit.data.undivided import is_undivided, open_validation
 
 __all__ = [
@@ -40,7 +40,8 @@ def open_training(config: DataConfig) -> tuple[Split, Split]:
     apart = open_validation(config) if config.name == "imagefolder" else None
     if apart is None:
         return split_validation(source, config)
-    return training_subset(source, torch.arange(len(source)), config), Split(apart, torch.arange(len(apart)))
+    train = training_subset(source, torch.arange(len(source)), config, keys_of(source))
+    return train, Split(apart, torch.arange(len(apart)))
 
 
 def check_test(config: DataConfig) -> None:

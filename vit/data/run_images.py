@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from vit.data.folders import FileSource
-from vit.data.lists import read_table
 from vit.data.parts import listed
 from vit.data.splits import Split
 
@@ -56,22 +55,28 @@ def read_images(path: Path, root: Path) -> tuple[Split, Split, int]:
 
 def changes(path: Path, train: Split, validation: Split) -> str:
     """List in words how files differ from a run's list; nothing where they are the same, or there is no list."""
-    if not path.is_file():
+    if not path.is_file() or not isinstance(train.source, FileSource):
         return ""
     before, now = dict(_read(path)), dict(_rows(train, validation))
-    moved = [file for file in before.keys() & now if before[file] != now[file]]
-    kinds = ((before.keys() - now, "gone"), (now.keys() - before, "new"), (moved, "in the other part"))
+    left = before.keys() - now
+    gone = {file for file in left if not (train.source.root / file).exists()}
+    kinds: tuple[tuple[Collection[str], str], ...] = (
+        (gone, "gone"),
+        (now.keys() - before, "new here"),
+        (left - gone, "no training image any more"),
+        ([file for file in before.keys() & now if before[file] != now[file]], "in the other part"),
+    )
     return ", ".join(
         f"{listed(sorted(files))} {'is' if len(files) == 1 else 'are'} {what}" for files, what in kinds if files
     )
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
-    named = f"{path}:"
-    columns, rows = read_table(path, named)
-    if columns != _COLUMNS:
-        raise ValueError(f"{named} it has the columns {columns}, and a run's list {_COLUMNS}")
-    return [(row["file"], row["split"]) for row in rows]
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rows = list(csv.reader(file))
+    if not rows or rows[0] != _COLUMNS or any(len(row) != len(_COLUMNS) for row in rows):
+        raise ValueError(f"{path}: it is no list of a run's images, with the columns {' and '.join(_COLUMNS)}")
+    return [(file, part) for file, part in rows[1:]]
 
 
 def _split(root: Path, files: Sequence[str]) -> Split:

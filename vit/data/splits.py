@@ -117,15 +117,16 @@ def split_validation(source: ImageSource, config: DataConfig) -> tuple[Split, Sp
     # a class without training images gets its last validation image back
     for label in torch.nonzero(torch.bincount(labels[~is_val], minlength=len(counts)) == 0).flatten().tolist():
         is_val[torch.nonzero(labels == label)[-1]] = False
-    train = training_subset(source, torch.nonzero(~is_val).flatten(), config)
+    train = training_subset(source, torch.nonzero(~is_val).flatten(), config, keys)
     return train, Split(source, torch.nonzero(is_val).flatten())
 
 
-def training_subset(source: ImageSource, left: Tensor, config: DataConfig) -> Split:
-    """`data.fraction` of the images with the indices `left`, which are not for validation."""
-    keys = keys_of(source)
-    keys = None if keys is None else keys[left]
-    is_chosen = stratified(source.labels[left], config.fraction, seed=config.subset_seed, stream="subset", keys=keys)
+def training_subset(source: ImageSource, left: Tensor, config: DataConfig, keys: Tensor | None) -> Split:
+    """`data.fraction` of the images with the indices `left`, which are not for validation; `keys` as of `keys_of`."""
+    if config.fraction == 1:  # the rest takes a second for a million images
+        return Split(source, left)
+    own = None if keys is None else keys[left]
+    is_chosen = stratified(source.labels[left], config.fraction, seed=config.subset_seed, stream="subset", keys=own)
     return Split(source, left[is_chosen], len(left) if config.epoch_length == "whole_set" else None)
 
 
@@ -133,5 +134,6 @@ def fingerprint(split: Split) -> str:
     """A hash of 12 hexadecimal digits of a split's images, their names, labels and class names."""
     digest = hashlib.sha256("\n".join(split.source.class_names).encode())
     for index, label in zip(split.indices.tolist(), split.labels.tolist(), strict=True):
-        digest.update(f"\n{index}\t{label}\t{split.source.name(index)}".encode())
+        line = f"\n{index}\t{label}\t{split.source.name(index)}"
+        digest.update(line.encode("utf-8", "surrogateescape"))  # names are bytes to the system
     return digest.hexdigest()[:12]

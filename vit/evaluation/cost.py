@@ -117,9 +117,12 @@ def training_memory(
 
 
 def _on_meta_device(model: Classifier, image_size: tuple[int, int], device_type: str) -> Classifier:
-    """Build the model on the meta device, equally frozen, with the attention backend that suits `device_type`."""
+    """Build the model on the meta device, equally frozen, with an attention backend that the pass on CPU tensors can
+    take, and that keeps as much as the device's own.
+    """
     config = replace(model.config, image_size=image_size)
-    if isinstance(config, ViTConfig) and config.backend == "auto" and device_type != "cpu":
+    elsewhere = ("flex", "triton") if device_type == "cpu" else ("auto", "flex", "triton")
+    if isinstance(config, ViTConfig) and config.backend in elsewhere:
         config = replace(config, backend="sdpa")
     with torch.device("meta"):
         meta_model = build_model(config)

@@ -19,6 +19,10 @@ _MOST_TYPED = 20
 class UnmatchedClasses(ValueError):
     """The data's classes are not among those of the model's head."""
 
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(f"{reason}; {advice}" if advice else reason)
+        self.reason = reason
+
 
 def random_head_size(class_names: Sequence[str]) -> int:
     """Choose the size of a random head: ImageNet's thousand classes if they include the data's, else the data's."""
@@ -36,8 +40,8 @@ def head_columns(model: OpenedModel, class_names: Sequence[str], *, command: str
     except ValueError as error:
         raise UnmatchedClasses(str(error)) from None
     if model.num_classes == 0:
-        rule = f"it has no head; `{command} --transfer` evaluates its features"
-        raise UnmatchedClasses(f"model: {model.source!r} is not valid: {rule}")
+        advice = f"`{command} --transfer` evaluates its features"
+        raise UnmatchedClasses(f"model: {model.source!r} is not valid: it has no head", advice)
     if model.provenance.is_random and model.num_classes == len(class_names):
         return list(range(len(class_names)))
     own = model.class_names

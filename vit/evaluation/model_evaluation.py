@@ -65,7 +65,7 @@ def evaluate_model(
     except UnmatchedClasses as error:
         if images is None:
             raise
-        record["head"] = f"not evaluated: {str(error).partition('; `vit')[0]}"  # which advises what is done here
+        record["head"] = f"not evaluated: {error.reason}"
     conventions = CONVENTIONS
     if transfer is not None and images is not None:
         record |= judge_model(opened, images, transfer, folder, accelerator).summary()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vit.config import DataConfig, check
+from vit.config import DataConfig
 from vit.data.archives import image_root
 from vit.data.identity import count_shared
 from vit.data.images import Split, fingerprint, open_training
@@ -127,22 +127,39 @@ def _seen(
     if own is None or (own.name == _TABLE and open_table is None):
         return replace(unchecked, unchecked="its images are in a table of labels")
     try:
+        train, validation, gone = _trained_images(own, state, open_table, images)
+    except (OSError, ValueError) as error:
+        return replace(unchecked, unchecked=str(error))
+    if gone is None and config is not None and _division(own) == _division(config):
+        return unchecked
+    found = replace(unchecked, gone=gone or 0)
+    return replace(found, training=count_shared(test, train), validation=count_shared(test, validation))
+
+
+def _trained_images(
+    own: DataConfig, state: State, open_table: OpenTable | None, images: Path
+) -> tuple[Split, Split, int | None]:
+    """(train, validation) of a run. Where they are not as they were: those of its list that are there, and how many are
+    not; else None. ValueError, in words for the user, where they cannot be known.
+    """
+    reason = f"the images of {own.name} in {own.root} have changed since"
+    try:
         if own.name == _TABLE and open_table is not None:
             train, validation = open_table(state)
         else:
             train, validation = open_training(replace(own, download=False))
-        unchanged = state.get("data_fingerprint") == f"{fingerprint(train)}+{fingerprint(validation)}"
-        if not unchanged and images.is_file():
-            train, validation, gone = read_images(images, image_root(own))
-            check(len(train) > 0, "data.root", own.root, "none of the run's training images is there")
-            unchecked = replace(unchecked, gone=gone)
+        if state.get("data_fingerprint") == f"{fingerprint(train)}+{fingerprint(validation)}":
+            return train, validation, None
+        reason += ", or an earlier version divided them otherwise"
     except (OSError, ValueError) as error:
-        return replace(unchecked, unchecked=f"its training images are not at hand ({error})")
-    if not unchanged and not images.is_file():
-        return replace(unchecked, unchecked=f"the images of {own.name} in {own.root} have changed since")
-    if unchanged and config is not None and _division(own) == _division(config):
-        return unchecked
-    return replace(unchecked, training=count_shared(test, train), validation=count_shared(test, validation))
+        reason = f"its training images are not at hand ({error})"
+    if not images.is_file():
+        raise ValueError(reason)
+    root = image_root(own)
+    train, validation, gone = read_images(images, root.parent if root.is_file() else root)
+    if not len(train):
+        raise ValueError(reason)
+    return train, validation, gone
 
 
 def _division(config: DataConfig) -> Sequence[Any]:

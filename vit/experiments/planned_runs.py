@@ -77,8 +77,8 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
     """The summary of a run that is done."""
     if not holds_run(run.folder):
         return None
-    before, _ = read_run_config(run.folder / "config.yaml")
-    for key, (old, new) in forbidden_changes(before, run.config).items():
+    before, origins = read_run_config(run.folder / "config.yaml")
+    for key, (old, new) in forbidden_changes(before, run.config, origins).items():
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(run.folder)!r} was started with {old!r}; "
             "compare as before, or into another --output_dir"

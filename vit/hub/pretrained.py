@@ -34,13 +34,21 @@ def create_model(name: str | None = None, *, pretrained: str | None = None, **op
     return load_model(make_settings(ModelConfig, settings, "model")).model
 
 
-def load_model(config: ModelConfig, num_classes: int | None = None) -> OpenedModel[Classifier]:
+def load_model(
+    config: ModelConfig, num_classes: int | None = None, *, at_stated_size: bool = False
+) -> OpenedModel[Classifier]:
     """The configured model with its pretrained weights, if any, frozen as configured. `num_classes` is the data's.
+
+    `at_stated_size`: where neither a name nor a size is given, the model has the size at which the source of the
+    weights prepares images, such as 224 for DINOv2, whose own is 518; its own where patches do not divide that.
 
     ValueError when the weights have other classes than the data and `model.new_head` is false.
     """
     if config.pretrained is not None:
-        loaded = load_source(config, _read_source(config.pretrained), num_classes)
+        source = _read_source(config.pretrained)
+        if at_stated_size and config.name is None and config.image_size is None:
+            config = replace(config, image_size=_stated_size(source))
+        loaded = load_source(config, source, num_classes)
         if config.freeze_backbone:
             heads = tuple(f"{name}." for name in loaded.model.head_names())
             for name, parameter in loaded.model.named_parameters():
@@ -78,6 +86,15 @@ def _read_source(place: str) -> Source:
         class_names=opened.class_names,
         grid=config.grid_size if isinstance(config, ViTConfig) else None,
     )
+
+
+def _stated_size(source: Source) -> tuple[int, int] | None:
+    """None where it is not stated, or is no size for the architecture."""
+    if source.preprocessing is None or source.config is None:
+        return None
+    size = source.preprocessing.image_size
+    patch = source.config.patch_size if isinstance(source.config, ViTConfig) else (1, 1)
+    return None if any(side % step for side, step in zip(size, patch, strict=True)) else size
 
 
 def load_source(config: ModelConfig, source: Source, num_classes: int | None) -> OpenedModel[Classifier]:

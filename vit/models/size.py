@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import psutil
 import torch
 
 from vit.config import ResNetConfig, ViTConfig
 from vit.config.resnet import STAGES
+from vit.processor import machine_memory
 
 _BYTES = 4  # of a parameter, in float32
 
@@ -18,7 +18,7 @@ def check_fits_memory(parameters: int, described: str) -> None:
 
     Passes on the meta device, where models have no numbers. `described`: settings and values that make it so large.
     """
-    machine = psutil.virtual_memory().total
+    machine = machine_memory()
     if parameters * _BYTES > machine and torch.get_default_device().type != "meta":
         needed, has = (f"{size / 2**30:,.0f} GiB" for size in (parameters * _BYTES, machine))
         raise ValueError(

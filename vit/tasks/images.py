@@ -49,12 +49,10 @@ class ImageTask(ABC, Generic[Run]):
         with timer("fingerprint of the data"):
             fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
         with timer("model"):
-            loaded = load_model(config.model, num_classes=self.num_outputs)
-            unknown = notes_of_unknown_normalization(config, loaded)
-            self.config = following_weights(config, loaded)
-            if self.config.model != config.model:
-                loaded = load_model(self.config.model, num_classes=self.num_outputs)
-            config = self.config
+            loaded = load_model(config.model, num_classes=self.num_outputs, at_stated_size=True)
+        unknown = notes_of_unknown_normalization(config, loaded)
+        self.config = following_weights(config, loaded)
+        was_set, config = config, self.config
         replaced = not loaded.class_names or config.model.new_head or not self.num_outputs
         same = replaced or loaded.class_names == self.class_names
         rule = (
@@ -63,7 +61,8 @@ class ImageTask(ABC, Generic[Run]):
         check(same, "model.new_head", config.model.new_head, rule)
         self.backbone: Classifier = loaded.model
         self.preprocessing = config.data.preprocessing(self.backbone.config.image_size)
-        check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
+        if was_set.data.mean is not None or was_set.data.std is not None:
+            check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
         self.info = TaskInfo(
             model_name=config.model.name or str(config.model.pretrained),
             dataset=config.data.name,
@@ -73,6 +72,7 @@ class ImageTask(ABC, Generic[Run]):
             higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
             notes=[*([] if loaded.report is None else [loaded.report.summary()]), *unknown],
+            from_weights=decided_by_weights(was_set, loaded),
             images=(self.train_split, self.val_split),
         )
         loader = TrainLoader(
@@ -184,27 +184,34 @@ def common_patch(*models: nn.Module) -> tuple[int, int]:
 
 
 def following_weights(config: Run, loaded: OpenedModel[Classifier]) -> Run:
-    """The settings of the images that the weights decide, where they are not set: mean and spread, and the size.
+    """The settings of the images that pretrained weights decide, where they are not set: mean, spread and size.
 
-    The size is that at which their source prepares images, such as 224 for DINOv2, whose own is 518; where the
-    architecture is named, the name decides.
+    Without weights, or where these do not say it, mean and spread are those of every setting that is left out.
     """
-    built = loaded.model.config.image_size
-    stated = loaded.stated_preprocessing or config.data.preprocessing(built)
+    stated = loaded.stated_preprocessing or config.data.preprocessing(loaded.model.config.image_size)
     data = replace(config.data, mean=config.data.mean or stated.mean, std=config.data.std or stated.std)
     model = config.model
-    if model.name is None and model.image_size is None and stated.image_size != built:
-        model = replace(model, image_size=stated.image_size)
+    if model.pretrained is not None and model.name is None and model.image_size is None:
+        model = replace(model, image_size=loaded.model.config.image_size)
     return replace(config, data=data, model=model)
+
+
+def decided_by_weights(config: ImageRun, loaded: OpenedModel[Classifier]) -> list[str]:
+    """The names of the settings that `following_weights` takes from pretrained weights."""
+    if config.model.pretrained is None:
+        return []
+    unset = {"data.mean": config.data.mean is None, "data.std": config.data.std is None}
+    left = [name for name, is_left in unset.items() if is_left and loaded.stated_preprocessing is not None]
+    return [*left, *(["model.image_size"] if config.model.name is None and config.model.image_size is None else [])]
 
 
 def notes_of_unknown_normalization(config: ImageRun, loaded: OpenedModel[Classifier]) -> list[str]:
     """A line where neither the settings nor the pretrained weights say how pixels are normalised."""
     name, data = config.model.pretrained, config.data
-    said = loaded.stated_preprocessing is not None or (data.mean is not None and data.std is not None)
-    if name is None or said:
+    if name is None or loaded.stated_preprocessing is not None or (data.mean is not None and data.std is not None):
         return []
-    return [f"{name} does not say how its images were normalised: data.mean and data.std are taken to be 0.5"]
+    why = loaded.unsupported_preprocessing or f"{name} does not say how its images were normalised"
+    return [f"{why}: data.mean and data.std are taken to be 0.5"]
 
 
 def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
@@ -244,7 +251,10 @@ class ImageReport:
     def _notes_of_memory(self) -> list[str]:
         accelerator = self._task.accelerator
         on_device = accelerator.num_processes if accelerator.device.type == "cpu" else 1
-        needed = on_device * sum(self._memory.values())
+        try:
+            needed = on_device * sum(self._memory.values())
+        except (NotImplementedError, RuntimeError, ValueError):  # a model that cannot be traced trains all the same
+            return []
         there = device_memory(accelerator.device)
         if needed <= there:
             return []

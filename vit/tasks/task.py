@@ -46,6 +46,8 @@ class TaskInfo:
     """Answers are right or wrong, so a training accuracy is logged."""
     notes: Sequence[str] = ()
     """Lines for the user when a run begins."""
+    from_weights: Sequence[str] = ()
+    """Settings that were not set, and that the pretrained weights decided."""
     images: tuple[Split, Split] | None = None
     """Training and validation images, of a task that has them; where they are files, the run keeps their list."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from vit.config import RunConfig, check
+from vit.config import ImageRun, RunConfig, check
 from vit.config.run_state import check_state
 from vit.data.run_images import changes, list_images, list_of
 from vit.run_lock import run_locked
@@ -30,7 +30,7 @@ from vit.runs import (
     restore_metrics,
     write_checkpoint,
 )
-from vit.settings import differences, dump_run_config, run_config_from
+from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, run_config_from
 from vit.training.progress import Progress
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
@@ -90,7 +90,8 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:
         with replace_atomically(run / "config.yaml") as unfinished:
-            unfinished.write_text(dump_run_config(session.config, origins))
+            decided = dict.fromkeys(session.task.info.from_weights, WEIGHTS)
+            unfinished.write_text(dump_run_config(session.config, origins | decided))
         restore_metrics(run, session.progress.step, continued)
         discard_after(run, session.progress.step)
         _keep_list_of_images(session)
@@ -162,14 +163,26 @@ def load_session(session: Session) -> Path | None:
     return path
 
 
-def forbidden_changes(before: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
+def forbidden_changes(
+    before: RunConfig, now: RunConfig, origins: Mapping[str, str] | None = None
+) -> dict[str, tuple[Any, Any]]:
     """Dotted name → both values, for the settings that may not change in a run.
 
-    One that is not set now, and was taken from the pretrained weights then, is the same.
+    `origins` of the settings before: one that was left to the pretrained weights, and is not set now, is the same.
     """
     changed = differences(before, now)
-    taken = [key for key in OF_THE_WEIGHTS if key in changed and changed[key][1] is None]
-    return {key: pair for key, pair in changed.items() if key not in (*_FREE_TO_CHANGE, *taken)}
+    left = [name for name in OF_THE_WEIGHTS if (origins or {}).get(name) in (WEIGHTS, DEFAULT)]
+    same = [name for name in left if name in changed and changed[name][1] is None]
+    return {key: pair for key, pair in changed.items() if key not in (*_FREE_TO_CHANGE, *same)}
+
+
+def as_begun(config: RunConfig, run: Path) -> RunConfig:
+    """The settings with which a run continues: older versions took the weights' own size, and did not write it down."""
+    checkpoint = last_checkpoint(run)
+    if checkpoint is None or not isinstance(config, ImageRun) or config.model.image_size or config.model.name:
+        return config
+    size = read_checkpoint(checkpoint, []).state.get("task", {}).get("model", {}).get("image_size")
+    return config if size is None else replace(config, model=replace(config.model, image_size=tuple(size)))
 
 
 def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
@@ -199,6 +212,8 @@ def _check_counters(session: Session, path: Path) -> None:
 
 def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path: Path) -> None:
     changed = forbidden_changes(before, session.config)
+    # what was not written down is compared below, with the model and the preprocessing
+    changed = {name: pair for name, pair in changed.items() if name not in OF_THE_WEIGHTS or pair[0] is not None}
     old_epochs, new_epochs = changed.pop("train.epochs", (0, 0))
     if new_epochs < old_epochs or (old_epochs and changed):
         others = f", and {', '.join(changed)} would change with it" if changed else ""
@@ -234,7 +249,18 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"{state['precision']}, set it to that"
         )
     if state["data_fingerprint"] != session.task.info.fingerprint:
-        images = session.task.info.images
-        found = changes(list_of(session.run), *images) if images else ""
-        said = f": {found}; make it as it was, or start another run with --output_dir" if found else ""
+        said = _what_data_changed(session)
         raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on{said}")
+
+
+def _what_data_changed(session: Session) -> str:
+    """As far as the run's list of images tells it."""
+    images, listed = session.task.info.images, list_of(session.run)
+    if images is None or not list_images(*images):
+        return ""
+    if not listed.is_file():
+        return ", or they are those that an earlier version, which kept no list of images, divided otherwise"
+    if not (found := changes(listed, *images)):
+        return ""
+    remedy = "files were added or removed: make the folder as it was, or start another run with --output_dir"
+    return f": {found}; {remedy}"

@@ -26,7 +26,7 @@ from vit.data.workers import dead_workers_named
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite
 from vit.terminal import terminal_outlived
-from vit.training.checkpoints import folder_locked, save_session, start_run
+from vit.training.checkpoints import as_begun, folder_locked, save_session, start_run
 from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped, stops_at_once
@@ -47,7 +47,7 @@ def train(
     cannot be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal, when a checkpoint has been
     saved; the last good checkpoint is kept in each case.
     """
-    session = open_session(config, run)
+    session = open_session(as_begun(config, run) if resume else config, run)
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
         start_run(session, resume, origins or {})
