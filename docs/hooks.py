@@ -28,8 +28,8 @@ OUTSIDE = (
 )
 """What pages link to outside docs/."""
 PACKAGES = (
-    *("vit", "vit.attention", "vit.analysis", "vit.comparison", "vit.evaluation", "vit.figures", "vit.hub"),
-    "vit.weights",
+    *("vit", "vit.attention", "vit.analysis", "vit.comparison", "vit.deployment", "vit.evaluation", "vit.figures"),
+    *("vit.hub", "vit.weights"),
 )
 """Packages with public names."""
 

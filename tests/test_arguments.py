@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vit import comparison, evaluation, for_inference, open_model, weights
+from vit import comparison, deployment, evaluation, for_inference, open_model, weights
 from vit.attention import attend
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig
 from vit.config.arguments import check_arguments, check_type, check_types
@@ -152,7 +152,7 @@ VECTORS = torch.zeros(1, 2, 3, 4)
         (lambda: evaluation.classify_images(OPENED, "cat.jpg"), "images: 'cat.jpg' is not valid: it must be a list"),
         (lambda: evaluation.open_images("cat.jpg"), "images: 'cat.jpg' is not valid"),
         (
-            lambda: evaluation.export_classifier(OPENED, "onx", "a.onnx"),
+            lambda: deployment.export_classifier(OPENED, "onx", "a.onnx"),
             "format: 'onx' is not valid: it must be one of",
         ),
         (lambda: evaluation.confusion_matrix([1, 2]), "it must be a Predictions"),

@@ -16,16 +16,12 @@ from collections.abc import Callable, Sequence
 from errno import ENAMETOOLONG
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING
 
 from vit import __version__
 from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
 from vit.config import nearest
 from vit.launcher import tells_first
 from vit.terminal import terminal_outlived
-
-if TYPE_CHECKING:
-    from vit.tasks.task import NonFinite
 
 _USAGE = """\
 vit COMMAND …
@@ -81,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @terminal_outlived()
 def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
     """Run a command; print user errors and known failures as one line. Anything else is a bug and shows a traceback."""
+    from vit.deployment.errors import Unfaithful
     from vit.tasks.task import NonFinite
     from vit.training.interruption import Stopped, ctrl_c_interrupts
 
@@ -93,7 +90,7 @@ def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
     except Stopped as stopped:
         _say(str(stopped))
         return stopped.exit_code
-    except (NonFinite, OSError) as error:
+    except (NonFinite, OSError, Unfaithful) as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0
         if isinstance(error, OSError) and error.errno == ENAMETOOLONG:  # typed, so no failure of the machine
@@ -126,7 +123,7 @@ def _reader_is_gone() -> bool:
     return True
 
 
-def _output_failure(error: NonFinite | OSError) -> str | None:
+def _output_failure(error: Exception) -> str | None:
     """A line where what could not be written is the output itself, as on a full disk; what is left of it is dropped."""
     if not isinstance(error, OSError) or error.filename is not None:
         return None

@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.cli.parsing import Parser, check_file
-from vit.cli.sources import MODEL, add_model_options, model_options
+from vit.cli.sources import DATA, MODEL, add_model_options, all_images, model_options, resolve_data, split_settings
+from vit.config import check, check_positive
+
+if TYPE_CHECKING:
+    from vit.deployment import Trial
+    from vit.hub import OpenedModel
 
 FORMATS = ("onnx", "torch")
+_DESCRIPTION = """\
+Write a classifier as an ONNX or torch.export file that takes uint8 images of any size, any number at once, prepares
+them as `vit eval` does and gives probabilities. The file is run before it gets its name; it and the model are asked
+about the validation images of the run, or the test images of --data, and a file of another accuracy is removed (exit
+code 1). A stopped comparison continues with the same command. Memory: 1 GB, and the weights twice, five times for
+ONNX."""
 
 
 def export(argv: list[str]) -> None:
-    what = (
-        "Write a classifier as an ONNX or torch.export file for any batch size, run it and compare its logits. Memory: "
-    )
-    what += "1 GB, and the weights twice, five times for ONNX."
-    parser = Parser(prog="vit export", description=what)
+    settings, rest = split_settings(argv)
+    parser = Parser(prog="vit export", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--format", choices=FORMATS, required=True)
     parser.add_argument("--output", type=Path, required=True, help="a .onnx or .pt2 file; a .json is written beside it")
+    parser.add_argument("--logits", action="store_true", help="take prepared images, and give logits")
+    parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's validation images")
+    parser.add_argument("--images", type=int, help="about this many of them (default: all)")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.1,
+        metavar="POINTS",
+        help="largest difference in accuracy with which the file is kept (default: %(default)s)",
+    )
     add_model_options(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(rest)
     check_file("--output", args.output)
-    from vit.evaluation.export import check_export, export_classifier
+    check_positive("--images", args.images)
+    check(0 <= args.tolerance <= 100, "--tolerance", args.tolerance, "it is in points, from 0 to 100")
+    from vit.deployment.export import check_export, export_classifier
     from vit.hub import open_model
 
     check_export(args.format, args.output)
-    print(export_classifier(open_model(args.model, **model_options(args)), args.format, args.output).text())
+    opened = open_model(args.model, **model_options(args))
+    trial = _trial(opened, args, settings)
+    print(export_classifier(opened, args.format, args.output, logits=args.logits, trial=trial).text())
+
+
+def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial | None:
+    """The images that file and model are asked about; None where neither a run nor --data names any.
+
+    ValueError for settings without effect, and for images that the model has no classes for.
+    """
+    from vit.data.images import open_test, open_training
+    from vit.data.splits import balanced_subset
+    from vit.deployment import Judge, Trial
+    from vit.evaluation.head_columns import head_columns
+
+    is_run = opened.state is not None
+    if not args.data and (not is_run or opened.multilabel):
+        given = settings[0] if settings else "--images" if args.images else ""
+        check(not given, given, args.images or "", "it needs --data" if not is_run else "it needs images of one class")
+        return None
+    data = resolve_data([args.model], args.data, settings)
+    if args.data:
+        split, images = open_test(all_images(data, [args.model], settings)), f"test images of {args.data}"
+    else:
+        split, images = open_training(data)[1], f"validation images of {args.model}"
+    chosen = balanced_subset(split, args.images, stream="export")
+    columns = head_columns(opened, split.source.class_names)
+    return Trial(chosen, Judge(columns), images, args.tolerance / 100)

@@ -1,4 +1,4 @@
-"""A classifier's predictions and what follows from them: metrics, transfer, cost, robustness, export."""
+"""A classifier's predictions and what follows from them: metrics, transfer, cost, robustness."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vit.evaluation.doctor import diagnose_preprocessing as diagnose_preprocessing
     from vit.evaluation.doctor import open_images as open_images
     from vit.evaluation.evaluate import predict_all as predict_all
-    from vit.evaluation.export import Exported as Exported
-    from vit.evaluation.export import export_classifier as export_classifier
     from vit.evaluation.memory import PeakMemory as PeakMemory
     from vit.evaluation.memory import inference_memory as inference_memory
     from vit.evaluation.metrics import calibration_curve as calibration_curve

@@ -1,0 +1,236 @@
+"""`vit export`: a classifier as a file for other programs, which is run before it gets its name.
+
+By default the file takes uint8 images of any size and gives probabilities, so that nothing is left to prepare outside.
+A JSON file beside it says the same as its metadata, and what the comparison with the model has found.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from vit.config import Preprocessing, check, check_arguments
+from vit.data.preprocessing import normalize, resize_and_crop
+from vit.data.splits import Split, fingerprint
+from vit.deployment.onnx_preprocessing import PIXELS
+from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, write_program
+from vit.deployment.proof import Answers, Judge, Proof, prove
+from vit.hub import OpenedModel
+from vit.runs import replace_atomically, write_json
+
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+BATCH_SIZES = (1, 3)
+"""The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
+TOLERANCE = 0.001
+"""Of accuracy, as a fraction."""
+_ONNX_LIMIT = 2**31
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_LARGER = (1.3, 0.8)
+"""Height and width of the random images, as shares of the model's."""
+CONVENTIONS = {
+    PIXELS: "images uint8 (batch, height, width, 3), red, green and blue, of any size; the file prepares them itself",
+    IMAGES: "images float32 (batch, 3, height, width), resized and cropped, (pixel / 255 - mean) / std",
+    "differences": "largest |file - model| over random inputs, by batch size, on the CPU in float32",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Images that file and model are both asked about."""
+
+    split: Split
+    judge: Judge
+    images: str
+    """What they are, in the plural."""
+    tolerance: float = TOLERANCE
+    """The largest difference in accuracy, a fraction, with which the file is written."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written and run."""
+
+    path: Path
+    num_bytes: int
+    output: str
+    """`probabilities` or `logits`."""
+    differences: dict[int, float]
+    """Batch size → largest |difference| of an output."""
+    largest: float
+    """The scale of the differences."""
+    proof: Proof | None = None
+
+    def text(self) -> str:
+        """Format one line for each batch size, and one for the images."""
+        beside = f"{self.path.name}.json beside it"
+        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB, {self.output}; {beside}"]
+        for batch_size, difference in self.differences.items():
+            share = difference / self.largest if self.largest else 0.0
+            lines.append(
+                f"batch of {batch_size}: largest difference {difference:.2e}, {share:.1e} of the largest of the "
+                f"{self.output} ({self.largest:.3g})"
+            )
+        missing = "not compared on images: name some with classes by --data"
+        return "\n".join([*lines, missing if self.proof is None else self.proof.text()])
+
+
+def check_export(format: Format, output: Path) -> None:
+    """Raise ValueError for a wrong suffix and for missing packages."""
+    check(output.suffix == SUFFIXES[format], "--output", str(output), f"its name must end in {SUFFIXES[format]}")
+    check(not output.is_dir(), "--output", str(output), "it is a folder")
+    missing = [name for name in _ONNX_PACKAGES if format == "onnx" and importlib.util.find_spec(name) is None]
+    check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
+
+
+@check_arguments
+def export_classifier(
+    opened: OpenedModel, format: Format, output: str | Path, *, logits: bool = False, trial: Trial | None = None
+) -> Exported:
+    """Write `output` and `output`.json; existing ones are replaced only once the new file has been run.
+
+    The file takes uint8 images (batch, height, width, 3) of any size and gives probabilities (batch, classes); with
+    `logits`, it takes prepared images (batch, 3, height, width) and gives logits. With a `trial`, both are asked about
+    its images; an interrupted trial continues with the same call.
+
+    ValueError for a model that cannot be exported, and for weights too large for one ONNX file. `Unfaithful` for a file
+    whose accuracy is further from the model's than the trial allows; it is removed.
+    """
+    output = Path(output)
+    check_export(format, output)
+    model, preprocessing = opened.model.cpu().float().eval(), opened.preprocessing
+    answer: Answer = "logits" if logits else "sigmoid" if opened.multilabel else "softmax"
+    if format == "onnx":
+        total = sum(tensor.nbytes for tensor in model.state_dict().values())
+        rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
+        check(total < _ONNX_LIMIT, "--format", format, rule)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    described = _description(opened, answer, format)
+    sides = _Sides(model, preprocessing, answer)
+    with replace_atomically(output) as unfinished:
+        entries = _entries(described, format)
+        write_program(model, answer, preprocessing, not logits, format, unfinished, opened.source, entries)
+        run = _load_runner(unfinished, format)
+        differences, largest = _compare(sides, run)
+        found = None
+        if trial is not None:
+            key = json.dumps([opened.identity, fingerprint(trial.split), described], sort_keys=True)
+            kept = output.with_name(f".{output.name}.proof.npz")
+            file = sides.by_file(run)
+            found = prove(sides.by_model, file, trial.split, trial.judge, images=trial.images, progress=kept, key=key)
+            found.check(trial.tolerance)
+        name = "logits" if logits else "probabilities"
+        written = Exported(output, unfinished.stat().st_size, name, differences, largest, found)
+    results = {"differences": {str(size): value for size, value in differences.items()}, "largest": largest}
+    judged = {} if found is None else {"proof": found.record()}
+    write_json(output.with_name(f"{output.name}.json"), {**described, **results, **judged})
+    return written
+
+
+Run = Callable[[NDArray[Any]], Answers]
+"""A file, as a function from its input."""
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The model and the file, both from images to what the file gives."""
+
+    model: nn.Module
+    preprocessing: Preprocessing
+    answer: Answer
+
+    def prepared(self, image: Image.Image) -> torch.Tensor:
+        return normalize(resize_and_crop(image, self.preprocessing)[None], self.preprocessing)
+
+    def by_model(self, image: Image.Image) -> Answers:
+        with torch.inference_mode():
+            logits = self.model(self.prepared(image))[0]
+        probabilities = {"logits": logits, "softmax": logits.softmax(dim=0), "sigmoid": logits.sigmoid()}
+        return cast(Answers, probabilities[self.answer].numpy())
+
+    def given(self, image: Image.Image) -> NDArray[Any]:
+        """The file's input, without its axis of images."""
+        return self.prepared(image)[0].numpy() if self.answer == "logits" else np.array(image)
+
+    def by_file(self, run: Run) -> Callable[[Image.Image], Answers]:
+        return lambda image: run(self.given(image)[None])[0]
+
+
+def _load_runner(path: Path, format: Format) -> Run:
+    if format == "torch":
+        program = torch.export.load(path).module()
+
+        def run_program(inputs: NDArray[Any]) -> Answers:
+            with torch.inference_mode():
+                return cast(Answers, program(torch.from_numpy(inputs)).numpy())
+
+        return run_program
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda inputs: cast(Answers, session.run(None, {name: inputs})[0])
+
+
+def _compare(sides: _Sides, run: Run) -> tuple[dict[int, float], float]:
+    """On smooth random images of another size and shape than the model's."""
+    generator = np.random.default_rng(0)
+    shares = zip(sides.preprocessing.image_size, _LARGER, strict=True)
+    height, width = (max(1, round(side * more)) for side, more in shares)
+    differences, largest = {}, 0.0
+    for batch_size in BATCH_SIZES:
+        coarse = generator.integers(0, 256, (batch_size, 7, 7, 3), dtype=np.uint8)
+        images = [Image.fromarray(each).resize((width, height), Image.Resampling.BICUBIC) for each in coarse]
+        expected = np.stack([sides.by_model(image) for image in images])
+        found = run(np.stack([sides.given(image) for image in images]))
+        assert found.shape == expected.shape, f"{found.shape} for {expected.shape}"
+        differences[batch_size] = float(np.abs(found - expected).max())
+        largest = max(largest, float(np.abs(expected).max()))
+    return differences, largest
+
+
+def _description(opened: OpenedModel, answer: Answer, format: Format) -> dict[str, Any]:
+    height, width = opened.preprocessing.image_size
+    if answer == "logits":
+        name, kind, shape = IMAGES, "float32", ["batch", 3, height, width]
+    else:
+        name, kind, shape = PIXELS, "uint8", ["batch", "height", "width", 3]
+    packages = ("torch", *(("onnx", "onnxruntime") if format == "onnx" else ()))
+    activation = "sigmoid" if opened.multilabel else "softmax"
+    output = (
+        f"logits float32 (batch, classes), before the {activation}"
+        if answer == "logits"
+        else f"probabilities float32 (batch, classes), by a {answer}"
+    )
+    return {
+        "model": opened.source,
+        "weights": opened.identity,
+        "input": {"name": name, "type": kind, "shape": shape},
+        "output": {
+            "name": "logits" if answer == "logits" else "probabilities",
+            "type": "float32",
+            "shape": ["batch", opened.num_classes],
+        },
+        "preprocessing": asdict(opened.preprocessing),
+        "class_names": opened.class_names,
+        "computed_by": opened.implementation,
+        "versions": {package: version(package) for package in packages},
+        "conventions": {name: CONVENTIONS[name], "differences": CONVENTIONS["differences"], "output": output},
+    }
+
+
+def _entries(described: dict[str, Any], format: Format) -> dict[str, str]:
+    """The description as the file holds it: texts by name in ONNX, one JSON file in torch's."""
+    if format == "torch":
+        return {DESCRIPTION: json.dumps(described)}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in described.items()}
