@@ -36,7 +36,7 @@ CONVENTIONS = {
 
 @dataclass(frozen=True)
 class Proof:
-    """What the comparison on images found."""
+    """The outcome of the comparison on images."""
 
     images: str
     """Which they were."""
