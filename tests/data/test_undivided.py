@@ -60,6 +60,8 @@ def test_the_test_part_is_balanced_fixed_and_apart(tmp_path: Path) -> None:
     larger = open_test(config_for(tmp_path, test_fraction=0.5))
     assert names(test) < names(larger)
     assert Counter(larger.labels.tolist()) == {0: 10, 1: 5, 2: 1}, "two images of a rare class stay"
+    nearly_all = open_test(config_for(tmp_path, test_fraction=0.999))
+    assert Counter(nearly_all.labels.tolist()) == {0: 18, 1: 8, 2: 1}, "of every class"
     assert len(open_test(config_for(tmp_path, test_fraction=1.0))) == 33
     assert notes(train) == notes(test)
     assert "7 of its 33 images are cut off" in notes(train)

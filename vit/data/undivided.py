@@ -103,9 +103,10 @@ def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
         )
     is_test = stratified(whole.labels, fraction, seed=config.split_seed, stream="test", keys=keys_of(whole))
     # of a rare class, two images stay to train on and to validate
-    for label in torch.nonzero(torch.bincount(whole.labels[~is_test], minlength=len(counts)) < 2).flatten().tolist():
+    left = torch.bincount(whole.labels[~is_test], minlength=len(counts))
+    for label in torch.nonzero(left < 2).flatten().tolist():
         if fraction < 1:
-            is_test[torch.nonzero((whole.labels == label) & is_test).flatten()[:-1]] = False
+            is_test[torch.nonzero((whole.labels == label) & is_test).flatten()[: 2 - int(left[label])]] = False
     note = (
         f"{config.root} has no test set: {int(is_test.sum()):,} of its {len(whole):,} images are cut off for it "
         f"(data.test_fraction {fraction:g} of every class, data.split_seed {config.split_seed})"
