@@ -178,8 +178,9 @@ def forbidden_changes(
 
 def as_begun(config: RunConfig, run: Path) -> RunConfig:
     """The settings with which a run continues: older versions took the weights' own size, and did not write it down."""
-    checkpoint = last_checkpoint(run)
-    if checkpoint is None or not isinstance(config, ImageRun) or config.model.image_size or config.model.name:
+    if not isinstance(config, ImageRun) or config.model.image_size or config.model.name:
+        return config
+    if (checkpoint := last_checkpoint(run)) is None:
         return config
     size = read_checkpoint(checkpoint, []).state.get("task", {}).get("model", {}).get("image_size")
     return config if size is None else replace(config, model=replace(config.model, image_size=tuple(size)))
