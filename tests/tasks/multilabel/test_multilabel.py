@@ -355,7 +355,8 @@ def test_a_run_is_analysed_and_exported(run: Path, folders: Path, tmp_path: Path
     own = json.loads((tmp_path / "own" / "analysis.json").read_text())["made_of"]
     assert (own["images"], own["images_of"]) == (5, "the run's test images")
     assert main(["export", str(run), "--format", "torch", "--output", str(tmp_path / "model.pt2")]) == 0
-    assert "before the sigmoid" in (tmp_path / "model.pt2.json").read_text()
+    told = json.loads((tmp_path / "model.pt2.json").read_text())["conventions"]["output"]
+    assert told == "probabilities float32 (batch, classes), by a sigmoid"
 
 
 def test_a_stopped_run_continues_to_the_same_bits(
