@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,17 @@ def as_options(settings: Mapping[str, Any], epochs: int) -> list[str]:
 
 
 def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, folder: Path) -> tuple[int, float]:
-    """How many fit, but at least two, so that a share of them is not all; and the seconds of one.
+    """How many fit, to the nearest, and the seconds of one.
 
     `folder` is only named, not written to.
     """
     seconds = seconds_per_epoch(resolve_run(config, as_options(settings, _TRIED_EPOCHS)), folder)
-    return max(2, int(60 * minutes / seconds)), seconds
+    return nearest_epochs(minutes, seconds), seconds
+
+
+def nearest_epochs(minutes: float, seconds: float) -> int:
+    """At least two, so that a share of the epochs is not all of them."""
+    return max(2, round(60 * minutes / seconds))
 
 
 def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
@@ -56,10 +62,10 @@ def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
 
 
 def _seconds_per_step(taken: Iterator[object], batch_size: int) -> float:
-    """After the first steps, in which the machine warms up and compiles."""
+    """The median, after the first steps, in which the machine warms up and compiles."""
     for _ in islice(taken, _WARMUP_STEPS):
         pass
-    begun = time.perf_counter()
-    count = sum(1 for _ in islice(taken, _TIMED_STEPS))
-    check(count > 0, "data.batch_size", batch_size, f"an epoch needs more than {_WARMUP_STEPS} steps to be timed")
-    return (time.perf_counter() - begun) / count
+    moments = [time.perf_counter(), *(time.perf_counter() for _ in islice(taken, _TIMED_STEPS))]
+    rule = f"an epoch needs more than {_WARMUP_STEPS} steps to be timed"
+    check(len(moments) > 1, "data.batch_size", batch_size, rule)
+    return statistics.median(end - begin for begin, end in pairwise(moments))

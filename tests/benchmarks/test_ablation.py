@@ -28,17 +28,33 @@ def recipe(tmp_path: Path) -> Path:
     return file
 
 
-def test_every_ingredient_is_added_to_the_plain_recipe_and_left_out_of_the_whole_one(recipe: Path) -> None:
+def test_every_ingredient_is_added_to_the_plain_recipe_and_left_out_of_the_best_one(recipe: Path) -> None:
     found = Ablation.read(recipe)
     assert found.variants() == {
         "plain": (),
         "plain + mimetic": ("mimetic",),
         "plain + averaging": ("averaging",),
-        "all - mimetic": ("averaging",),
-        "all - averaging": ("mimetic",),
-        "all": ("mimetic", "averaging"),
+        "best": ("mimetic", "averaging"),
+        "best - mimetic": ("averaging",),
+        "best - averaging": ("mimetic",),
     }
     assert found.settings_with(("mimetic",)) == {**found.settings, "model.init": "mimetic"}
+
+
+def test_an_ingredient_that_the_best_recipe_lacks_is_added_to_it(recipe: Path) -> None:
+    recipe.write_text(FILE + "best: [averaging]\n")
+    found = Ablation.read(recipe)
+    assert list(found.variants().items())[3:] == [
+        ("best", ("averaging",)),
+        ("best + mimetic", ("averaging", "mimetic")),
+        ("best - averaging", ()),
+    ]
+    assert list(found.pairs()) == [
+        ("mimetic", "plain + mimetic", "plain"),
+        ("mimetic", "best + mimetic", "best"),
+        ("averaging", "plain + averaging", "plain"),
+        ("averaging", "best", "best - averaging"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +62,10 @@ def test_every_ingredient_is_added_to_the_plain_recipe_and_left_out_of_the_whole
     [
         ("config: digits_vit", "ingredients: {} is not valid"),
         ("ingredients: {a: {model.init: mimetic}}", "config: None is not valid"),
+        (
+            FILE + "best: [mimetik]",
+            r"best: \['mimetik'\] is not valid: it is a list of ingredients: mimetic, averaging",
+        ),
         (FILE + "more: 1", r"FILE: .*it has no section \['more'\]"),
     ],
 )
@@ -56,8 +76,8 @@ def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: st
 
 
 def test_effects_are_paired_by_seed() -> None:
-    found = Ablation("digits_vit", {}, {"a": {}})
-    top1 = {"plain": (0.5, 0.7), "plain + a": (0.6, 0.8), "all - a": (0.5, 0.7), "all": (0.6, 0.9)}
+    found = Ablation("digits_vit", {}, {"a": {}}, ["a"])
+    top1 = {"plain": (0.5, 0.7), "plain + a": (0.6, 0.8), "best - a": (0.5, 0.7), "best": (0.6, 0.9)}
     runs = [
         {"variant": name, "seed": seed, "test.top1": value, "epochs": 3}
         for name, values in top1.items()
@@ -89,7 +109,7 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
     words = ["ablation", str(recipe), "--minutes", "1.1", "--seeds", "0", "--folder", str(tmp_path / "runs")]
     assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
-    assert len(timed) == 6
+    assert len(timed) == 12  # each twice
     assert min(timed) > 0
     assert [row["epochs"] for row in result["runs"]] == [2] * 6
     assert {effect["ingredient"] for effect in result["effects"]} == {"mimetic", "averaging"}
@@ -97,5 +117,5 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
         "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
     )
     assert main(words) == 0
-    assert len(timed) == 6
-    assert "| all - averaging | 2 |" in capsys.readouterr().out
+    assert len(timed) == 12  # each twice
+    assert "| best - averaging | 2 |" in capsys.readouterr().out
