@@ -34,7 +34,7 @@ from vit.settings import resolve_run
 from vit.tasks.classification import require_classification
 
 CONVENTIONS = {
-    "epochs": "as many as fit into the minutes, to the nearest, by the seconds of the variant's own steps, measured before",
+    "epochs": "as many as fit into the minutes, to the nearest, by the seconds of its own steps, measured before",
     "seconds": "of training alone: optimizer steps with reading and augmenting, without validation and the test",
     "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
     "interval": "95 %, Student's t over the seeds' differences",

@@ -42,6 +42,9 @@ def find_config(name: str | Path) -> Path:
     ValueError where there is neither.
     """
     path = Path(name)
+    if (path / "config.yaml").is_file():
+        remedy = f"continue it with --resume {path}, or begin another one like it with --config {path / 'config.yaml'}"
+        raise ValueError(f"--config: {str(name)!r} is a run; {remedy}")
     if path.suffix or path.exists():
         return path
     names = packaged_configs()
@@ -67,6 +70,9 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     kind = _run_class(in_file, f"{path}: ")
     _refuse_unknown(kind, in_file, f"{path}: ")
     given = _read_overrides(kind, overrides)
+    task = in_file.get("task", DEFAULT_TASK)
+    rule = f"the file decides the task, and {config_file} is of {task!r}; choose another --config"
+    check(given.get("task", task) == task, "--task", given.get("task"), rule)
     shrunk = _shrink(in_file, given)
     reset = _shape_of_another_model(kind, in_file, given)
     kept = {name: value for name, value in in_file.items() if name not in reset}
@@ -266,7 +272,7 @@ def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, An
         if name == "data":
             given |= _data_at(word, get_type_hints(kind)["data"])
         else:
-            given[name] = _read_value(word, types[name])
+            given[name] = word if name == "task" else _read_value(word, types[name])
     return given
 
 

@@ -38,6 +38,9 @@ def test_lengths_that_were_given() -> None:
         assert float(found.quantile(share)[0]) == pytest.approx(
             float(lengths.flatten().sort().values[math.ceil(share * 48) - 1]), rel=0.012
         )
+    for share in (5, -1, math.nan):
+        with pytest.raises(ValueError, match=f"share: {share} is not valid: it is a fraction of the patches"):
+            found.quantile(share)
 
 
 def test_batches_add_up_and_every_block_is_that_of_the_stream() -> None:

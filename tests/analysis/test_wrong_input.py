@@ -35,6 +35,7 @@ WRONG_IMAGES = {
     "one channel": (IMAGES[:, :1], r"images: the shape \(4, 1, 32, 32\) is not valid: it must be b 3 H W"),
     "channels last": (IMAGES.movedim(1, 3), r"for channels last, images.movedim\(3, 1\)"),
     "none": (IMAGES[:0], r"images: \(0, 3, 32, 32\) is not valid: an analysis needs at least one"),
+    "not a number": (IMAGES * torch.nan, "images: infinite or NaN pixels are not valid"),
     "pixels": ((IMAGES * 255).byte(), "images: torch.uint8 is not valid: they must be normalised"),
 }
 

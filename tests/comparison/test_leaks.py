@@ -113,7 +113,7 @@ def test_frozen_features_of_such_a_run_are_refused_too(place: Path, capsys: pyte
 
 
 def test_what_cannot_be_checked_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The data of a run are gone, or they are others than those it was trained on and the run has no list of them."""
+    """The data of a run are gone, or others than those it was trained on, and the run has no list of them."""
     runs = [str(place / "run_honest"), str(place / "run_copied")]
     added, images = place / "copied" / "train" / "a" / "later.png", place / "run_copied" / "images.csv"
     shutil.copy(place / "honest" / "val" / "b" / "3.png", added)
@@ -129,9 +129,13 @@ def test_what_cannot_be_checked_is_said(place: Path, capsys: pytest.CaptureFixtu
     assert f"Whether {runs[1]} was trained on test images could not be checked: the images" in printed
     (place / "copied").rename(place / "away")
     try:
+        known = compare(place, *runs, capsys=capsys, code=2)
+        images.unlink()
         printed = compare(place, *runs, capsys=capsys)
     finally:
         (place / "away").rename(place / "copied")
+        images.write_text(listed)
+    assert known == said, "by its list a run knows its images wherever they are"
     assert "could not be checked: its training images are not at hand (" in printed
     assert "| not checked |" in (place / "out" / "comparison.md").read_text()
 

@@ -84,6 +84,18 @@ def test_chunks_cover_a_step_once_and_never_split_a_group(
     assert seen == list(range(num_images))
 
 
+@pytest.mark.parametrize(("num_images", "lengths"), [(129, [64, 65]), (128, [64, 64]), (130, [64, 64, 2]), (1, [1])])
+def test_a_last_step_of_too_few_images_joins_the_one_before(num_images: int, lengths: list[int]) -> None:
+    plan = StepPlan(num_images, 64, num_chunks=1, group=1, fewest=2)
+    assert [len(plan.positions(step)) for step in range(plan.num_steps)] == lengths
+
+
+def test_too_few_images_for_every_chunk_join_the_step_before() -> None:
+    plan = StepPlan(64 + 7, 64, num_chunks=4, group=1, fewest=2)
+    assert [len(plan.chunk(0, chunk)) for chunk in range(4)] == [17, 18, 18, 18]
+    assert StepPlan(64 + 8, 64, num_chunks=4, group=1, fewest=2).num_steps == 2
+
+
 def test_full_steps_have_equal_chunks() -> None:
     plan = StepPlan(1000, 96, 6, 8)
     assert [len(plan.chunk(2, chunk)) for chunk in range(6)] == [16] * 6

@@ -25,6 +25,7 @@ from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.folders import FileSource, images_below
 from vit.data.identity import count_copies
 from vit.data.images import check_test, open_test, open_training
+from vit.data.order import epoch_order
 from vit.data.splits import Split
 from vit.evaluation.seen_images import seen_by_run
 from vit.settings import dump_run_config
@@ -320,6 +321,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
+def test_a_test_folder_beside_a_list_would_have_no_effect(tmp_path: Path) -> None:
+    config = config_for(listed(tmp_path), test_folder="elsewhere")
+    for opens in (open_training, open_test):
+        with pytest.raises(ValueError, match=r"data\.test_folder: 'elsewhere' .* in labels\.csv by a column 'split'"):
+            opens(config)
+
+
 @pytest.mark.parametrize(("make", "said"), REFUSED.values(), ids=list(REFUSED))
 def test_odd_folders_that_are_refused(make: Callable[[Path], Path], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said) as caught:
@@ -415,9 +423,12 @@ def test_test_images_that_the_pretrained_run_has_seen_are_said_in_the_header_and
     assert said
     assert int(said[2]) > 0
     assert said[1] in (tmp_path / "child" / "README.md").read_text()
-    # a file less: the parent's own list tells what it has seen, and without the list nothing does
+    # a file less: the parent's own list tells what it has seen; one without identities, of the files that are there
     gone = next(file for file in listed_images(tmp_path / "parent")["train"] if file.startswith("cat"))
     (first / gone).unlink()
+    assert main([*words, str(tmp_path / "known"), *begun]) == 0
+    assert "could not be compared" not in capsys.readouterr().out
+    without_identities(tmp_path / "parent" / "images.csv")
     assert main([*words, str(tmp_path / "other"), *begun]) == 0
     line = f"1 image of {tmp_path / 'parent'} is gone and could not be compared."
     assert line in capsys.readouterr().out
@@ -435,6 +446,14 @@ def listed_images(run: Path) -> dict[str, set[str]]:
     return {part: {row["file"] for row in rows if row["split"] == part} for part in ("train", "validation")}
 
 
+def without_identities(file: Path) -> None:
+    """Make the list of a run one of an earlier version."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.reader(stream))
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(row[:2] for row in rows)
+
+
 def test_a_folder_reached_by_a_link_is_read_once(tmp_path: Path) -> None:
     make_folder(tmp_path, {"sub": 3, ".thumbnails": 2})
     (tmp_path / "again").symlink_to(tmp_path / "sub")
@@ -444,7 +463,8 @@ def test_a_folder_reached_by_a_link_is_read_once(tmp_path: Path) -> None:
     assert said == ["not read: 1 .heic file; JPEG or PNG would be"]
 
 
-def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("identities", [True, False])
+def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Path, identities: bool) -> None:
     """A row of the list is gone, or its file; every image that is left was trained on or chose the weights."""
     photos = make_folder(tmp_path / "photos", {"cat": 8, "dog": 8})
     rows = [f"{path.relative_to(photos).as_posix()},{path.parent.name}" for path in sorted(photos.rglob("*.png"))]
@@ -454,6 +474,8 @@ def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Pat
         patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         config = tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10})
         train(replace(config, data=replace(config.data, name="imagefolder", root=str(table))), run)
+    if not identities:
+        without_identities(run / "images.csv")
     parts = listed_images(run)
     seen = sorted(parts["train"] | parts["validation"])
     whole = config_for(photos, test_fraction=1.0)
@@ -464,7 +486,7 @@ def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Pat
         assert (found.training, found.validation) == tuple(
             len(parts[part] & names(test)) for part in ("train", "validation")
         )
-        assert found.gone == gone
+        assert found.gone == (0 if identities else gone)
         (photos / seen[1]).unlink(missing_ok=True)
 
 
@@ -503,12 +525,98 @@ def test_a_run_lists_its_images_and_names_those_that_change(tmp_path: Path, caps
     assert main(["train", "--resume", str(run)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{gone!r} is gone" in line
-    (photos / gone).write_bytes((photos / new).read_bytes())
+    kept = (photos / new).read_bytes()
     (photos / new).unlink()
+    Image.new("RGB", (8, 8), "red").save(photos / gone)
+    assert main(["train", "--resume", str(run)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{gone!r} is another image now; put" in line
+    (photos / gone).write_bytes(kept)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         patch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
         assert main(["train", "--resume", str(run)]) == 0
+
+
+def test_a_broken_image_may_be_repaired_before_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.data.augmented._MAX_VALUES", 1)  # no image is read before its step
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    photos, recipe, run = (
+        make_folder(tmp_path / "photos", {"cat": 20, "dog": 20}),
+        tmp_path / "a.yaml",
+        tmp_path / "run",
+    )
+    config = tiny(train={"epochs": 2, "save_every_steps": 1}, data={"fake_images": 512, "fake_classes": 10})
+    recipe.write_text(dump_run_config(config, {}))
+    train, _ = open_training(config_for(photos))
+    order = epoch_order(config.seed, 0, len(train), 1, len(train))
+    whole, broken = (photos / train.source.name(int(train.indices[order[place]])) for place in (0, -1))
+    broken.write_bytes(b"no image")
+    words = ["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]
+    assert main([*words, "--data.batch_size", "2", "--data.cache_gib", "0"]) == 2
+    assert "cannot be decoded" in capsys.readouterr().err
+    assert list((run / "checkpoints").iterdir()), "it was not the first image"
+    broken.write_bytes(whole.read_bytes())
+    assert main(["train", "--resume", str(run)]) == 0
+
+
+def test_images_that_have_changed_places_are_still_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training image under the name of a test image, and the other way round."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    photos, run = plain(tmp_path / "photos"), tmp_path / "run"
+    config = tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10})
+    data = replace(config.data, name="imagefolder", root=str(photos))
+    train(replace(config, data=data), run)
+    (unchanged,) = seen_by_run(str(run), data, open_test(data))
+    assert unchanged.warning() == ""
+    trained, tested = (photos / min(names(split)) for split in (open_training(data)[0], open_test(data)))
+    content = trained.read_bytes()
+    trained.write_bytes(tested.read_bytes())
+    tested.write_bytes(content)
+    (found,) = seen_by_run(str(run), data, open_test(data))
+    assert (found.training, found.validation) == (1, 0)
+    tested.write_bytes(trained.read_bytes())
+    trained.write_bytes(content)
+    shutil.copy(trained, tested)
+    (copied,) = seen_by_run(str(run), data, open_test(data))
+    assert copied.training == 0, "a copy in the data, which the header of every training tells"
+
+
+@pytest.mark.parametrize(
+    ("make", "run", "refused"),
+    [
+        (plain, ".", True),
+        (plain, "runs/first", True),
+        (plain, "cat", True),
+        (plain, "../runs", False),
+        (train_alone, "runs", False),
+        (train_alone, "train/dog/run", True),
+        (train_alone, "val", True),
+        (listed, "images/run", False),
+        (listed, ".", True),
+    ],
+)
+def test_a_run_does_not_go_among_the_images(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], Path],
+    run: str,
+    refused: bool,
+) -> None:
+    monkeypatch.setattr("vit.training.loop.finish_run", lambda _: (_ for _ in ()).throw(ValueError("trained")))
+    root, recipe = make(tmp_path / "photos"), tmp_path / "recipe.yaml"
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10}), {}))
+    before = sorted(tmp_path.rglob("*"))
+    place = tmp_path / "photos" / run
+    assert main(["train", "--config", str(recipe), "--data", str(root), "--output_dir", str(place)]) == 2
+    said = capsys.readouterr().err
+    assert ("it lies among the images; name a folder elsewhere by --output_dir" in said) == refused
+    assert (sorted(tmp_path.rglob("*")) == before) == refused
+    assert ("trained" in said) != refused
 
 
 @pytest.mark.filterwarnings("ignore")

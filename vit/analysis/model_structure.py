@@ -224,12 +224,14 @@ def image_batches(model: nn.Module, images: Tensor | Iterable[Tensor]) -> Iterat
 
 
 def check_images(model: nn.Module, images: Tensor) -> Tensor:
-    """The images; ValueError unless they are `b k H W`, at least one, of the channels and type that the model reads."""
+    """The images; ValueError unless they are `b k H W`, finite, at least one, of the model's channels and type."""
     convolution = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
     check_image_shape(images, 3 if convolution is None else convolution.in_channels)
     if convolution is not None:
         check_image_dtype(images, convolution.weight)
     check(len(images) > 0, "images", tuple(images.shape), "an analysis needs at least one")
+    if not bool(images.isfinite().all()):
+        raise ValueError("images: infinite or NaN pixels are not valid")
     return images
 
 

@@ -68,7 +68,8 @@ class TokenNorms:
         return len(share) - 1 - int(share.flip(0).argmax())
 
     def quantile(self, share: float) -> Tensor:
-        """The norm below which that share of the patches lies, l: the middle of its bin."""
+        """The norm below which that share of the patches lies, l: the middle of its bin. ValueError outside 0 … 1."""
+        check(0 <= share <= 1, "share", share, "it is a fraction of the patches, from 0 to 1")
         below = self.counts.double().cumsum(dim=1) / self.counts.sum(dim=1, keepdim=True)
         places = (below < share).sum(dim=1).clamp(max=self.counts.shape[1] - 1)
         return 10 ** (_LOWEST + (places.double() + 0.5) / _BINS)

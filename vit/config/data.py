@@ -138,6 +138,7 @@ class DataConfig:
             check_positive(f"data.{name}", getattr(self, name))
         most = {"workers": MOST_WORKERS, "canvas_size": MOST_PIXELS, "fake_classes": MOST_CHANNELS}
         check_most("data", self, most | {"fake_images": MOST_SAMPLES})
+        check(self.root != "", "data.root", self.root, "name a folder, or a list of images")
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")

@@ -60,6 +60,16 @@ class FileSource:
         return self.files[index]
 
 
+def lies_among_classes(folder: Path, source: FileSource) -> bool:
+    """Whether a folder is within one of images, or would itself be read as a class, when `source` is opened again."""
+    root, folder = source.root.resolve(), folder.resolve()
+    if root not in folder.parents:
+        return False
+    top, tops = folder.relative_to(root).parts[0], {file.partition("/")[0] for file in source.files}
+    classes_at_root = not any(map(part_named, tops))
+    return classes_at_root or top in tops or part_named(top) is not None
+
+
 def notes_of(source: object) -> list[str]:
     """The lines for the user of a source of files; other sources have none."""
     return list(source.notes) if isinstance(source, FileSource) else []

@@ -78,6 +78,15 @@ class EvalBatch:
     indices: Tensor
 
 
+class UnreadableImage(ValueError):
+    """A broken image where `data.on_broken_image` is 'fail'."""
+
+    def __init__(self, broken: BrokenImage) -> None:
+        remedy = "repair or remove it, or pass --data.on_broken_image skip"
+        super().__init__(f"data.on_broken_image: {broken.name} cannot be decoded ({broken.reason}): {remedy}")
+        self.name = broken.name
+
+
 class _BrokenImages:
     """Handles images that cannot be decoded: raises, or logs and counts each once; raises if all are broken."""
 
@@ -89,8 +98,7 @@ class _BrokenImages:
     def report(self, broken: Iterable[BrokenImage]) -> None:
         for error in broken:
             if self._fatal:
-                remedy = "repair or remove it, or pass --data.on_broken_image skip"
-                raise ValueError(f"data.on_broken_image: {error.name} cannot be decoded ({error.reason}): {remedy}")
+                raise UnreadableImage(error)
             if error.name not in self.names:
                 logger.warning("skipping a broken image: %s (%s)", error.name, error.reason)
             self.names.add(error.name)
@@ -105,7 +113,8 @@ class TrainLoader:
     """The epochs of a training split, for one of `world_size` processes.
 
     Cached images are on `cache_device(…, device)`, everything else on the CPU. ValueError naming `data.batch_size` if
-    it cannot be divided evenly. Nothing is decoded before the first epoch.
+    it cannot be divided evenly. A last step whose micro-batches would have fewer than `fewest` images joins the one
+    before. Nothing is decoded before the first epoch.
     """
 
     def __init__(
@@ -120,6 +129,7 @@ class TrainLoader:
         accumulation_steps: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        fewest: int = 0,
     ) -> None:
         assert 0 <= rank < world_size
         self.split, self._config, self._seed, self._rank = split, config, seed, rank
@@ -129,7 +139,7 @@ class TrainLoader:
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
         group = augment.mix_group if augment.mixes else 1
         self._length = len(split) if split.epoch_length is None else split.epoch_length
-        self._plan = StepPlan(self._length, config.batch_size, accumulation_steps * world_size, group)
+        self._plan = StepPlan(self._length, config.batch_size, accumulation_steps * world_size, group, fewest)
         self._broken = _BrokenImages(config, len(split))
         self._cache: Decoded | None = None
         self._stream: ImageStream | None = None

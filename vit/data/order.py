@@ -74,13 +74,15 @@ def _passes(seed: int, first: int, last: int, num_images: int, stream: str = "or
 class StepPlan:
     """The positions of every optimizer step, cut into `num_chunks` (micro-batches × processes).
 
-    Chunks are contiguous and consist of whole mixing groups (positions // `group`).
+    Chunks are contiguous and consist of whole mixing groups (positions // `group`). The last step takes what is left,
+    and joins the one before if a chunk of it would have fewer than `fewest` images.
     """
 
     num_images: int
     batch_size: int
     num_chunks: int
     group: int
+    fewest: int = 0
 
     def __post_init__(self) -> None:
         if self.batch_size % (self.num_chunks * self.group) == 0:
@@ -96,15 +98,21 @@ class StepPlan:
 
     @property
     def num_steps(self) -> int:
-        return -(-self.num_images // self.batch_size)
+        whole, left = divmod(self.num_images, self.batch_size)
+        smallest = min(len(self._cut(range(left), chunk)) for chunk in range(self.num_chunks))
+        joins = whole > 0 and smallest < self.fewest
+        return whole if left == 0 or joins else whole + 1
 
     def positions(self, step: int) -> range:
-        """Return all positions of a step; the last step may be shorter."""
-        return range(step * self.batch_size, min((step + 1) * self.batch_size, self.num_images))
+        """Return all positions of a step; the last step may be shorter, or longer by a few."""
+        is_last = step == self.num_steps - 1
+        return range(step * self.batch_size, self.num_images if is_last else (step + 1) * self.batch_size)
 
     def chunk(self, step: int, chunk: int) -> range:
         """Return the positions of one chunk; a short step is divided evenly, and some chunks may be empty."""
-        positions = self.positions(step)
+        return self._cut(self.positions(step), chunk)
+
+    def _cut(self, positions: range, chunk: int) -> range:
         num_groups = -(-len(positions) // self.group)
         first, last = (bound * num_groups // self.num_chunks for bound in (chunk, chunk + 1))
         return positions[first * self.group : last * self.group]

@@ -1,39 +1,65 @@
 """The list of the files that a run is trained on and validated with, which it keeps as `images.csv`.
 
-By it a run can say which of its images are gone or new, and whether it has seen an image even after others were added.
+By it a run can say which of its images are gone, new or replaced, and whether it has seen an image, wherever its own
+are now.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from vit.data.folders import FileSource
+from vit.data.identity import file_identities, paths_of
 from vit.data.parts import listed
 from vit.data.splits import Split
 
 FILE_NAME = "images.csv"
-_COLUMNS = ["file", "split"]
+MOST_IDENTIFIED = 200_000
+"""Of larger sets the files are listed by name alone: reading a part of every one of them would delay the training."""
+_COLUMNS = ["file", "split", "identity"]
+_COLUMNS_BEFORE = ["file", "split"]
+"""Of earlier versions."""
 
 
-def list_images(train: Split, validation: Split) -> str:
-    """CSV, relative to the folder of the images; nothing where images are not files."""
-    if not isinstance(train.source, FileSource):
-        return ""
+@dataclass(frozen=True)
+class RunImage:
+    part: str
+    """`train` or `validation`."""
+    identity: str
+    """As `identity.file_identities`; empty where it is not known."""
+
+
+RunImages = dict[str, RunImage]
+"""By the file's name, relative to the folder of the images."""
+
+
+def list_images(train: Split, validation: Split) -> RunImages:
+    """Identify the files of both parts; nothing where images are not files."""
+    paths = [*paths_of(train), *paths_of(validation)]
+    if not paths:
+        return {}
+    names = [
+        (split.source.name(index), part)
+        for split, part in ((train, "train"), (validation, "validation"))
+        for index in split.indices.tolist()
+    ]
+    few = len(paths) <= MOST_IDENTIFIED
+    identities = file_identities(paths, "images of the run") if few else [""] * len(paths)
+    return {name: RunImage(part, identity) for (name, part), identity in zip(names, identities, strict=True)}
+
+
+def as_csv(images: RunImages) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    writer.writerows(_rows(train, validation))
+    writer.writerows((file, image.part, image.identity) for file, image in images.items())
     return text.getvalue()
-
-
-def _rows(train: Split, validation: Split) -> Iterator[tuple[str, str]]:
-    for split, part in ((train, "train"), (validation, "validation")):
-        yield from ((split.source.name(index), part) for index in split.indices.tolist())
 
 
 def list_of(source: Path) -> Path:
@@ -41,42 +67,47 @@ def list_of(source: Path) -> Path:
     return (source.parent.parent if (source / "state.json").is_file() else source) / FILE_NAME
 
 
-def read_images(path: Path, root: Path) -> tuple[Split, Split, int]:
-    """(train, validation) of the files of a run's list that are still below `root`, and how many are not.
+def read_images(path: Path) -> RunImages:
+    """Read a run's list. ValueError for another file."""
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        columns, *rows = [*csv.reader(file)] or [[]]
+    if columns not in (_COLUMNS, _COLUMNS_BEFORE) or any(len(row) != len(columns) for row in rows):
+        raise ValueError(f"{path}: it is no list of a run's images, with the columns {', '.join(_COLUMNS)}")
+    return {file: RunImage(part, identity[0] if identity else "") for file, part, *identity in rows}
 
-    ValueError for another list.
-    """
-    parts = _read(path)
+
+def images_there(images: RunImages, root: Path) -> tuple[Split, Split]:
+    """(train, validation) of the listed files that are still below `root`."""
     train, validation = (
-        _split(root, [file for file, part in parts if part == name]) for name in ("train", "validation")
+        _split(root, [file for file, image in images.items() if image.part == part]) for part in ("train", "validation")
     )
-    return train, validation, len(parts) - len(train) - len(validation)
+    return train, validation
 
 
-def changes(path: Path, train: Split, validation: Split) -> str:
-    """List in words how files differ from a run's list; nothing where they are the same, or there is no list."""
-    if not path.is_file() or not isinstance(train.source, FileSource):
-        return ""
-    before, now = dict(_read(path)), dict(_rows(train, validation))
+def forgetting(images: RunImages, file: str) -> RunImages:
+    """The list without the identity of a file, which may be replaced then."""
+    return images | {file: replace(images[file], identity="")} if file in images else images
+
+
+def changes(before: RunImages, now: RunImages, root: Path) -> str:
+    """List in words how files differ from those of a run; nothing where they are the same."""
     left = before.keys() - now
-    gone = {file for file in left if not (train.source.root / file).exists()}
+    gone = {file for file in left if not (root / file).exists()}
+    both = before.keys() & now
     kinds: tuple[tuple[Collection[str], str], ...] = (
         (gone, "gone"),
         (now.keys() - before, "new here"),
         (left - gone, "no training image any more"),
-        ([file for file in before.keys() & now if before[file] != now[file]], "in the other part"),
+        ([file for file in both if before[file].part != now[file].part], "in the other part"),
+        ([file for file in both if _is_other(before[file].identity, now[file].identity)], "another image now"),
     )
     return ", ".join(
         f"{listed(sorted(files))} {'is' if len(files) == 1 else 'are'} {what}" for files, what in kinds if files
     )
 
 
-def _read(path: Path) -> list[tuple[str, str]]:
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = list(csv.reader(file))
-    if not rows or rows[0] != _COLUMNS or any(len(row) != len(_COLUMNS) for row in rows):
-        raise ValueError(f"{path}: it is no list of a run's images, with the columns {' and '.join(_COLUMNS)}")
-    return [(file, part) for file, part in rows[1:]]
+def _is_other(before: str, now: str) -> bool:
+    return bool(before and now) and before != now
 
 
 def _split(root: Path, files: Sequence[str]) -> Split:

@@ -24,9 +24,14 @@ Part = Literal["train", "test"]
 
 
 def is_undivided(config: DataConfig) -> bool:
-    """Whether `data.root` is a list, or a folder without a test set whose name is known or configured."""
+    """Whether `data.root` is a list, or a folder without a test set whose name is known or configured.
+
+    ValueError for a `data.test_folder` beside a list.
+    """
     root = image_root(config)
     if root.is_file():
+        rule = f"it has no effect beside a list; mark test images in {root.name} by a column 'split'"
+        check(config.test_folder is None, "data.test_folder", config.test_folder, rule)
         return True
     parts = find_parts(config)
     if parts.test is not None or not root.is_dir():

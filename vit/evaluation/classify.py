@@ -85,6 +85,8 @@ def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> tu
     notes: list[str] = []
     for place in places:
         path = Path(place)
+        if "://" in place:
+            raise ValueError(f"image: {place!r} is not valid: images are read from files; download it first")
         if place == "-":
             found = _read_names(standard_input)
         elif path.is_dir():

@@ -1,8 +1,8 @@
 """Test images that a run was trained on, itself or by the runs that it began from.
 
-The run's training images are opened again by its settings. They are those that it had if the fingerprint of their names
-and labels is still the stored one. What was divided as the test images were has none of them; else images are compared.
-Where the fingerprint is another one, they are those of the run's own list that are still there.
+A run lists the identities of its files, and those of the test images are looked up there. For images that are no files,
+and runs of which no list is at hand, the training images are opened again by the run's settings. They are those that it
+had if the fingerprint of their names and labels is still the stored one; else, those of its list that are still there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 from vit.config import DataConfig
 from vit.data.archives import image_root
-from vit.data.identity import count_shared
+from vit.data.folders import FileSource
+from vit.data.identity import count_shared, file_identities, paths_of
 from vit.data.images import Split, fingerprint, open_training
-from vit.data.run_images import list_of, read_images
+from vit.data.run_images import RunImages, images_there, list_of, read_images
 from vit.hub import OpenedModel
 from vit.hub.run_history import State, data_of_run, lineage
 from vit.runs import find_checkpoint, read_checkpoint
@@ -126,18 +127,40 @@ def _seen(
     own = data_of_run(state)
     if own is None or (own.name == _TABLE and open_table is None):
         return replace(unchecked, unchecked="its images are in a table of labels")
+    same_division = config is not None and _division(own) == _division(config)
     try:
-        train, validation, gone = _trained_images(own, state, open_table, images)
+        listed = read_images(images) if images.is_file() else RunImages()
+        if listed and isinstance(test.source, FileSource) and all(image.identity for image in listed.values()):
+            training, validation = _found_in_list(listed, test, in_one_division=same_division)
+            return replace(unchecked, training=training, validation=validation)
+        trained, chosen, gone = _trained_images(own, state, open_table, listed)
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
-    if gone is None and config is not None and _division(own) == _division(config):
+    if gone is None and same_division:
         return unchecked
     found = replace(unchecked, gone=gone or 0)
-    return replace(found, training=count_shared(test, train), validation=count_shared(test, validation))
+    return replace(found, training=count_shared(test, trained), validation=count_shared(test, chosen))
+
+
+def _found_in_list(listed: RunImages, test: Split, *, in_one_division: bool) -> tuple[int, int]:
+    """How many test images are (training, validation) images of a run's list, wherever these are now.
+
+    In one division of the same images, a copy of a training image that is still there is no image that was seen before
+    it became a test image, but a copy in the data.
+    """
+    named = {image.identity: file for file, image in listed.items()}
+    matches = [each for each in file_identities(paths_of(test), "test images") if each in named]
+    if in_one_division and matches:
+        assert isinstance(test.source, FileSource)
+        paths = [test.source.root / named[each] for each in matches]
+        now = file_identities(paths, "copies")
+        matches = [each for each, is_now in zip(matches, now, strict=True) if each != is_now]
+    parts = [listed[named[each]].part for each in matches]
+    return parts.count("train"), parts.count("validation")
 
 
 def _trained_images(
-    own: DataConfig, state: State, open_table: OpenTable | None, images: Path
+    own: DataConfig, state: State, open_table: OpenTable | None, listed: RunImages
 ) -> tuple[Split, Split, int | None]:
     """(train, validation) of a run. Where they are not as they were: those of its list that are there, and how many are
     not; else None. ValueError, in words for the user, where they cannot be known.
@@ -153,13 +176,11 @@ def _trained_images(
         reason += ", or an earlier version divided them otherwise"
     except (OSError, ValueError) as error:
         reason = f"its training images are not at hand ({error})"
-    if not images.is_file():
-        raise ValueError(reason)
     root = image_root(own)
-    train, validation, gone = read_images(images, root.parent if root.is_file() else root)
+    train, validation = images_there(listed, root.parent if root.is_file() else root)
     if not len(train):
         raise ValueError(reason)
-    return train, validation, gone
+    return train, validation, len(listed) - len(train) - len(validation)
 
 
 def _division(config: DataConfig) -> Sequence[Any]:

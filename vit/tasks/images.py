@@ -30,6 +30,8 @@ from vit.tasks.task import TaskInfo
 
 Run = TypeVar("Run", bound=ImageRun)
 logger = logging.getLogger(__name__)
+_FEWEST_NORMALIZED = 2
+"""Images in a micro-batch of a ResNet, which normalises over it: one image, or a stand-in, gives no statistics."""
 
 
 class ImageTask(ABC, Generic[Run]):
@@ -83,6 +85,7 @@ class ImageTask(ABC, Generic[Run]):
             seed=config.seed,
             accumulation_steps=config.train.accumulation_steps,
             device=accelerator.device,
+            fewest=_FEWEST_NORMALIZED if self._normalizes_batches else 0,
             **self._place,
         )
         self._check_batch_norm(loader)
@@ -157,9 +160,12 @@ class ImageTask(ABC, Generic[Run]):
             raise ValueError(f"task.{name} is not what the settings make")
         self.train_loader.loader.restore_broken(state["broken"])
 
+    @property
+    def _normalizes_batches(self) -> bool:
+        return isinstance(self.backbone, ResNet) and self.backbone.config.version == 1
+
     def _check_batch_norm(self, loader: TrainLoader) -> None:
-        """A ResNet normalises over a micro-batch: one image, or a stand-in, gives no statistics."""
-        if isinstance(self.backbone, ResNet) and self.backbone.config.version == 1 and loader.smallest_chunk < 2:
+        if self._normalizes_batches and loader.smallest_chunk < _FEWEST_NORMALIZED:
             rule = (
                 "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
                 f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
@@ -309,11 +315,12 @@ class ImageReport:
     @cached_property
     def _memory(self) -> dict[str, int]:
         """Bytes by what they hold, in one process."""
-        task, train, data = self._task, self._task.config.train, self._task.config.data
+        task, train = self._task, self._task.config.train
+        in_a_step = min(task.config.data.batch_size, task.train_loader.samples_per_epoch)
         parts = training_memory(
             task.backbone,
             task.preprocessing.image_size,
-            batch_size=data.batch_size // train.accumulation_steps // task.accelerator.num_processes,
+            batch_size=-(-in_a_step // train.accumulation_steps // task.accelerator.num_processes),
             optimizer=task.config.optim.name,
             precision=precision_of(task.accelerator),
             ema=train.ema_decay is not None,

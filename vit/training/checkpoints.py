@@ -15,7 +15,10 @@ from accelerate.utils import broadcast_object_list
 
 from vit.config import ImageRun, RunConfig, check
 from vit.config.run_state import check_state
-from vit.data.run_images import changes, list_images, list_of
+from vit.data.archives import image_root
+from vit.data.folders import FileSource, lies_among_classes
+from vit.data.loading import UnreadableImage
+from vit.data.run_images import RunImages, as_csv, changes, forgetting, list_images, list_of, read_images
 from vit.run_lock import run_locked
 from vit.runs import (
     Checkpoint,
@@ -30,7 +33,7 @@ from vit.runs import (
     restore_metrics,
     write_checkpoint,
 )
-from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, run_config_from
+from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, read_summary, run_config_from
 from vit.training.progress import Progress
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
@@ -61,18 +64,47 @@ A broken image that is skipped has always had weight 0, so even that setting lea
 @contextmanager
 def folder_locked(session: Session) -> Iterator[None]:
     """Make the run folder and hold its lock. Every process calls it; ValueError in all where another run holds it."""
+    _check_outside_images(session)
     with ExitStack() as held:
-        refusal: list[str | None] = [None]
+        refusal = None
         if session.is_main:
             make_folder(session.run)
             try:
                 held.enter_context(run_locked(session.run))
             except ValueError as error:
-                refusal = [str(error)]
-        broadcast_object_list(refusal)  # does nothing where there is one process
-        if refusal[0] is not None:
-            raise ValueError(refusal[0])
+                refusal = str(error)
+        _refuse_everywhere(refusal)
         yield
+
+
+def _check_outside_images(session: Session) -> None:
+    """ValueError for a run folder among the images, where it would be taken for a class, or its pictures for images."""
+    images, config, run = session.task.info.images, session.config, session.run
+    if not isinstance(config, ImageRun) or images is None or not isinstance(images[0].source, FileSource):
+        return
+    source = images[0].source
+    by_folder = config.data.name == "imagefolder" and not image_root(config.data).is_file()
+    among = run.resolve() == source.root.resolve() or (by_folder and lies_among_classes(run, source))
+    check(not among, "output_dir", str(run), "it lies among the images; name a folder elsewhere by --output_dir")
+
+
+def _refuse_everywhere(refusal: str | None) -> None:
+    """ValueError in all processes if the main one has found a reason. Every process calls it."""
+    told = [refusal]
+    broadcast_object_list(told)  # does nothing where there is one process
+    if told[0] is not None:
+        raise ValueError(told[0])
+
+
+@contextmanager
+def broken_images_unlisted(session: Session) -> Iterator[None]:
+    """A training image that ended the run because it is broken may be repaired before the run continues."""
+    try:
+        yield
+    except UnreadableImage as error:
+        if (listed := list_of(session.run)).is_file():
+            _write_list(session, forgetting(read_images(listed), error.name))
+        raise
 
 
 def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
@@ -87,6 +119,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
         )
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
+    images = _images_of_run(session, continued=continued is not None)
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:
         with replace_atomically(run / "config.yaml") as unfinished:
@@ -94,17 +127,38 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
             unfinished.write_text(dump_run_config(session.config, origins | decided))
         restore_metrics(run, session.progress.step, continued)
         discard_after(run, session.progress.step)
-        _keep_list_of_images(session)
+        if images:
+            _write_list(session, images)
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
     session.accelerator.wait_for_everyone()
 
 
-def _keep_list_of_images(session: Session) -> None:
-    images, file = session.task.info.images, list_of(session.run)
-    if images is not None and (listed := list_images(*images)):
-        with replace_atomically(file) as unfinished:
-            unfinished.write_text(listed, encoding="utf-8", errors="surrogateescape")
+def _images_of_run(session: Session, *, continued: bool) -> RunImages:
+    """The list of the run's images, on the main process. ValueError in all if a continued run's are others now."""
+    images, refusal = RunImages(), None
+    if session.is_main and session.task.info.images is not None:
+        images = list_images(*session.task.info.images)
+        if images and continued and (found := _what_changed(session, images)):
+            refusal = (
+                f"data.root: images are not those that {session.run} was trained on: {found}; put them back, or start "
+                "another run with --output_dir"
+            )
+    _refuse_everywhere(refusal)
+    return images
+
+
+def _write_list(session: Session, images: RunImages) -> None:
+    with replace_atomically(list_of(session.run)) as unfinished:
+        unfinished.write_text(as_csv(images), encoding="utf-8", errors="surrogateescape")
+
+
+def _what_changed(session: Session, images: RunImages) -> str:
+    """As far as the run's list tells it."""
+    listed, splits = list_of(session.run), session.task.info.images
+    if splits is None or not isinstance(splits[0].source, FileSource) or not listed.is_file():
+        return ""
+    return changes(read_images(listed), images, splits[0].source.root)
 
 
 def save_session(session: Session) -> Path | None:
@@ -142,6 +196,7 @@ def load_session(session: Session) -> Path | None:
                 f"--resume: every checkpoint of {str(session.run)!r} is damaged, and none was deleted "
                 f"({'; '.join(damages)}); restore one, or start again with another --output_dir"
             )
+        _check_nothing_lost(session)
         log.warning("%s holds no checkpoint yet: starting from the beginning", session.run)
         return None
     checkpoint = read_checkpoint(path)
@@ -161,6 +216,16 @@ def load_session(session: Session) -> Path | None:
         print(_what_more_epochs_change(session, before.train.epochs), file=sys.stderr)
     session.accelerator.wait_for_everyone()
     return path
+
+
+def _check_nothing_lost(session: Session) -> None:
+    """ValueError for a run that has no checkpoint any more, where there must have been one."""
+    steps = max((record["step"] for record in read_metrics(session.run) if "step" in record), default=0)
+    if steps > session.task.train_loader.steps_per_epoch or read_summary(session.run):
+        raise ValueError(
+            f"--resume: {str(session.run)!r} has no checkpoint any more, although it was trained for {steps} steps; "
+            "restore one, or start again with another --output_dir"
+        )
 
 
 def forbidden_changes(
@@ -256,12 +321,11 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
 
 def _what_data_changed(session: Session) -> str:
     """As far as the run's list of images tells it."""
-    images, listed = session.task.info.images, list_of(session.run)
-    if images is None or not list_images(*images):
+    if session.task.info.images is None or not (images := list_images(*session.task.info.images)):
         return ""
-    if not listed.is_file():
+    if not list_of(session.run).is_file():
         return ", or they are those that an earlier version, which kept no list of images, divided otherwise"
-    if not (found := changes(listed, *images)):
+    if not (found := _what_changed(session, images)):
         return ""
     remedy = "files were added or removed: make the folder as it was, or start another run with --output_dir"
     return f": {found}; {remedy}"

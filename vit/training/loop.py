@@ -26,7 +26,7 @@ from vit.data.workers import dead_workers_named
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite
 from vit.terminal import terminal_outlived
-from vit.training.checkpoints import as_begun, folder_locked, save_session, start_run
+from vit.training.checkpoints import as_begun, broken_images_unlisted, folder_locked, save_session, start_run
 from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped, stops_at_once
@@ -51,7 +51,12 @@ def train(
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
         start_run(session, resume, origins or {})
-        with session.stop_signals, dead_workers_named(remedy), displayed(session, origins or {}) as display:
+        with (
+            session.stop_signals,
+            dead_workers_named(remedy),
+            broken_images_unlisted(session),
+            displayed(session, origins or {}) as display,
+        ):
             while session.progress.epoch < config.train.epochs:
                 _train_epoch(session, display)
         with stops_at_once("during the final evaluation", remedy):
