@@ -299,8 +299,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda root: text(root, "a.feather", "x"),
         r"a list is CSV here; write one: pandas\.read_feather\('.*a\.feather'\)\.to_csv\('list\.csv', index=False\)",
     ),
-    "a damaged tar archive": (lambda root: text(root, "a.tar", "x"), r"a\.tar' cannot be unpacked: "),
-    "a damaged zip archive": (archive, r"photos\.zip' cannot be unpacked: "),
+    "a damaged tar archive": (
+        lambda root: text(root, "a.tar", "x"),
+        r"a\.tar' cannot be unpacked: it is cut short, or",
+    ),
+    "a damaged zip archive": (archive, r"photos\.zip' cannot be unpacked: it is cut short, or"),
     "an archive of another kind": (lambda root: text(root, "a.7z", "x"), r"unpack it first: 7z x '.*a\.7z'"),
     "another file": (lambda root: text(root, "a.json", "{}"), r"or a list of files and labels that ends in \.csv"),
     "no label column": (

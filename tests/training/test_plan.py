@@ -58,7 +58,8 @@ def test_every_row(plan: Plan) -> None:
         "parameters": f"{number:,}, of which {number:,} are trained",
         "multiply-adds an image": f"{MULTIPLY_ADDS / 1e9:.4f} G forward, attention's products included",
         "images": "54 to train on, 6 to validate; 16 a step",
-        "steps": "16 (4 epochs of 4)",
+        "steps": "16 (4 epochs of 4); few for a model from scratch: raise --epochs, or begin with pretrained weights "
+        "(--model.pretrained)",
         "warm-up": "4 steps",
         "peak rate": "0.02, cosine to 0.001",
         "training arithmetic": f"{6 * MULTIPLY_ADDS * 54 * 4 / 1e15:.4g} PFLOP "

@@ -94,8 +94,8 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
         rule = ", with one b"
     elif 0 in (query.shape[1], query.shape[3], key.shape[1]):
         rule = ", with at least one head, at least one wide"
-    elif not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
-        rule = f", of real numbers, not {query.dtype}, {key.dtype}, {value.dtype}"
+    elif required := _types_required(query, key, value):
+        rule = f", {required}, not {query.dtype}, {key.dtype}, {value.dtype}"
     elif query.shape[3] != key.shape[3] and not isinstance(score, Additive):
         rule = ", with e = d unless the score is Additive"
     elif query.shape[1] % key.shape[1]:
@@ -106,6 +106,14 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
     raise ValueError(
         f"query, key, value of shapes {shapes} are not valid: they must be b h n d, b g m e, b g m v{rule}"
     )
+
+
+def _types_required(query: Tensor, key: Tensor, value: Tensor) -> str:
+    """What the vectors' types should be; nothing where they are that."""
+    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
+        return "of real numbers"
+    one = query.dtype == key.dtype == value.dtype or torch.is_autocast_enabled(query.device.type)
+    return "" if one else "of one type"
 
 
 def as_4d(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

@@ -60,13 +60,14 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
         raise ValueError(f"{named}: {str(place)!r}, where it would be unpacked, is there already; move it away")
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
-        members = _members_of_zip if zipfile.is_zipfile(archive) else _members_of_tar
+        is_zip = zipfile.is_zipfile(archive) or archive.suffix.lower() == ".zip"
+        members = _members_of_zip if is_zip else _members_of_tar
         _write(members(archive), unfinished, archive)
     except (*_DAMAGES, OSError) as error:
         shutil.rmtree(unfinished)
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
             raise
-        raise ValueError(f"{named} cannot be unpacked: {' '.join(str(error).split())[:200]}") from error
+        raise ValueError(f"{named} cannot be unpacked: {_reason(error)}") from error
     except BaseException:
         shutil.rmtree(unfinished)
         raise
@@ -83,6 +84,14 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    is_none = isinstance(error, zipfile.BadZipFile) and "not a zip file" in text
+    if is_none or (isinstance(error, tarfile.ReadError) and "could not be opened" in text):
+        return "it is cut short, or no archive of that kind"
+    return text
 
 
 _DAMAGES = (

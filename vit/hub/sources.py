@@ -54,14 +54,15 @@ def source_kind(source: str | nn.Module) -> SourceKind:
         return "folder" if holds_weights(path) else "library"
     if is_function(source):
         return "function"
-    if is_known(source) or timm.is_vit(source):
+    is_path = "/" in source or source.startswith(".")  # such names need no timm, whose import takes seconds
+    if not is_path and (is_known(source) or timm.is_vit(source)):
         return "architecture"
     rule = "the folder holds no readable checkpoint, no config.json and no weights"
     check(not path.is_dir(), "model", source, rule)
     check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
     trains = f"it is a configuration, which trains a model: vit train --config {source}; name the run's folder then"
     check(source not in packaged_configs(), "model", source, f"{trains}, as runs/{path.name}")
-    check("/" not in source and not source.startswith("."), "model", source, _no_such_place(source))
+    check(not is_path, "model", source, _no_such_place(source))
     raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
 
 

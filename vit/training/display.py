@@ -9,12 +9,14 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from vit.config import ImageRun
 from vit.evaluation.cost import count_parameters
 from vit.progress import Progress, duration, in_terminal, progress_bar
 from vit.settings import RESET, SHRUNK, flat_settings
 from vit.training.session import Session
 from vit.wording import counted
 
+FEW_STEPS = 200
 SECONDS_BEFORE_ESTIMATE = 3.0
 """When, after the first step, a log is told how long the run will take, unless the line of an epoch came before."""
 
@@ -63,12 +65,21 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     return {
         **session.report.describe(),
         "parameters": f"{count_parameters(session.unwrapped_model):,}, of which {_num_trained(session):,} are trained",
-        "steps": f"{session.total_steps:,} ({counted(session.config.train.epochs, 'epoch')} of {steps_per_epoch})",
+        "steps": f"{session.total_steps:,} ({counted(session.config.train.epochs, 'epoch')} of {steps_per_epoch})"
+        f"{_advice(session)}",
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
         **({"reset": f"{', '.join(reset)}; the command line names another model than the file"} if reset else {}),
         **({SHRUNK: ", ".join(shrunk)} if shrunk else {}),
     }
+
+
+def _advice(session: Session) -> str:
+    """A remark for images so few that a model from scratch learns little from them."""
+    config = session.config
+    if not isinstance(config, ImageRun) or config.model.pretrained or session.total_steps >= FEW_STEPS:
+        return ""
+    return "; few for a model from scratch: raise --epochs, or begin with pretrained weights (--model.pretrained)"
 
 
 class Display:
