@@ -121,6 +121,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ),
     ("data.mean", DataConfig, {"mean": (0.0, 0.0, float("nan"))}),
     *(("data.split_seed", DataConfig, {"split_seed": value}) for value in (-1, 2**63)),
+    ("data.root", DataConfig, {"root": ""}),
     ("data.workers", DataConfig, {"workers": -1}),
     ("data.workers", DataConfig, {"workers": 10**6}),
     ("data.canvas_size", DataConfig, {"canvas_size": 10**9}),

@@ -21,6 +21,11 @@ RECIPE = {"model": {"name": "vit", "image_size": 8, "patch_size": 4}, "data": {"
 
 TYPED = {
     "trian": "there is no command 'trian'; did you mean 'train'?",
+    "train --config digits_vit --task translation": "--task: 'translation' is not valid: the file decides the task, "
+    "and digits_vit is of 'classification'; choose another --config",
+    "train --config runs/my_run": "--config: 'runs/my_run' is a run; continue it with --resume runs/my_run, or begin",
+    'train --config your_images --data ""': "data.root: '' is not valid: name a folder, or a list of images",
+    "predict vit_tiny_patch16_224 http://a.org/b//c.jpg": "'http://a.org/b//c.jpg' is not valid: images are read from",
     "train --conifg c.yaml": "--conifg: there is no such option or setting; did you mean --config?",
     "train c.yaml": "'c.yaml' is not expected here: did you mean --config c.yaml?",
     "train digits_vit": "did you mean --config digits_vit?",
@@ -64,7 +69,8 @@ TYPED = {
     "compare --train digits_vit": "one recipe is compared with nothing; name at least two",
     "export vit_tiny_patch16_224 --format onnx": "the following arguments are required: --output",
     "predict vit_tiny_patch16_224 nowhere.png": "there is no file 'nowhere.png'",
-    "predict runs/a x.png --output x.csv": "--output: there is no such option; classes are printed; --format csv > ",
+    "predict runs/a x.png --csv x.csv": "--csv: there is no such option; --output FILE writes a .csv, .jsonl or",
+    "predict runs/a x.png --output x.xls": "--output: 'x.xls' is not valid: its name must end in .csv, .jsonl",
     "train --gpus 2": "--gpus: there is no such option; a launcher starts several processes: accelerate launch --num_",
     "train --data.path pics": "--data.path: there is no such setting; here it is called --data.root",
     "convert digits_vit --to hf --output o": "vit train --config digits_vit; name the run's folder then, as runs/d",

@@ -194,7 +194,7 @@ MISTAKES = {
     ),
     "another task": (
         ["--task", "translation"],
-        r"task: 'translation' is not valid: it must be one of 'classification'",
+        r"^--task: 'translation' is not valid: the file decides the task, and .*recipe\.yaml is of 'classification'",
     ),
     "a setting of another task": (
         ["--search.beam_size", "2"],

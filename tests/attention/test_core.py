@@ -298,8 +298,10 @@ def test_shapes_that_do_not_fit() -> None:
         attend(query.long(), key, value)
     with pytest.raises(ValueError, match=r"of one type, not torch\.float\d\d, torch\.float16, torch\.float\d\d$"):
         attend(query, key.half(), value)
+    query, key, value, _ = tensors()
     with torch.autocast("cpu", torch.bfloat16):
-        assert attend(query, key.bfloat16(), value).shape == query.shape
+        assert attend(query, key.bfloat16(), value).shape[:3] == query.shape[:3]
+    query, key, value, _ = tensors(groups=4)
     with pytest.raises(ValueError, match="with at least one head, at least one wide"):
         attend(query, key[:, :0], value[:, :0])
     with pytest.raises(ValueError, match=r"g \(4\) must divide h \(6\)"):

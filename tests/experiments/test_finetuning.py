@@ -303,7 +303,7 @@ def test_accuracies_over_seeds_by_hand() -> None:
         (["small_vit", "small_vit"], ["--resamples", "99"], "--resamples: 99 is not valid"),
         (
             ["small_vit", "small_resnet.th"],
-            [*SAID, "--data.batch_size", "8"],
+            [*SAID, "--data.batch_size", "8", "--train.accumulation_steps", "8"],
             "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of 1 images",
         ),
         (["small_vit", "small_vit"], ["--optim.lear", "1"], "--optim.lear: there is no such setting"),

@@ -109,7 +109,7 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
 
 
 def _types_required(query: Tensor, key: Tensor, value: Tensor) -> str:
-    """What the vectors' types should be; nothing where they are that."""
+    """A rule that the vectors' types break; nothing if they break none."""
     if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
         return "of real numbers"
     one = query.dtype == key.dtype == value.dtype or torch.is_autocast_enabled(query.device.type)

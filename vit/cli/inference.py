@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.finetune import finetune_and_evaluate
-from vit.cli.parsing import Parser, check_folder, check_picture, is_main_process
+from vit.cli.parsing import Parser, check_file, check_folder, check_picture, is_main_process
 from vit.cli.sources import (
     DATA,
     MODEL,
@@ -159,41 +159,89 @@ def _note_random_weights(opened: OpenedModel) -> None:
 def predict(argv: list[str]) -> None:
     parser = Parser(
         prog="vit predict",
-        description="Print the most likely classes of each image. Memory: 0.75 GB, the weights, and 4 bytes a pixel of "
-        "the largest image, 8 where EXIF turns it; one above 179 megapixels is refused.",
+        description="Print the most likely classes of each image, or write them into one table (--output), which a "
+        "stopped call with the same arguments continues. Memory: 0.75 GB, the weights, and 4 bytes a pixel of the "
+        "largest image, 8 where EXIF turns it; one above 179 megapixels is refused. With --output the weights twice, "
+        "and a batch of images.",
         answers=dict.fromkeys(
-            ("--output", "--out", "--output_dir", "--csv", "--json", "--save"),
-            "classes are printed; --format csv > FILE or --format json > FILE writes them",
+            ("--out", "--output_dir", "--csv", "--json", "--save"),
+            "--output FILE writes a .csv, .jsonl or .parquet table; --format csv or json prints",
         ),
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     images = "image files, folders, text files with a path a line, CSV lists, or - for paths on the standard input"
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
     parser.add_argument("--top", type=int, metavar="N", help="classes for each image (default: 5)")
-    parser.add_argument("--format", choices=("text", "csv", "json"), default="text", help="default: %(default)s")
+    parser.add_argument("--format", choices=("text", "csv", "json"), help="of what is printed (default: text)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    group = parser.add_argument_group("a table of many images (--output)")
+    group.add_argument("--output", type=Path, metavar="FILE", help="write a .csv, .jsonl or .parquet file")
+    group.add_argument("--contact_sheet", type=Path, metavar="PNG", help="draw the least certain images into this file")
+    group.add_argument("--precision", help="auto, fp32, bf16 or fp16 (default: auto; printed classes are fp32)")
+    group.add_argument("--batch_size", type=int, help="default: 64")
+    group.add_argument("--workers", type=int, help="processes that decode (default: 2)")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    check_positive("--top", args.top)
-    from vit.evaluation.classify import classify_images, find_images
+    for option in ("top", "batch_size"):
+        check_positive(f"--{option}", getattr(args, option))
+    _check_table_options(args)
+    from vit.evaluation.classify import find_images
     from vit.hub import open_model, source_kind
-    from vit.tasks import TASKS
 
     source_kind(args.model)
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
     sys.stderr.writelines(f"note: {line}\n" for line in notes)
-    broken: list[str] = []
     opened = open_model(args.model, **model_options(args))
+    if args.output is None:
+        _predict_and_print(opened, paths, args)
+    else:
+        _predict_to_file(opened, paths, args)
+    _note_random_weights(opened)
+
+
+def _check_table_options(args: Namespace) -> None:
+    if args.output is None:
+        for option in ("contact_sheet", "precision", "batch_size", "workers"):
+            value = getattr(args, option)
+            check(value is None, f"--{option}", str(value), "it has an effect only with --output")
+        return
+    check(args.format is None, "--format", args.format, "it is of what is printed; the name of --output decides")
+    check(args.workers is None or args.workers >= 0, "--workers", args.workers, "it must be at least 0")
+    check_file("--output", args.output)
+    check_picture("--contact_sheet", args.contact_sheet)
+    from vit.prediction import check_table
+
+    check_table(args.output)
+
+
+def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:
+    from vit.evaluation.classify import classify_images
+    from vit.tasks import TASKS
+
+    broken: list[str] = []
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
     most = {} if args.top is None else {"most": args.top}
     found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **most)
     _print_classes(found, args.format)
     if len(paths) == len(broken) == 1:
         raise ValueError(broken[0])
-    _note_random_weights(opened)
     if broken:
         sys.stderr.writelines(f"vit: {message}\n" for message in broken)
         raise ValueError(f"{len(broken)} of {len(paths)} images could not be read")
+
+
+def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:
+    from vit.prediction import draw_least_certain, predict_to_file
+
+    if args.contact_sheet:
+        opened.check_single_label()
+    given = {"most": args.top, "batch_size": args.batch_size, "workers": args.workers, "precision": args.precision}
+    options = {name: value for name, value in given.items() if value is not None}
+    written = predict_to_file(opened, paths, args.output, device=args.device, **options)
+    print(written.text())
+    if args.contact_sheet:
+        draw_least_certain(args.output, args.contact_sheet)
+        print(f"the least certain images: {args.contact_sheet}")
 
 
 def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], form: str) -> None:

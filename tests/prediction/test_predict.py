@@ -1,0 +1,223 @@
+"""Many images predicted into one table: the classes are those that are printed, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.deployment.test_export import opened, small_vit
+from vit.cli import main
+from vit.evaluation import classify_images
+from vit.hub import OpenedModel
+from vit.models.inference import for_inference
+from vit.prediction import Row, draw_least_certain, predict_to_file, read_table, rows
+from vit.prediction import predict as room
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+
+
+@pytest.fixture(scope="module")
+def model() -> OpenedModel:
+    torch.manual_seed(0)
+    return opened(small_vit())
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Path]:
+    """Nine images of several sizes; the third is broken, and the fifth is not there."""
+    draw = np.random.default_rng(0)
+    paths = [tmp_path / "images" / f"{number} ü,.png" for number in range(9)]
+    paths[0].parent.mkdir()
+    for number, path in enumerate(paths):
+        Image.fromarray(draw.integers(0, 256, (20 + number, 30, 3), dtype=np.uint8)).save(path)
+    paths[2].write_bytes(b"no image")
+    paths[4].unlink()
+    return paths
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_image_has_a_row_with_the_classes_that_are_printed(
+    model: OpenedModel, images: list[Path], tmp_path: Path, suffix: str
+) -> None:
+    done = predict_to_file(model, images, tmp_path / f"out{suffix}", most=2, precision="fp32", batch_size=4)
+    assert (done.num_images, done.num_broken, done.num_before) == (9, 2, 0)
+    found = list(read_table(done.path))
+    assert [row.file for row in found] == [str(path) for path in images]
+    assert [bool(row.error) for row in found] == [number in (2, 4) for number in range(9)]
+    assert found[2].error.startswith("it is not an image in one of the formats")
+    assert "No such file" in found[4].error
+    printed = dict(classify_images(model, [path for number, path in enumerate(images) if number not in (2, 4)], "cpu"))
+    for row in found:
+        expected = printed.get(Path(row.file), [])[:2]
+        assert [name for name, _ in row.classes] == [name for name, _ in expected]
+        assert [value for _, value in row.classes] == pytest.approx([value for _, value in expected], abs=2e-6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", f"out{suffix}"]
+
+
+def test_the_files_are_what_other_programs_read(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
+    paths = {suffix: tmp_path / f"out{suffix}" for suffix in SUFFIXES}
+    for path in paths.values():
+        predict_to_file(model, images, path, most=2, precision="fp32")
+    with paths[".csv"].open(encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert list(cells[0]) == ["file", "class_1", "probability_1", "class_2", "probability_2", "error"]
+    lines = [json.loads(line) for line in paths[".jsonl"].read_text(encoding="utf-8").splitlines()]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = parquet.read_table(paths[".parquet"]).to_pydict()
+    for number, (row, line) in enumerate(zip(cells, lines, strict=True)):
+        assert row["file"] == line["file"] == columns["file"][number]
+        assert (row["error"] or None) == line["error"] == columns["error"][number]
+        names = [each["class"] for each in line["classes"]]
+        assert [row["class_1"], row["class_2"]] == (names or ["", ""])
+        assert names == [each["class"] for each in columns["classes"][number]]
+
+
+def test_a_call_that_was_stopped_continues(
+    model: OpenedModel, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"precision": "fp32", "batch_size": 2}
+    whole = predict_to_file(model, images, tmp_path / "whole.csv", **options).path.read_bytes()
+    output, asked = tmp_path / "out.csv", list[str]()
+
+    def stop_in_the_third(*arguments: Any) -> Any:
+        asked.append("batch")
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return rows.likeliest(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "likeliest", stop_in_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_file(model, images, output, **options)
+    assert not output.exists()
+    unfinished = tmp_path / ".out.csv.unfinished"
+    with unfinished.open("a") as file:  # as if the process had been killed in the middle of a line
+        file.write('{"file": "half')
+    done = predict_to_file(model, images, output, **options)
+    assert done.num_before == 4
+    assert "4 of them by an earlier call" in done.text()
+    assert output.read_bytes() == whole
+    assert not unfinished.exists()
+
+
+def test_what_another_call_left_is_not_taken(
+    model: OpenedModel, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "write_table", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_file(model, images, tmp_path / "out.csv", most=2, precision="fp32")
+    for changed in (
+        {"most": 1},
+        {"images": images[:-1]},
+        {"opened": replace(model, class_names=["x", "y", "z"])},
+    ):
+        arguments: dict[str, Any] = {"opened": model, "images": images, "most": 2} | changed
+        done = predict_to_file(**arguments, output=tmp_path / "out.csv", precision="fp32")
+        assert done.num_before == 0
+        assert done.num_images == len(arguments["images"])
+
+
+def test_a_multi_label_model_gives_the_labels_that_reach_their_threshold(
+    model: OpenedModel, images: list[Path], tmp_path: Path
+) -> None:
+    several = replace(model, multilabel=True, state={"task": {"thresholds": [0.0, 0.2, 1.1]}})
+    done = predict_to_file(several, images[:2], tmp_path / "out.jsonl", precision="fp32")
+    for row in read_table(done.path):
+        assert {"a"} <= {name for name, _ in row.classes} <= {"a", "b"}
+        assert [value for _, value in row.classes] == sorted((value for _, value in row.classes), reverse=True)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_another_library_is_computed_by_autocast_and_ours_by_a_copy(
+    model: OpenedModel, images: list[Path], tmp_path: Path, precision: str
+) -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = for_inference(model.model, packed=False)  # type: ignore[type-var]
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return self.inner(pixels)
+
+    theirs = replace(model, model=Wrapped(), implementation="user")
+    tables = [
+        list(read_table(predict_to_file(each, images, tmp_path / f"{name}.jsonl", precision=precision).path))
+        for name, each in (("ours", model), ("theirs", theirs))
+    ]
+    for ours, other in zip(*tables, strict=True):
+        found = dict(other.classes)
+        assert dict(ours.classes) == pytest.approx(found, abs=1e-5 if precision == "fp32" else 0.03)
+
+
+def test_the_contact_sheet_shows_the_least_certain_first(tmp_path: Path, images: list[Path]) -> None:
+    values = [0.9, 0.5, 0.0, 0.7, 0.0]
+    given = [
+        Row(str(path), (("cat", value), ("dog", 0.1))) if value else Row(str(path), error="broken")
+        for path, value in zip(images, values, strict=False)
+    ]
+    table = tmp_path / "out.jsonl"
+    table.write_text("".join(row.line() for row in given))
+    draw_least_certain(table, tmp_path / "sheet.png", count=2)
+    numbers = json.loads((tmp_path / "sheet.json").read_text())
+    assert [row["file"] for row in numbers["images"]] == [str(images[1]), str(images[3])]
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 100
+    table.write_text(given[2].line())
+    with pytest.raises(ValueError, match="it has no image with a class"):
+        draw_least_certain(table, tmp_path / "none.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"output": "out.txt"}, r"--output: '.*out.txt' is not valid: its name must end in \.csv, \.jsonl, \.parquet"),
+        ({"images": []}, "images: .* name at least one"),
+        ({"most": 0}, "most: 0 is not valid"),
+        ({"batch_size": 0}, "batch_size: 0 is not valid"),
+    ],
+)
+def test_refusals(model: OpenedModel, images: list[Path], tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    arguments = {"images": images, "output": "out.csv"} | options
+    arguments["output"] = tmp_path / arguments["output"]
+    with pytest.raises(ValueError, match=said):
+        predict_to_file(model, **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+def test_names_that_are_no_text_keep_their_bytes(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(images[0].parent) + b"/\xff.png"))
+    images[0].rename(odd)
+    for suffix in (".csv", ".jsonl"):
+        done = predict_to_file(model, [odd], tmp_path / f"out{suffix}", precision="fp32")
+        (row,) = read_table(done.path)
+        assert row.file == str(odd)
+
+
+@pytest.mark.usefixtures("images")
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["predict", "vit_tiny_patch16_224", "images", "--random_weights", "--device", "cpu", "--top", "1"]
+    table = ["--output", "out.csv", "--contact_sheet", "sheet.png", "--precision", "fp32", "--image_size", "32"]
+    assert main([*words, *table]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("out.csv: 8 images, ")
+    assert "; 1 could not be read (column error)" in said.out
+    assert "the least certain images: sheet.png" in said.out
+    assert "random weights" in said.err
+    assert len(Path("out.csv").read_text().splitlines()) == 9
+    for wrong in (["--contact_sheet", "a.png"], ["--workers", "1"], ["--output", "a.csv", "--format", "csv"]):
+        assert main([*words, *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,188 @@
+"""Predict the classes of a great many images into a file: streamed, and continued where it was stopped.
+
+Rows are added to an unfinished file beside the output, a line of JSON each, batch by batch. When all images are done
+the table is written from it in one pass, and gets its name in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch import Tensor
+
+from vit.config import check, check_arguments
+from vit.data.folders import FileSource
+from vit.data.preprocessing import normalize
+from vit.data.streaming import MIN_IMAGES_FOR_WORKERS, Decoded, EvaluationDecoder, ImageStream
+from vit.engine import Accelerator, make_accelerator, precision_of
+from vit.hub import OpenedModel
+from vit.models.inference import for_inference
+from vit.models.model import Model
+from vit.prediction.rows import Row, likeliest
+from vit.prediction.tables import check_table, write_table
+from vit.progress import duration, progress_bar
+from vit.runs import replace_atomically
+from vit.wording import counted
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A table that was written."""
+
+    path: Path
+    num_images: int
+    num_broken: int
+    """Images that could not be read: they have a row with the reason."""
+    num_before: int
+    """Rows of an earlier call, which was stopped."""
+    seconds: float
+    """Of this call's images, reading included."""
+
+    def text(self) -> str:
+        here = self.num_images - self.num_before
+        rate = f"{here / self.seconds:,.0f} images/s" if here else "nothing was left to do"
+        broken = f"; {self.num_broken:,} could not be read (column error)" if self.num_broken else ""
+        before = f", {self.num_before:,} of them by an earlier call" if self.num_before else ""
+        return f"{self.path}: {counted(self.num_images, 'image')}{before}, {duration(self.seconds)}, {rate}{broken}"
+
+
+@check_arguments
+def predict_to_file(
+    opened: OpenedModel,
+    images: Sequence[str | Path],
+    output: str | Path,
+    *,
+    most: int = 5,
+    device: str = "auto",
+    precision: str = "auto",
+    batch_size: int = 64,
+    workers: int = 2,
+) -> Predicted:
+    """Write the `most` likely classes of every image, in their order, to a .csv, .jsonl or .parquet file.
+
+    Images go through the model's own preprocessing, decoded in `workers` processes where there are many. One that
+    cannot be read gets a row with the reason. A call that was stopped continues with the same arguments; an existing
+    `output` is replaced when all is done. ValueError for a model without a head, and for another suffix.
+    """
+    output = Path(output)
+    check_table(output)
+    check(bool(images), "images", [], "name at least one")
+    check(most > 0, "most", most, "it must be above 0")
+    check(batch_size > 0, "batch_size", batch_size, "it must be above 0")
+    has_head = opened.num_classes > 0
+    check(has_head, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features")
+    accelerator = make_accelerator(device, precision)
+    most, names = min(most, opened.num_classes), [str(image) for image in images]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = _Unfinished(
+        output.with_name(f".{output.name}.unfinished"), _key(opened, names, most, precision_of(accelerator))
+    )
+    started, before = time.monotonic(), unfinished.num_rows
+    if before < len(names):
+        decoded = _decoded(opened, names[before:], batch_size, workers)
+        classify = _classifier(opened, accelerator, most)
+        with unfinished.appending() as file, progress_bar("predict", len(names), done=before, unit="img") as bar:
+            for chunk, batch in decoded:
+                file.writelines(row.line() for row in _rows(chunk, batch, classify))
+                file.flush()
+                bar.update(len(chunk))
+        opened.model.to("cpu")
+    seconds = time.monotonic() - started
+    broken = sum(bool(row.error) for row in unfinished.rows())
+    with replace_atomically(output) as written:
+        write_table(written, output.suffix, unfinished.rows(), most)
+    unfinished.path.unlink()
+    return Predicted(output, len(names), broken, before, seconds)
+
+
+class _Unfinished:
+    """The rows so far. The first line is the key of the call that they belong to; rows of another call are dropped."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self._key = path, key
+        self.num_rows = self._keep_whole_lines()
+
+    def _keep_whole_lines(self) -> int:
+        if not self.path.is_file():
+            return 0
+        with self.path.open("rb+") as file:
+            if file.readline().decode(errors="replace") != self._key:
+                return 0
+            count, end = 0, file.tell()
+            for line in file:
+                if not line.endswith(b"\n"):  # a process was killed while it wrote
+                    break
+                count, end = count + 1, end + len(line)
+            file.truncate(end)
+        return count
+
+    def appending(self) -> TextIO:
+        if self.num_rows:
+            return self.path.open("a", encoding="utf-8")
+        file = self.path.open("w", encoding="utf-8")
+        file.write(self._key)
+        return file
+
+    def rows(self) -> Iterator[Row]:
+        with self.path.open(encoding="utf-8") as file:
+            for line in islice(file, 1, None):
+                yield Row.from_dict(json.loads(line))
+
+
+def _key(opened: OpenedModel, names: Sequence[str], most: int, precision: str) -> str:
+    """Everything that decides a row, as a line."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in names:
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+    model = {"weights": opened.identity, "preprocessing": asdict(opened.preprocessing), "classes": opened.class_names}
+    return json.dumps({**model, "images": digest.hexdigest(), "most": most, "precision": precision}) + "\n"
+
+
+def _decoded(
+    opened: OpenedModel, names: Sequence[str], batch_size: int, workers: int
+) -> Iterator[tuple[Sequence[str], Decoded]]:
+    source = FileSource(Path(), list(names), torch.zeros(len(names), dtype=torch.int64), [""])
+    starts = range(0, len(names), batch_size)
+    chunks = [list(range(start, min(start + batch_size, len(names)))) for start in starts]
+    stream = ImageStream(
+        EvaluationDecoder(source, opened.preprocessing), workers if len(names) >= MIN_IMAGES_FOR_WORKERS else 0
+    )
+    for chunk, batch in zip(chunks, stream.decode(chunks), strict=True):
+        yield names[chunk[0] : chunk[-1] + 1], batch
+
+
+Classes = tuple[tuple[str, float], ...]
+
+
+def _classifier(opened: OpenedModel, accelerator: Accelerator, most: int) -> Callable[[Tensor], list[Classes]]:
+    """uint8 images (n, 3, H, W) to the classes of each."""
+    model, dtype, autocast = opened.model.to(accelerator.device).eval(), torch.float32, accelerator.autocast
+    if isinstance(model, Model):  # a copy without autocast is faster
+        dtype = _TYPES[precision_of(accelerator)]
+        model, autocast = for_inference(model, dtype), torch.inference_mode
+
+    def classify(images: Tensor) -> list[Classes]:
+        pixels = normalize(images.to(accelerator.device), opened.preprocessing).to(dtype)
+        with torch.inference_mode(), autocast():
+            logits = model(pixels).float().cpu()
+        return likeliest(opened, logits, most)
+
+    return classify
+
+
+def _rows(chunk: Sequence[str], batch: Decoded, classify: Callable[[Tensor], list[Classes]]) -> Iterator[Row]:
+    """A row for each name; images that cannot be read are not classified."""
+    intact = [row for row in range(len(chunk)) if row not in batch.broken]
+    found = dict(zip(intact, classify(batch.images[intact]), strict=True)) if intact else {}
+    for row, name in enumerate(chunk):
+        yield Row(name, error=batch.broken[row].reason) if row in batch.broken else Row(name, found[row])

@@ -1,0 +1,51 @@
+"""A row of the table: an image with its likeliest classes, or with the reason why it could not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from vit.hub import OpenedModel
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image."""
+
+    file: str
+    classes: tuple[tuple[str, float], ...] = ()
+    """Names with probabilities, likeliest first."""
+    error: str = ""
+    """Why it could not be read; empty for an image that was."""
+
+    def as_dict(self) -> dict[str, Any]:
+        classes = [{"class": name, "probability": probability} for name, probability in self.classes]
+        return {"file": self.file, "classes": classes, "error": self.error or None}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Row:
+        classes = tuple((each["class"], each["probability"]) for each in content["classes"])
+        return cls(content["file"], classes, content["error"] or "")
+
+    def line(self) -> str:
+        """The row as a line of JSON; a file name that is no text keeps its bytes."""
+        return json.dumps(self.as_dict(), ensure_ascii=True) + "\n"
+
+
+def likeliest(opened: OpenedModel, logits: Tensor, most: int) -> list[tuple[tuple[str, float], ...]]:
+    """For each image, logits (n, k), at most so many classes with their probabilities, likeliest first.
+
+    A softmax over the classes; of a multi-label model, the classes whose own probability reaches their threshold.
+    """
+    names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
+    probabilities = logits.sigmoid() if opened.multilabel else logits.softmax(dim=1)
+    values, indices = probabilities.topk(min(most, len(names)), dim=1)
+    thresholds: Sequence[float] = opened.thresholds if opened.multilabel else [0.0] * len(names)
+    return [
+        tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= thresholds[index])
+        for row, order in zip(values.tolist(), indices.tolist(), strict=True)
+    ]

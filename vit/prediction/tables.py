@@ -1,0 +1,110 @@
+"""The finished table, in the format that the file's name says: CSV, JSON lines or Parquet.
+
+To add a format, write a function of (path, rows, most) and name it in `_WRITERS`, and one that reads it in `_READERS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Any
+
+from vit.config import check
+from vit.prediction.rows import Row
+
+_ROWS_IN_GROUP = 10_000
+"""Of a Parquet file; a group is in memory at once."""
+
+
+def check_table(path: Path) -> None:
+    """ValueError for a name of no known format, a folder, and a format whose package is missing."""
+    check(path.suffix.lower() in _WRITERS, "--output", str(path), f"its name must end in {', '.join(_WRITERS)}")
+    check(not path.is_dir(), "--output", str(path), "it is a folder")
+    missing = path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None
+    check(not missing, "--output", str(path), "pyarrow, which writes it, is not installed; pip install pyarrow")
+
+
+def write_table(path: Path, suffix: str, rows: Iterable[Row], most: int) -> None:
+    """Write the rows one after the other. `suffix` names the format, as `path` may be a file of another name."""
+    _WRITERS[suffix.lower()](path, rows, most)
+
+
+def read_table(path: Path) -> Iterator[Row]:
+    """The rows of a table that `write_table` wrote, in order."""
+    return _READERS[path.suffix.lower()](path)
+
+
+def columns(most: int) -> list[str]:
+    """The header of a CSV file."""
+    return ["file", *(f"{name}_{rank}" for rank in range(1, most + 1) for name in ("class", "probability")), "error"]
+
+
+def _write_csv(path: Path, rows: Iterable[Row], most: int) -> None:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns(most))
+        for row in rows:
+            cells = chain.from_iterable((name, f"{probability:.6f}") for name, probability in row.classes)
+            left = repeat("", 2 * (most - len(row.classes)))
+            writer.writerow([row.file, *cells, *left, row.error])
+
+
+def _read_csv(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        next(reader)
+        for name, *cells, error in reader:
+            pairs = zip(cells[::2], cells[1::2], strict=True)
+            yield Row(name, tuple((label, float(probability)) for label, probability in pairs if label), error)
+
+
+def _write_lines(path: Path, rows: Iterable[Row], most: int) -> None:  # noqa: ARG001
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(row.line() for row in rows)
+
+
+def _read_lines(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        yield from (Row.from_dict(json.loads(line)) for line in file)
+
+
+def _write_parquet(path: Path, rows: Iterable[Row], most: int) -> None:  # noqa: ARG001
+    import pyarrow
+    from pyarrow import parquet
+
+    pair = pyarrow.struct([("class", pyarrow.string()), ("probability", pyarrow.float32())])
+    fields = [("file", pyarrow.string()), ("classes", pyarrow.list_(pair)), ("error", pyarrow.string())]
+    schema = pyarrow.schema(fields)
+    with parquet.ParquetWriter(path, schema) as writer:
+        remaining = map(_as_text, rows)
+        while group := list(islice(remaining, _ROWS_IN_GROUP)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema=schema))
+
+
+def _as_text(row: Row) -> dict[str, Any]:
+    """Parquet's texts are UTF-8; bytes of a name that are none become question marks."""
+    return row.as_dict() | {"file": row.file.encode("utf-8", "replace").decode()}
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for group in file.iter_batches():
+            yield from map(Row.from_dict, group.to_pylist())
+
+
+_WRITERS: dict[str, Callable[[Path, Iterable[Row], int], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_lines,
+    ".parquet": _write_parquet,
+}
+_READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".csv": _read_csv,
+    ".jsonl": _read_lines,
+    ".parquet": _read_parquet,
+}
