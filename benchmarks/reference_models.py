@@ -19,7 +19,7 @@ from benchmarks.unsupported import as_unsupported
 from vit.config import ViTConfig, check
 from vit.evaluation.cost import count_parameters
 from vit.libraries import NoCounterpart
-from vit.libraries.timm import build_timm
+from vit.libraries.timm_writing import build_timm
 from vit.libraries.torchvision import build_torchvision
 from vit.libraries.transformers import TransformersModel
 from vit.models.vision_transformer import VisionTransformer

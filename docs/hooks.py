@@ -29,7 +29,7 @@ OUTSIDE = (
 """What pages link to outside docs/."""
 PACKAGES = (
     *("vit", "vit.attention", "vit.analysis", "vit.comparison", "vit.deployment", "vit.evaluation", "vit.figures"),
-    *("vit.hub", "vit.weights"),
+    *("vit.hub", "vit.prediction", "vit.weights"),
 )
 """Packages with public names."""
 

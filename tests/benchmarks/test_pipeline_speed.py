@@ -22,7 +22,7 @@ from benchmarks.reference_models import ReferenceModel
 from tests.training.tiny import tiny
 from vit.data.loading import TrainLoader
 from vit.evaluation.cost import count_parameters
-from vit.libraries.timm import build_timm
+from vit.libraries.timm_writing import build_timm
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.images import ImageTask
 from vit.training.session import Session, open_session

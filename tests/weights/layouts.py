@@ -31,7 +31,7 @@ from tests.weights.proof import Row, compare_names, filled, prove
 from tests.weights.test_npz import CASES, prove_npz
 from vit.config import ViTConfig
 from vit.hub import create_model
-from vit.libraries.timm import build_timm
+from vit.libraries.timm_writing import build_timm
 from vit.libraries.torchvision import NAMES, build_torchvision
 from vit.weights.torchvision import TORCHVISION, torchvision_config
 

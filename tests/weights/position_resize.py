@@ -29,8 +29,8 @@ from tests.weights.test_npz import NEWER, ORIGINAL, google_arrays
 from vit.config import ModelConfig, ViTConfig
 from vit.hub.pretrained import load_source
 from vit.libraries import Provenance
-from vit.libraries.timm import build_timm
 from vit.libraries.timm_beit import build_beit
+from vit.libraries.timm_writing import build_timm
 from vit.libraries.torchvision import build_torchvision
 from vit.models import VisionTransformer
 from vit.weights import facebook

@@ -19,7 +19,8 @@ from vit.hub import create_model, open_model
 from vit.layers.norm import build_norm
 from vit.layers.pooling import QueryPool
 from vit.libraries import NoCounterpart
-from vit.libraries.timm import build_timm, config_by_name, config_of
+from vit.libraries.timm import config_by_name, config_of
+from vit.libraries.timm_writing import build_timm
 from vit.models import VisionTransformer, build_model
 from vit.weights.aimv2 import APPLE, TIMM_AIMV2
 from vit.weights.convert import convert_model, is_round_trip_exact, perturb_weights, verify_conversion

@@ -18,8 +18,8 @@ from tests.weights.proof import filled
 from tests.weights.test_npz import SMALL, google_arrays
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model, open_model
-from vit.libraries.timm import build_timm
 from vit.libraries.timm import preprocessing_of as timm_preprocessing
+from vit.libraries.timm_writing import build_timm
 from vit.weights.sources import open_source
 
 PLAIN = ViTConfig(image_size=(64, 64), width=48, depth=2, num_heads=4, num_classes=7)

@@ -18,7 +18,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 from vit import __version__
-from vit.cli import analyze, compare, doctor, export, inference, profile, training, weights
+from vit.cli import analyze, compare, doctor, export, inference, profile, push, training, weights
 from vit.config import nearest
 from vit.launcher import tells_first
 from vit.terminal import terminal_outlived
@@ -43,6 +43,7 @@ vit COMMAND …
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output_dir DIR]
   convert   weights to a library:     vit convert MODEL --to timm|torchvision|hf|npz [--output FILE] [--verify]
   export    ONNX or torch.export:     vit export MODEL --format onnx|torch --output FILE
+  push      to Hugging Face's hub:    vit push MODEL OWNER/NAME [--folder DIR] [--dry_run]
   doctor    preprocessing mistakes:   vit doctor MODEL [--data NAME|FOLDER] [--images 256]
   profile   time of training stages:  vit profile [--config FILE] [--steps 20] [--data.workers 2 …]
 
@@ -178,6 +179,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "analyze": analyze.analyze,
     "convert": weights.convert,
     "export": export.export,
+    "push": push.push,
     "doctor": doctor.doctor,
     "profile": profile.profile,
 }

@@ -108,7 +108,8 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
         raise ValueError(f"model.name: it is missing: {source.name} does not tell the architecture; {source.hint}")
     if isinstance(architecture, ViTConfig) and architecture.resizes_positions and config.position_resize is None:
         own = getattr(source.config, "position_resize", architecture.position_resize)
-        resize = own if source.layout is None else source.layout.resize_of(architecture, source.tensors)
+        usual = None if source.own_config else source.layout
+        resize = own if usual is None else usual.resize_of(architecture, source.tensors)
         architecture = replace(architecture, position_resize=resize)
     model = build_model(architecture)
     grid = config.pretrained_grid or source.grid

@@ -14,7 +14,7 @@ from vit.config import check, check_no_pipe
 from vit.config.rules import nearest_path, shown
 from vit.config.yaml_files import packaged_configs
 from vit.data.parts import is_image
-from vit.libraries import LIBRARIES, timm, torchvision
+from vit.libraries import LIBRARIES, library_and_name, timm, torchvision
 from vit.models.zoo import is_known, nearest_model
 from vit.runs import holds_checkpoints
 from vit.weights.files import SUFFIXES
@@ -36,13 +36,13 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     """
     if isinstance(source, nn.Module):
         return "module"
-    prefix, _, name = source.partition(":")
-    if prefix in LIBRARIES and name:
-        if prefix == "timm":
+    library, name = library_and_name(source)
+    if library:
+        if library == "timm":
             timm.check_name(name)
-        elif prefix == "torchvision":
+        elif library == "torchvision":
             torchvision.find_weights(name)
-        return "folder" if prefix == "hf" and holds_weights(Path(name)) else "library"
+        return "folder" if library == "hf" and holds_weights(Path(name)) else "library"
     path = Path(source)
     check_no_pipe("model", path)
     if holds_checkpoints(path):
@@ -82,7 +82,7 @@ def is_function(source: str) -> bool:
         module = ".".join(Path(file).with_suffix("").parts).lstrip("/.")
         rule = f"a module's name stands before the colon; write {module}:{function}"
         raise ValueError(f"model: {source!r} is not valid: {rule}")
-    return source.partition(":")[0] not in LIBRARIES and _FUNCTION.fullmatch(source) is not None
+    return source.partition(":")[0] not in (*LIBRARIES, "hf-hub") and _FUNCTION.fullmatch(source) is not None
 
 
 def option_scopes(options: Mapping[str, Any]) -> dict[str, tuple[tuple[SourceKind, ...], str]]:
@@ -115,8 +115,8 @@ def short_names(sources: Sequence[str]) -> list[str]:
     """The last part of each source, with as many parts before it as it takes to differ; of equal ones, numbered."""
     paths: list[tuple[str, ...]] = []
     for source in sources:
-        library, _, name = source.partition(":")
-        paths.append((library, *Path(name).parts) if library in LIBRARIES else Path(source).resolve().parts)
+        library, name = library_and_name(source)
+        paths.append((library, *Path(name).parts) if library else Path(source).resolve().parts)
     names = {path: path[-1] for path in paths}
     for depth in range(2, 5):
         taken = Counter(names.values())

@@ -13,6 +13,8 @@ from torch import nn
 from vit.config import Preprocessing
 
 LIBRARIES = ("timm", "torchvision", "hf")
+_ALSO = {"hf-hub": "hf"}
+"""Prefixes of timm's, by which the same model can be named."""
 """Prefixes of a model's name."""
 RANDOM = "RANDOM"
 """`Provenance.weights` of a model that was never trained."""
@@ -78,6 +80,13 @@ class LibraryModel:
     """The package whose code computes it."""
     unsupported_preprocessing: str = ""
     """Why the preprocessing that it states is not supported, so that there is none here."""
+
+
+def library_and_name(source: str) -> tuple[str, str]:
+    """Both parts of `LIBRARY:NAME`; two empty ones for any other source."""
+    prefix, _, name = source.partition(":")
+    library = _ALSO.get(prefix, prefix)
+    return (library, name) if library in LIBRARIES and name else ("", "")
 
 
 def build_error(library: str, what: str, error: Exception) -> ValueError:

@@ -6,22 +6,19 @@ Architectures that our Vision Transformer does not compute are refused, naming t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from vit.config import Interpolation, Preprocessing, ResNetConfig, ViTConfig, check, nearest
 from vit.config.rules import shown
-from vit.layers.feedforward import swiglu_width
 from vit.libraries import (
     CANNOT_BUILD,
     NEVER_TRAINED,
     NOT_STATED,
     LibraryModel,
-    NoCounterpart,
     Provenance,
     UnsupportedArchitecture,
     build_error,
@@ -32,9 +29,7 @@ from vit.libraries import (
     timm_naflex,
 )
 from vit.libraries.hub import check_reached
-
-if TYPE_CHECKING:
-    from timm.models.vision_transformer import VisionTransformer as TimmViT
+from vit.libraries.timm_writing import ACTIVATIONS, POOLINGS
 
 UNSUPPORTED = {
     "VisionTransformerRelPos": "relative position biases that a small network computes",
@@ -53,10 +48,8 @@ FAMILIES = (
     *("vit_", "deit_", "deit3_", "flexivit_", "eva_", "eva02_"),
     *("aimv2_", "naflexvit_", "beit_", "beitv2_"),
 )
-ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
 OF_THEIR_OWN = {"Eva": timm_eva, "Beit": timm_beit}
 """Class of a model whose blocks are not those of timm's other Vision Transformers → the module that knows it."""
-POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
 PLAIN = ("VisionTransformer", "VisionTransformerDistilled")
 FINDERS = {"NaFlexVit": timm_naflex.unsupported_part} | {
     kind: module.unsupported_part for kind, module in OF_THEIR_OWN.items()
@@ -348,91 +341,3 @@ def provenance_of_tag(architecture: str, tag: str) -> Provenance:
     recipe = "_".join(word for word in words if word not in (*DATA, "ft", *_DISTILLED)) or NOT_STATED
     is_distilled = "distilled" in architecture or any(word in _DISTILLED for word in words)
     return Provenance("timm", data, recipe, "from a teacher" if is_distilled else NOT_STATED)
-
-
-def timm_forward(config: ViTConfig, tensors: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """Build timm's own Vision Transformer with these tensors. ValueError where timm has no such architecture."""
-    model = build_timm(config)
-    model.load_state_dict(dict(tensors))
-    return model.eval()
-
-
-def build_timm(config: ViTConfig, *, gate_apart: bool = False) -> TimmViT:
-    """Build timm's own Vision Transformer; `gate_apart`: SwiGLU's gate in a layer of its own.
-
-    ValueError where timm has no such architecture.
-    """
-    from timm.layers import GluMlp, LayerNorm, RmsNorm, SwiGLU
-    from timm.models.deit import VisionTransformerDistilled
-    from timm.models.vision_transformer import VisionTransformer
-
-    check_expressible(config)
-    options: dict[str, Any] = {"class_token": config.class_token, "reg_tokens": config.num_registers}
-    if config.feedforward == "swiglu":
-        hidden = swiglu_width(round(config.width * config.mlp_ratio))
-        packed = partial(GluMlp, gate_last=False)
-        options |= {"mlp_layer": SwiGLU if gate_apart else packed, "act_layer": nn.SiLU}
-        ratio = (1 if gate_apart else 2) * hidden / config.width
-    else:
-        options["act_layer"] = config.feedforward
-        ratio = config.mlp_ratio
-    norm = partial({"layer": LayerNorm, "rms": RmsNorm}[config.norm], eps=config.norm_eps)
-    kind = VisionTransformerDistilled if config.distillation_token else VisionTransformer
-    if kind is VisionTransformerDistilled:
-        del options["class_token"], options["reg_tokens"]  # it always has its own two tokens
-    return kind(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        num_classes=config.num_classes,
-        global_pool={"cls": "token", "gap": "avg", "map": "map"}[config.pooling],
-        embed_dim=config.width,
-        depth=config.depth,
-        num_heads=config.num_heads,
-        mlp_ratio=(round(config.width * ratio) + 0.5) / config.width,  # timm rounds down
-        qkv_bias=config.qkv_bias,
-        qk_norm=config.qk_norm,
-        proj_bias=config.proj_bias,
-        init_values=config.layer_scale,
-        drop_path_rate=config.stochastic_depth_rate,
-        pos_embed="none" if config.positions == "none" else "learn",
-        no_embed_class=config.num_placed_tokens == 0,
-        pre_norm=config.pre_norm,
-        final_norm=config.final_norm != "none",
-        fc_norm=config.final_norm == "pooled",
-        pool_include_prefix=config.pool_prefix,
-        norm_layer=norm,
-        embed_norm_layer=norm if config.embedding_norm else None,
-        **options,
-    )
-
-
-def check_expressible(config: ViTConfig) -> None:
-    """NoCounterpart, naming the setting, for an architecture that it does not have."""
-    distilled, learned = config.distillation_token, config.positions == "learned_1d"
-    all_or_none = config.positions == "none" or config.num_placed_tokens in (0, config.num_prefix_tokens)
-    with_token = "with a distillation token"
-    supported = {
-        "positions": (
-            learned or (config.positions == "none" and not distilled),
-            "learned_1d and, without a distillation token, none",
-        ),
-        "stem": (config.stem == "patch", "patch"),
-        "pooling": (config.pooling in POOLINGS.values(), ", ".join(POOLINGS.values())),
-        "feedforward": (
-            config.feedforward != "swiglu" or config.pooling != "map",
-            f"{', '.join(ACTIVATIONS.values())} with model.pooling 'map'",
-        ),
-        "final_norm": (config.final_norm != "pooled" or not distilled, f"tokens, none {with_token}"),
-        "pool_heads": (config.pool_heads is None, "none"),
-        "pool_mlp_ratio": (config.pool_mlp_ratio is None, "none"),
-        "representation_width": (config.representation_width is None, "none"),
-        "head_bias": (config.head_bias, "true"),
-        "distillation_head": (config.distillation_head, "true"),
-        "num_registers": (not (distilled and config.num_registers), f"0 {with_token}"),
-        "positions_on_prefix": (config.positions_on_prefix or not distilled, f"true {with_token}"),
-        "positions_on_registers": (all_or_none, "true where model.positions_on_prefix is, and there are registers"),
-    }
-    for field, (met, choices) in supported.items():
-        if not met:
-            value = getattr(config, field)
-            raise NoCounterpart(f"--to: timm has no model with model.{field} {value!r}; it has {choices}")

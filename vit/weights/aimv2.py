@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.libraries.timm import build_timm
+from vit.libraries.timm_writing import build_timm
 from vit.weights.hf_family import Family
 from vit.weights.layout import TEXT_TOWER, Forward, Layout, Rule, Tensors, block_rules, copied, positions, shape_of
 from vit.weights.timm import RULES

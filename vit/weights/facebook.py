@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from vit.config import ViTConfig
-from vit.libraries.timm import build_timm
 from vit.libraries.timm_eva import build_eva
+from vit.libraries.timm_writing import build_timm
 from vit.weights.layout import (
     MAE_DECODER,
     MASK_TOKEN,

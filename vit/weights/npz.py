@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vit.config import ViTConfig
 from vit.libraries import NoCounterpart
-from vit.libraries.timm import build_timm
+from vit.libraries.timm_writing import build_timm
 from vit.weights.files import write_tensors
 from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, fused, positions, reshaped, shape_of
 

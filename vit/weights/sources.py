@@ -13,11 +13,11 @@ from torch import Tensor
 
 from vit.config import Preprocessing, ResNetConfig, ViTConfig, check_arguments, nearest
 from vit.libraries import (
-    LIBRARIES,
     LibraryModel,
     Provenance,
     UnsupportedArchitecture,
     download_error,
+    library_and_name,
     timm,
     torchvision,
     transformers,
@@ -57,6 +57,8 @@ class Source:
     """The layout of the tensors' names; None: ours."""
     grid: Grid | None = None
     """The patch grid of the positions; None: to be inferred from their number."""
+    own_config: bool = False
+    """This package wrote the configuration, so that positions are resized as it says, not as is usual in the layout."""
     note: str = ""
     """Which of several sets of weights in the file these are, and the prefix removed from their names, if any."""
 
@@ -82,9 +84,9 @@ class Source:
 
 def library_of(source: str) -> str | None:
     """The library of a source: timm, torchvision or hf, by its prefix or its folder's `config.json`; None: a file."""
-    prefix, _, name = source.partition(":")
-    if prefix in LIBRARIES and name:
-        return prefix
+    library, _ = library_and_name(source)
+    if library:
+        return library
     if not is_huggingface_folder(Path(source)):
         return None
     return "timm" if is_timm_folder(Path(source)) else "hf"
@@ -99,7 +101,7 @@ def open_source(source: str | Path, *, pretrained: bool = True, num_classes: int
     """
     source = str(source)
     library = library_of(source)
-    name = source.removeprefix(f"{library}:")
+    name = library_and_name(source)[1] or source
     if library is None:
         return open_file(Path(source))
     if library == "timm" and Path(name).is_dir() and pretrained:
@@ -115,7 +117,7 @@ def open_source(source: str | Path, *, pretrained: bool = True, num_classes: int
 def open_library_model(source: str, *, pretrained: bool = True, num_classes: int | None = None) -> LibraryModel:
     """The library's own model of a source. ValueError where the source is no library's, or building it fails."""
     library = library_of(source)
-    name = source.removeprefix(f"{library}:")
+    name = library_and_name(source)[1] or source
     if library == "timm" and not Path(name).is_dir():
         return timm.build(name, pretrained=pretrained, num_classes=num_classes)
     if library == "torchvision":
@@ -195,7 +197,7 @@ def open_file(path: Path) -> Source:
 def _open_timm_folder(path: Path, name: str) -> Source:
     """ValueError for a folder without weights, UnsupportedArchitecture for a model that this package lacks."""
     folder = read_timm_folder(path)
-    config = timm.config_by_name(folder.architecture, **folder.arguments)
+    config = folder.config
     weights = folder.read_tensors()
     check_extent(config, weights.tensors, str(folder.file))
     return Source(
@@ -207,6 +209,7 @@ def _open_timm_folder(path: Path, name: str) -> Source:
         class_names=folder.class_names(config.num_classes) or None,
         layout=find_layout(weights.tensors, config),
         grid=_grid(config),
+        own_config=folder.is_own,
         note=weights.note,
     )
 

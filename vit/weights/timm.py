@@ -8,8 +8,8 @@ timm's architectures are in `vit.libraries.timm`.
 from __future__ import annotations
 
 from vit.config import ViTConfig
-from vit.libraries.timm import check_expressible, timm_forward
 from vit.libraries.timm_eva import is_eva
+from vit.libraries.timm_writing import check_expressible, timm_forward
 from vit.weights.layout import Layout, Tensors, copied, is_gated, is_plain, positions, split
 
 RULES = (

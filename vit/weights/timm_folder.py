@@ -1,22 +1,27 @@
 """A folder in timm's format: `config.json` names the model and how to build it, and its tensors are beside it.
 
-timm's `save_for_hf` writes it, as transformers' `TimmWrapper…` does, and timm's repositories on the hub are such.
+timm's `save_for_hf` writes it, as transformers' `TimmWrapper…` does, and timm's repositories on the hub are such. One
+that this package writes also has our own settings, which say what timm's have no words for; timm passes over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vit.config import Preprocessing
+from vit.config import Preprocessing, ResNetConfig, ViTConfig
 from vit.libraries import NEVER_TRAINED, LibraryModel, Provenance, timm
 from vit.libraries.foreign_json import TimmArguments, TimmFile, TimmSettings, check_schema, read_json
 from vit.libraries.transformers import class_names_of
+from vit.models import config_from_dict
 from vit.weights.files import TensorFile, read_file
 
 FILES = ("model.safetensors", "pytorch_model.bin")
+OURS = "vit"
+"""The key of our own settings."""
 _STATED = {"input_size", "crop_pct", "interpolation", "mean", "std"}
 """Settings that say how images are prepared."""
 
@@ -47,8 +52,32 @@ class TimmFolder:
         return str(self.content["architecture"])
 
     @property
+    def is_own(self) -> bool:
+        """Whether this package wrote it."""
+        return OURS in self.content
+
+    @property
+    def config(self) -> ViTConfig | ResNetConfig:
+        """ValueError for our own settings that were altered; UnsupportedArchitecture for a model that we lack."""
+        if not self.is_own:
+            return timm.config_by_name(self.architecture, **self.arguments)
+        with self._own_settings() as own:
+            return config_from_dict(own["model"])
+
+    @property
     def provenance(self) -> Provenance:
-        return timm.provenance_of_tag(self.architecture, self.settings.get("tag", ""))
+        if not self.is_own:
+            return timm.provenance_of_tag(self.architecture, self.settings.get("tag", ""))
+        with self._own_settings() as own:
+            texts = {name: str(value) for name, value in own["provenance"].items() if name != "data"}
+            return Provenance(data=tuple(map(str, own["provenance"]["data"])), **texts)
+
+    @contextmanager
+    def _own_settings(self) -> Iterator[Any]:
+        try:
+            yield self.content[OURS]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"model.pretrained: {self.file}: {OURS!r} was altered: {error}") from error
 
     @property
     def preprocessing(self) -> Preprocessing | None:

@@ -1,0 +1,42 @@
+"""`vit push`: a model as a repository on Hugging Face's hub."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from vit.cli.parsing import Parser, check_folder
+from vit.cli.sources import MODEL, add_model_options, model_options
+from vit.config import check
+
+_DESCRIPTION = """\
+Upload a Vision Transformer to Hugging Face's hub, in timm's format: weights, class names, preprocessing, and a model
+card from the run's record. timm opens the files first, and must give the same logits. Memory: 1 GB, and the weights
+three times."""
+
+
+def push(argv: list[str]) -> None:
+    parser = Parser(prog="vit push", description=_DESCRIPTION)
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    parser.add_argument("name", metavar="OWNER/NAME", help="of the repository, which is created where it is missing")
+    parser.add_argument("--folder", type=Path, help="keep the files here (default: nowhere)")
+    parser.add_argument("--dry_run", action="store_true", help="write --folder, and upload nothing")
+    parser.add_argument("--private", action="store_true", help="of a repository that is created")
+    parser.add_argument("--license", help="for the model card, as apache-2.0")
+    add_model_options(parser)
+    args = parser.parse_args(argv)
+    check(bool(args.folder) or not args.dry_run, "--dry_run", True, "nothing would be left; give --folder")
+    check_folder("--folder", args.folder)
+    from vit.deployment.repository import check_name, upload, write_repository
+    from vit.hub import open_model, source_kind
+
+    check_name(args.name)
+    options = model_options(args)
+    if source_kind(args.model) in ("file", "folder", "library") and options["implementation"] == "auto":
+        options["implementation"] = "ours"  # only our model has the names that are converted
+    opened = open_model(args.model, **options)
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="vit-push-")) / "repository"  # stays if the upload fails
+    difference = write_repository(opened, folder, args.name, args.license)
+    print(f"{folder}: timm opens it, and its logits differ by {difference:.1e} of the largest")
+    if not args.dry_run:
+        print(f"uploaded: {upload(folder, args.name, private=args.private)}")

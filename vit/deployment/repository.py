@@ -1,0 +1,148 @@
+"""`vit push`: a model as a repository of Hugging Face's hub, in timm's format, opened by timm before it is uploaded."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit.config import check, check_arguments
+from vit.deployment.errors import Unfaithful
+from vit.hub import OpenedModel
+from vit.weights.huggingface import HowUsed
+from vit.weights.timm_folder_writer import write_timm_folder
+
+NUM_IMAGES = 2
+MAX_DIFFERENCE = 1e-4
+"""The largest relative difference of logits attributed to rounding."""
+_PICTURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
+
+
+@check_arguments
+def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence: str | None = None) -> float:
+    """Write the files of the repository `name` (OWNER/MODEL), and return the relative difference of timm's logits.
+
+    These are `config.json`, `model.safetensors` and, as the model card, `README.md` with the run's record and pictures.
+    ValueError for a multi-label model, a folder that is not empty, and what timm has no words for. `Unfaithful`, and
+    nothing is left, if timm's model gives other logits.
+    """
+    folder = Path(folder)
+    check_name(name)
+    rule = "the thresholds of its labels have no place in timm's format; `vit export` writes them"
+    check(not opened.multilabel, "model", opened.source, rule)
+    is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    check(is_new, "--folder", str(folder), "it holds files already; name a new folder")
+    use = HowUsed(opened.stated_preprocessing, opened.class_names)
+    model = opened.model.cpu().float().eval()
+    write_timm_folder(folder, model, use, opened.provenance)
+    difference = _difference(model, folder, opened.preprocessing.image_size)
+    if not difference <= MAX_DIFFERENCE:
+        shutil.rmtree(folder)
+        raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
+    pictures = _copy_pictures(opened, folder)
+    (folder / "README.md").write_text("\n".join(_card(opened, name, licence, pictures)), encoding="utf-8")
+    return difference
+
+
+def check_name(name: str) -> None:
+    """ValueError for a name that no repository can have."""
+    owner, _, model = name.partition("/")
+    rule = "a repository is named OWNER/MODEL, in letters, digits, - _ and ."
+    check(all(re.fullmatch(r"[\w.-]+", part, re.ASCII) for part in (owner, model)), "NAME", name, rule)
+
+
+def upload(folder: Path, name: str, *, private: bool) -> str:
+    """Upload a folder as the repository `name`, which is created where it is missing, and return its address.
+
+    OSError, in one line, where that fails.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(folder_path=folder, repo_id=name, commit_message="Upload a model with vit push")
+    except Exception as error:  # noqa: BLE001  which HTTP client the hub's has, and so its errors, differs by version
+        reason = " ".join(str(error).split())[:200]
+        remedy = f"its files are in {folder}; `hf auth login` gives the right to write"
+        raise OSError(f"push: {name} could not be uploaded ({reason}); {remedy}") from None
+    return str(address)
+
+
+def _difference(model: nn.Module, folder: Path, image_size: tuple[int, int]) -> float:
+    """Largest |timm's logits - ours| over the largest of ours, on random images."""
+    import timm
+
+    theirs = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True).eval()
+    images = torch.randn(NUM_IMAGES, 3, *image_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        ours = model(images)
+        return float((theirs(images) - ours).abs().max() / ours.abs().max().clamp(min=torch.finfo(ours.dtype).tiny))
+
+
+def _run_of(opened: OpenedModel) -> Path | None:
+    """The folder of a run, or of its checkpoint."""
+    path = Path(opened.source)
+    run = path.parent.parent if (path / "state.json").is_file() else path
+    return run if opened.state is not None and (run / "summary.json").is_file() else None
+
+
+def _copy_pictures(opened: OpenedModel, folder: Path) -> bool:
+    """Copy the pictures of the run's own card, and return whether all of them are there."""
+    run = _run_of(opened)
+    if run is None or not (run / "README.md").is_file():
+        return False
+    pictures = _PICTURE.findall((run / "README.md").read_text(encoding="utf-8"))
+    if not all((run / picture).is_file() for picture in pictures):
+        return False
+    for picture in pictures:
+        (folder / picture).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run / picture, folder / picture)
+    return True
+
+
+def _card(opened: OpenedModel, name: str, licence: str | None, pictures: bool) -> Iterator[str]:
+    """The lines of the model card; its head is YAML for the hub, in JSON's words."""
+    run = _run_of(opened)
+    yield "---"
+    yield from (f"{key}: {json.dumps(value)}" for key, value in _head_of_card(opened, run, name, licence).items())
+    yield "---"
+    yield f"# {name.partition('/')[2]}"
+    yield ""
+    yield opened.summary()
+    yield ""
+    yield "```python"
+    yield "import timm"
+    yield ""
+    yield f'model = timm.create_model("hf-hub:{name}", pretrained=True).eval()'
+    yield "```"
+    yield ""
+    yield f"With `vit`, which brings its class names and preprocessing too: `vit predict hf-hub:{name} photo.jpg`."
+    if run is not None and (run / "README.md").is_file():
+        yield ""
+        text = (run / "README.md").read_text(encoding="utf-8")
+        yield text if pictures else _PICTURE.sub("", text)
+
+
+def _head_of_card(opened: OpenedModel, run: Path | None, name: str, licence: str | None) -> dict[str, Any]:
+    head: dict[str, Any] = {"library_name": "timm", "pipeline_tag": "image-classification", "tags": ["vit"]}
+    if licence is not None:
+        head["license"] = licence
+    if run is None:
+        return head
+    summary = json.loads((run / "summary.json").read_text())
+    if "test.top1" in summary:
+        data = " and ".join(opened.provenance.data)
+        result = {
+            "task": {"type": "image-classification"},
+            "dataset": {"name": data, "type": data},
+            "metrics": [{"type": "accuracy", "value": summary["test.top1"]}],
+        }
+        head["model-index"] = [{"name": name.partition("/")[2], "results": [result]}]
+    return head
