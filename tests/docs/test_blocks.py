@@ -17,7 +17,7 @@ from vit.cli import main
 from vit.settings import resolve_run
 
 QUICK = ("api.md", "how_to_add.md")
-LANGUAGES = {"sh", "console", "python", "yaml", "text"}
+LANGUAGES = {"sh", "console", "python", "yaml", "text", "html"}
 RUN_BY_CI = ("pip", "pytest", "mkdocs")
 """Programs that `.ci/run` runs."""
 ONE_EPOCH = ["--train.epochs", "1", "--data.workers", "0"]
