@@ -65,9 +65,9 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
 
     is_run = opened.state is not None
     if not args.data and (not is_run or opened.multilabel):
-        given = settings[0] if settings else "--images" if args.images else ""
+        given = settings[0] if settings else "--images" if args.images and not is_run else ""
         check(not given, given, args.images or "", "it needs --data" if not is_run else "it needs images of one class")
-        return None
+        return _multilabel_trial(opened, args) if is_run else None
     data = resolve_data([args.model], args.data, settings)
     if args.data:
         split, images = open_test(all_images(data, [args.model], settings)), f"test images of {args.data}"
@@ -76,3 +76,21 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
     chosen = balanced_subset(split, args.images, stream="export")
     columns = head_columns(opened, split.source.class_names)
     return Trial(chosen, Judge(columns), images, args.tolerance / 100)
+
+
+def _multilabel_trial(opened: OpenedModel, args: Namespace) -> Trial:
+    """The validation images of a multi-label run, by whose labels its thresholds were chosen."""
+    import numpy as np
+
+    from vit.data.splits import balanced_subset
+    from vit.deployment import Judge, Trial
+    from vit.tasks.multilabel.table import open_trained
+
+    assert opened.state is not None
+    chosen = balanced_subset(open_trained(opened.state)[1], args.images, stream="export")
+    thresholds = np.array(opened.thresholds, dtype=np.float32)
+    if args.logits:
+        with np.errstate(divide="ignore"):  # a threshold of 0 or 1
+            thresholds = np.log(thresholds / (1 - thresholds))
+    judge = Judge(range(opened.num_classes), thresholds)
+    return Trial(chosen, judge, f"validation images of {args.model}", args.tolerance / 100)

@@ -355,8 +355,16 @@ def test_a_run_is_analysed_and_exported(run: Path, folders: Path, tmp_path: Path
     own = json.loads((tmp_path / "own" / "analysis.json").read_text())["made_of"]
     assert (own["images"], own["images_of"]) == (5, "the run's test images")
     assert main(["export", str(run), "--format", "torch", "--output", str(tmp_path / "model.pt2")]) == 0
-    told = json.loads((tmp_path / "model.pt2.json").read_text())["conventions"]["output"]
-    assert told == "probabilities float32 (batch, classes), by a sigmoid"
+    told = json.loads((tmp_path / "model.pt2.json").read_text())
+    assert told["conventions"]["output"] == "probabilities float32 (batch, classes), by a sigmoid"
+    proof = told["proof"]
+    assert proof["images"] == f"validation images of {run}"
+    assert (proof["agreement"], proof["difference"]) == (1, 0), "no threshold is the probability of an image"
+    few = ["--logits", "--images", "3", "--output", str(tmp_path / "logits.pt2")]
+    assert main(["export", str(run), "--format", "torch", *few]) == 0
+    told = json.loads((tmp_path / "logits.pt2.json").read_text())
+    assert told["proof"]["num_images"] == 3
+    assert told["proof"]["model_top1"] == pytest.approx(told["proof"]["file_top1"])
 
 
 def test_a_stopped_run_continues_to_the_same_bits(

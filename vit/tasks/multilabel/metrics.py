@@ -61,13 +61,18 @@ def average_precisions(predictions: LabelPredictions) -> list[float | None]:
 
 
 def best_thresholds(predictions: LabelPredictions) -> NDArray[np.float64]:
-    """(k,) each class's threshold with the best F1 on these images, the lowest of equal ones."""
+    """(k,) each class's threshold with the best F1 on these images, the lowest of equal ones.
+
+    It lies in the middle between two probabilities of these images, so that rounding does not decide about one of them.
+    """
     chosen = np.full(len(predictions.class_names), 0.5)
     for place, (labels, scores) in enumerate(zip(predictions.labels.T, predictions.probabilities.T, strict=True)):
         if labels.any():
             precision, recall, thresholds = precision_recall_curve(labels, scores)
             f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-            chosen[place] = thresholds[f1[:-1].argmax()]
+            best = int(f1[:-1].argmax())
+            below = thresholds[best - 1] if best else 0.0
+            chosen[place] = (below + thresholds[best]) / 2
     return chosen
 
 
