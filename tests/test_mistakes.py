@@ -23,6 +23,8 @@ TYPED = {
     "trian": "there is no command 'trian'; did you mean 'train'?",
     "train --config digits_vit --task translation": "--task: 'translation' is not valid: the file decides the task, "
     "and digits_vit is of 'classification'; choose another --config",
+    "train --config digits_vit --lr 1e300": "optim.lr: 1e+300 is not valid: it must be below 1e+09",
+    'train --config digits_vit --data.mean "[127.5, 127.5, 127.5]"': "it is of pixels from 0 to 1; divide what is",
     "train --config runs/my_run": "--config: 'runs/my_run' is a run; continue it with --resume runs/my_run, or begin",
     'train --config your_images --data ""': "data.root: '' is not valid: name a folder, or a list of images",
     "predict vit_tiny_patch16_224 http://a.org/b//c.jpg": "'http://a.org/b//c.jpg' is not valid: images are read from",
@@ -81,8 +83,25 @@ TYPED = {
 }
 """Typed behind `vit` → the essential part of the line."""
 
+VECTORS = torch.randn(3, 1, 2, 4, 8).unbind()
+
 IN_PYTHON: dict[str, tuple[Callable[[], object], str]] = {
     "another pooling": (lambda: vit.create_model("vit_tiny_patch16_224", pooling="banana"), "model.pooling: 'banana'"),
+    "weights as a name": (
+        lambda: vit.create_model("timm:vit_tiny_patch16_224"),
+        "'timm:vit_tiny_patch16_224' is not valid: it names weights; create_model(pretrained='timm:vit_tiny",
+    ),
+    "no weights": (
+        lambda: vit.create_model("vit_tiny_patch16_224", pretrained=""),
+        "model.pretrained: '' is not valid",
+    ),
+    "a scale in quotes": (lambda: attend(*VECTORS, scale="8"), "scale: '8' is not valid: it is a finite number"),  # type: ignore[arg-type]
+    "no scale": (lambda: attend(*VECTORS, scale=float("nan")), "scale: nan is not valid: it is a finite number"),
+    "no backend": (lambda: attend(*VECTORS, backend=None), "backend: None is not valid"),  # type: ignore[arg-type]
+    "two devices": (
+        lambda: attend(VECTORS[0].to("meta"), *VECTORS[1:]),
+        "they must be b h n d, b g m e, b g m v, on one device, not meta, cpu, cpu",
+    ),
     "another init": (lambda: vit.create_model("vit_tiny_patch16_224", init="banana"), "model.init: 'banana'"),
     "nothing to freeze": (
         lambda: vit.create_model("vit_tiny_patch16_224", freeze_backbone=True),

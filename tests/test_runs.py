@@ -112,6 +112,16 @@ def test_a_list_of_hashes_that_lost_an_entry_is_refused(tmp_path: Path) -> None:
             verify_checkpoint(path)
 
 
+def test_a_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
+    state = {"progress": {"step": 3}}
+    path = write_checkpoint(tmp_path, 3, Checkpoint(state, {}))
+    path.rename(path.with_name("anywhere"))
+    assert read_checkpoint(path.with_name("anywhere")).state == state
+    path.with_name("anywhere").rename(path.with_name("step-00000004"))
+    with pytest.raises(DamagedCheckpoint, match="step-00000004 holds the checkpoint of step 3, which was written else"):
+        read_checkpoint(path.with_name("step-00000004"))
+
+
 def test_the_last_two_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
     bests = {1: 1, 2: 1, 3: 3, 4: 3, 5: 3, 6: 6, 7: 6}
     left = {}

@@ -269,9 +269,16 @@ def test_data_may_be_a_folder(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "value"), [("-1e-3", -1e-3), ("1e5", 1e5), (".5", 0.5), ("1", 1.0), ("1_000", 1000.0), ("2.5E+1", 25.0)]
+    ("word", "value"), [("1e-3", 1e-3), ("1e5", 1e5), (".5", 0.5), ("1", 1.0), ("1_000", 1000.0), ("2.5E+1", 25.0)]
 )
 def test_numbers_as_people_write_them(recipe: Path, word: str, value: float) -> None:
+    assert resolve_run(recipe, [f"--optim.clip_norm={word}"]).config.optim.clip_norm == value
+    recipe.write_text(f"optim:\n  clip_norm: {word}\n")
+    assert resolve_run(recipe).config.optim.clip_norm == value
+
+
+@pytest.mark.parametrize(("word", "value"), [("1e-3", 1e-3), (".5", 0.5), ("1", 1.0), ("2.5E-1", 0.25)])
+def test_numbers_in_a_list(recipe: Path, word: str, value: float) -> None:
     config = override(UNUSUAL, [f"--data.mean=[{word}, 0, 0]"], ["data"])
     assert flat_settings(config)["data.mean"] == [value, 0.0, 0.0]
     recipe.write_text(f"data:\n  mean: [0, {word}, 0]\n")
@@ -584,3 +591,15 @@ def test_a_list_of_texts_can_be_given_on_the_command_line(recipe: Path) -> None:
     recipe.write_text("task: multilabel\n")
     config: Any = resolve_run(recipe, ["--data.label_columns", "[red, blue]"]).config
     assert list(config.data.label_columns) == ["red", "blue"]
+
+
+def test_an_optimizer_that_the_command_line_names_has_its_own_momentum(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("optim: {name: muon, lr: 0.01, momentum: 0.95, betas: [0.9, 0.99]}\n")
+    run = resolve_run(file, ["--optim.name", "adamw"])
+    assert (run.config.optim.name, run.config.optim.momentum, run.config.optim.betas) == ("adamw", 0.9, (0.9, 0.999))
+    assert run.config.optim.lr == 0.01
+    assert {name for name, origin in run.origins.items() if origin == RESET} == {"optim.momentum", "optim.betas"}
+    own = resolve_run(file, ["--optim.name", "sgd", "--optim.momentum", "0.8"]).config.optim
+    assert own.momentum == 0.8
+    assert resolve_run(file, ["--optim.name", "muon"]).config.optim.momentum == 0.95

@@ -19,6 +19,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -215,6 +216,10 @@ def verify_checkpoint(path: Path) -> None:
             raise DamagedCheckpoint(f"{file} is missing")
         if _sha256(file) != expected:
             raise DamagedCheckpoint(f"{file} is not what was written (its SHA-256 differs)")
+    named, state = re.fullmatch(r"step-(\d+)", path.name), _read_json(path / _STATE) or {}
+    step = state.get("progress", {}).get("step") if isinstance(state.get("progress"), dict) else None
+    if named is not None and isinstance(step, int) and step != int(named[1]):
+        raise DamagedCheckpoint(f"{path} holds the checkpoint of step {step}, which was written elsewhere")
 
 
 def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoint:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from vit.config import RunConfig, TrainConfig, check, nearest
+from vit.config import OptimConfig, RunConfig, TrainConfig, check, nearest
 from vit.config.arguments import describe_type
 from vit.config.model import ARCHITECTURE
 from vit.config.rules import nearest_path
@@ -61,7 +61,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
 
     A warm-up (or a time in which images grow) that stands in the file, and for which the command line's `train.epochs`
     leaves no room, shrinks in proportion to the epochs. A model that the command line names has its own shape, not that
-    of the file's model.
+    of the file's model, and an optimizer its own momentum and betas.
 
     ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
     """
@@ -74,7 +74,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> Resol
     rule = f"the file decides the task, and {config_file} is of {task!r}; choose another --config"
     check(given.get("task", task) == task, "--task", given.get("task"), rule)
     shrunk = _shrink(in_file, given)
-    reset = _shape_of_another_model(kind, in_file, given)
+    reset = [*_shape_of_another_model(kind, in_file, given), *_of_another_optimizer(in_file, given)]
     kept = {name: value for name, value in in_file.items() if name not in reset}
     config = make_settings(kind, kept | given | shrunk)
     origins = {
@@ -228,6 +228,14 @@ def _shape_of_another_model(kind: type[RunConfig], in_file: Mapping[str, Any], g
         for name, value in in_file.items()
         if name.startswith("model.") and name[6:] in settings and value is not None and name not in given
     ]
+
+
+def _of_another_optimizer(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The file's settings that are its own optimizer's where the command line names another."""
+    own = in_file.get("optim.name", OptimConfig.name)
+    if given.get("optim.name", own) == own:
+        return []
+    return [name for name in ("optim.momentum", "optim.betas") if name in in_file and name not in given]
 
 
 def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

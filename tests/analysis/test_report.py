@@ -111,6 +111,8 @@ def test_what_belongs_to_other_settings_or_is_gone_is_drawn_again(tmp_path: Path
     draw_analysis(labels, tmp_path, QUICK[:1], progress=kept.append)
     assert not kept[-1].endswith("kept")
     assert not (tmp_path / "figures" / "attention_entropy.png").exists(), "it was of the other target"
+    for name in ("figures/attention_entropy.png", "figures/attention_distance.json", "analysis.json", "analysis.html"):
+        assert (tmp_path / "earlier-1" / name).is_file()
     (tmp_path / "analysis.json").write_text("{")
     with pytest.raises(ValueError, match=r"--output: .*analysis\.json is damaged .*; delete it to begin anew"):
         draw_analysis(target, tmp_path, QUICK)
@@ -167,8 +169,9 @@ def test_a_reason_is_said_once_for_all_figures_that_it_leaves_out(
     """In words about the model, not about the call that raised it."""
     names = ["attention_distance", "token_norms", "attention_heads", "attention_entropy", "position_similarity"]
     words = ["analyze", "resnet18", "--random_weights", "--image_size", "32", "--images", "2", "--figures", *names]
-    assert main([*words, "--output_dir", str(tmp_path), "--device", "cpu"]) == 0
+    assert main([*words, "--output_dir", str(tmp_path), "--device", "cpu"]) == 2
     printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "vit: --figures: none of them could be drawn, for the reasons above"
     reason = "attention_distance, attention_heads, attention_entropy: no attention was found in this ResNet"
     assert (printed.out + printed.err).count("no attention was found") == 1
     assert f"left out: {reason}\n" in printed.out

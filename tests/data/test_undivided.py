@@ -566,6 +566,63 @@ def test_a_broken_image_may_be_repaired_before_the_run_goes_on(
     assert main(["train", "--resume", str(run)]) == 0
 
 
+def test_a_class_without_a_readable_image_ends_the_first_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, recipe, run = plain(tmp_path / "photos"), tmp_path / "recipe.yaml", tmp_path / "run"
+    config = tiny(train={"epochs": 2}, data={"fake_images": 512, "fake_classes": 10, "on_broken_image": "skip"})
+    recipe.write_text(dump_run_config(config, {}))
+    for file in (photos / "cat").iterdir():
+        file.write_bytes(b"no image")
+    assert main(["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "data.root: class 'cat' has no readable training image; all 3 are broken: repair them, or remove" in line
+    assert not (run / "checkpoints").exists()
+
+
+def test_test_images_that_were_replaced_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a finished run is as it was, whatever became of its images and checkpoints."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    photos, recipe, run = plain(tmp_path / "photos"), tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 2}, data={"fake_images": 512, "fake_classes": 10}), {}))
+    words = ["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]
+    assert main(words) == 0
+    (run / "analysis.html").touch()
+    data = config_for(photos)
+    (unchanged,) = seen_by_run(str(run), data, open_test(data))
+    assert unchanged.warning() == ""
+    Image.new("RGB", (8, 8), "red").save(photos / min(names(open_test(data))))
+    (found,) = seen_by_run(str(run), data, open_test(data))
+    assert found.warning() == f"1 of 2 test images are other images now than when {run} was tested."
+    assert main(["eval", str(run), "--output_dir", str(tmp_path / "eval")]) == 0
+    assert f"warning: {found.warning()}" in capsys.readouterr().err
+    best = sorted((run / "checkpoints").iterdir())[0]
+    shutil.rmtree(best)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main(["train", "--resume", str(run)]) == 0
+    assert "was finished already: test top-1" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_without_its_list_says_that_contents_are_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    photos, recipe, run = plain(tmp_path / "photos"), tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(dump_run_config(tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10}), {}))
+    assert main(["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]) == 0
+    (run / "images.csv").unlink()
+    assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
+    assert "images.csv is missing: whether images have been replaced is not known" in capsys.readouterr().err
+    with (run / "images.csv").open(encoding="utf-8", newline="") as file:
+        identities = {row["identity"] for row in csv.DictReader(file) if row["split"] != "test"}
+    assert identities == {""}, "nor does the new list say that they are those of the start"
+
+
 def test_images_that_have_changed_places_are_still_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training image under the name of a test image, and the other way round."""
     monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
@@ -586,6 +643,32 @@ def test_images_that_have_changed_places_are_still_known(tmp_path: Path, monkeyp
     shutil.copy(trained, tested)
     (copied,) = seen_by_run(str(run), data, open_test(data))
     assert copied.training == 0, "a copy in the data, which the header of every training tells"
+
+
+@pytest.mark.parametrize("command", ["eval", "compare", "analyze", "eval a model"])
+def test_no_output_goes_among_the_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    photos, run = plain(tmp_path / "photos"), tmp_path / "run"
+    config = tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10})
+    train(replace(config, data=replace(config.data, name="imagefolder", root=str(photos))), run)
+    words = {
+        "eval": ["eval", str(run)],
+        "compare": ["compare", str(run), str(run)],
+        "analyze": ["analyze", str(run), "--figures", "token_norms"],
+        "eval a model": ["eval", "vit_tiny_patch16_224", "--data", str(photos), "--random_weights"],
+    }[command]
+    before = sorted(tmp_path.rglob("*"))
+    for place in ("", "results", "cat/results"):
+        assert main([*words, "--output_dir", str(photos / place)]) == 2
+        assert "--output_dir" in (line := capsys.readouterr().err)
+        assert "it lies among the images; name a folder elsewhere" in line
+    assert sorted(tmp_path.rglob("*")) == before
+    pictures = tmp_path / "pictures"
+    shutil.copytree(photos / "cat", pictures)
+    assert main(["analyze", str(run), "--data", str(pictures), "--output_dir", str(pictures / "x")]) == 2
+    assert "it lies among the images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

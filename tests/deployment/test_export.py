@@ -276,3 +276,13 @@ def test_weights_too_large_for_one_onnx_file_are_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     with pytest.raises(ValueError, match="do not fit into one ONNX file"):
         export_classifier(opened(nn.Linear(5, 5)), "onnx", tmp_path / "model.onnx")
+
+
+def test_a_model_without_a_head_is_refused(tmp_path: Path) -> None:
+    headless = replace(
+        opened(create_model("vit", image_size=16, patch_size=8, width=8, depth=1, num_heads=1, num_classes=0)),
+        num_classes=0,
+    )
+    with pytest.raises(ValueError, match="model: 'runs/m' is not valid: it has no head; `vit convert` writes"):
+        export_classifier(headless, "torch", tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())

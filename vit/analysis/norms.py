@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vit.analysis.model_structure import forward_hooks, image_batches, residual_blocks
 from vit.analysis.tokens import TokenLayout, block_tokens, token_layout
 from vit.config import check, check_arguments
+from vit.config.arguments import check_type
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class TokenNorms:
 
     def quantile(self, share: float) -> Tensor:
         """The norm below which that share of the patches lies, l: the middle of its bin. ValueError outside 0 … 1."""
+        check_type("share", share, float)
         check(0 <= share <= 1, "share", share, "it is a fraction of the patches, from 0 to 1")
         below = self.counts.double().cumsum(dim=1) / self.counts.sum(dim=1, keepdim=True)
         places = (below < share).sum(dim=1).clamp(max=self.counts.shape[1] - 1)

@@ -9,8 +9,9 @@ import json
 import logging
 import platform
 import re
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
 
 
 def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
-    """Read the folder's state of this target; figures of any other are deleted. ValueError for a damaged state."""
+    """Read the folder's state of this target; those of any other are put aside. ValueError for a damaged state."""
     made_of = {
         "model": target.name,
         "weights": target.identity,
@@ -103,10 +104,25 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
             raise ValueError(f"--output: {path} is damaged ({error}); delete it to begin anew") from error
         if state.get("made_of") == made_of:
             return state
-        for name in state.get("pictures", ()):
-            for suffix in (".png", ".svg", ".json", ".csv"):
-                (folder / "figures" / name).with_suffix(suffix).unlink(missing_ok=True)
+        _put_aside(folder, state.get("pictures", ()))
     return {"made_of": made_of, "pictures": {}, "left_out": {}}
+
+
+def _put_aside(folder: Path, pictures: Iterable[str]) -> None:
+    """Move an earlier analysis, of another model or other images, to a folder of its own."""
+    count = 1
+    while (earlier := folder / f"earlier-{count}").exists():
+        count += 1
+    files = [folder / STATE, folder / "analysis.html"]
+    suffixes = (".png", ".svg", ".json", ".csv")
+    files += [folder / "figures" / f"{name}{suffix}" for name in pictures for suffix in suffixes]
+    for file in filter(Path.is_file, files):
+        to = earlier / file.relative_to(folder)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(to)
+    print(
+        f"note: the analysis in {folder} is of another model or other images, and is in {earlier} now", file=sys.stderr
+    )
 
 
 def figures_by_reason(state: dict[str, Any]) -> dict[str, list[str]]:

@@ -9,6 +9,8 @@ Vaswani et al. 2017; grouped queries: Ainslie et al. 2023. Independent of images
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,6 +48,7 @@ def attend(
     """
     check_shapes(query, key, value, score)
     check_rate("dropout", dropout)
+    _check_scale(scale)
     options = AttentionOptions(
         score=score,
         scale=scale,
@@ -54,6 +57,7 @@ def attend(
         dropout=dropout,
         rng=rng,
     )
+    check_type("backend", backend, str)
     if backend not in ("auto", *BACKENDS):
         raise ValueError(f"backend: {backend!r} is not valid: {nearest(backend, ['auto', *BACKENDS])}")
     *first, last = preferences(query, key, options) if backend == "auto" else (backend,)
@@ -94,8 +98,8 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
         rule = ", with one b"
     elif 0 in (query.shape[1], query.shape[3], key.shape[1]):
         rule = ", with at least one head, at least one wide"
-    elif required := _types_required(query, key, value):
-        rule = f", {required}, not {query.dtype}, {key.dtype}, {value.dtype}"
+    elif broken := _rule_of_kind(query, key, value):
+        rule = f", {broken}"
     elif query.shape[3] != key.shape[3] and not isinstance(score, Additive):
         rule = ", with e = d unless the score is Additive"
     elif query.shape[1] % key.shape[1]:
@@ -108,12 +112,19 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
     )
 
 
-def _types_required(query: Tensor, key: Tensor, value: Tensor) -> str:
-    """A rule that the vectors' types break; nothing if they break none."""
+def _check_scale(scale: float | None) -> None:
+    if scale is not None and not (isinstance(scale, int | float) and math.isfinite(scale)):
+        raise ValueError(f"scale: {scale!r} is not valid: it is a finite number, or None for that of the score")
+
+
+def _rule_of_kind(query: Tensor, key: Tensor, value: Tensor) -> str:
+    """A rule about types and devices that the vectors break; nothing if they break none."""
+    if not query.device == key.device == value.device:
+        return f"on one device, not {query.device}, {key.device}, {value.device}"
     if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
-        return "of real numbers"
+        return f"of real numbers, not {query.dtype}, {key.dtype}, {value.dtype}"
     one = query.dtype == key.dtype == value.dtype or torch.is_autocast_enabled(query.device.type)
-    return "" if one else "of one type"
+    return "" if one else f"of one type, not {query.dtype}, {key.dtype}, {value.dtype}"
 
 
 def as_4d(name: str, tensor: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

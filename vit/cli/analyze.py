@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.cli.parsing import Parser, check_folder, refuse_without_effect
 from vit.cli.sources import (
@@ -16,7 +18,11 @@ from vit.cli.sources import (
     split_settings,
     task_of_run,
 )
+from vit.config import DataConfig, check
 from vit.wording import counted
+
+if TYPE_CHECKING:
+    from vit.data.images import Split
 
 _DESCRIPTION = """\
 Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Each
@@ -53,6 +59,7 @@ def analyze(argv: list[str]) -> None:
     sources = [args.model, *([args.against] if args.against else [])]
     own = None if args.data else own_test_images(sources, None, settings, args.select)
     places = own[0] if own else find_images(sources, args.data, settings)
+    _check_outside(output, places)
     models = open_models(sources, **model_options(args))
     images = [read_images(places, model.preprocessing, args.images) for model in models]
     against = open_target(models[1], images[1], device=args.device) if args.against else None
@@ -60,7 +67,23 @@ def analyze(argv: list[str]) -> None:
     state = draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
     for reason, names in figures_by_reason(state).items():
         print(f"left out: {', '.join(names)}: {reason}")
+    if args.figures and not state["pictures"]:
+        raise ValueError("--figures: none of them could be drawn, for the reasons above")
     print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
+
+
+def _check_outside(output: Path, places: Split | DataConfig | Sequence[str]) -> None:
+    """ValueError for an output folder among the images, where its figures would be taken for images."""
+    from vit.data.folders import check_outside
+    from vit.data.images import open_test
+
+    if isinstance(places, DataConfig):
+        check_outside("--output_dir", output, open_test(places).source)
+    elif isinstance(places, Sequence):
+        inside = [place for place in places if Path(place).resolve() in (output.resolve(), *output.resolve().parents)]
+        check(not inside, "--output_dir", str(output), "it lies among the images; name a folder elsewhere")
+    else:
+        check_outside("--output_dir", output, places.source)
 
 
 def _print_progress(line: str) -> None:

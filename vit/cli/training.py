@@ -52,11 +52,13 @@ def train(argv: list[str]) -> None:
     before = read_summary(run) if args.resume is not None else {}
     summary = loop.train(resolved.config, run, resume=args.resume is not None, origins=resolved.origins)
     task = TASKS[resolved.config.task]
-    if is_main_process() and (draw_inside := task.function("draw_inside")):
+    draw_inside = task.function("draw_inside")
+    # a run that was finished already was perhaps killed while these figures were drawn
+    if is_main_process() and draw_inside and not (before == summary and (run / "analysis.html").is_file()):
         draw_inside(run, resolved.config)
         flush_tree(run)
     result = f"{task.headline(summary)}, {duration(summary['seconds'])} of training"
-    if all(before.get(count) == summary[count] for count in ("epochs", "steps", "seconds")):  # nothing was trained
+    if before == summary:
         print_once(f"{run} was finished already: {result}")
         return
     print_once(f"{run}: {result}")

@@ -20,6 +20,7 @@ from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
 from vit.comparison.robustness import add_corruptions
 from vit.config import DataConfig, check, check_arguments, check_positive
+from vit.data.folders import check_outside
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, make_accelerator
@@ -114,6 +115,7 @@ def open_comparison(request: CompareRequest) -> OpenedComparison:
     if accelerator.num_processes > 1:
         raise ValueError("compare: models are compared by one process; leave out accelerate launch")
     full = open_test(request.data)
+    check_outside("--output_dir", request.output_dir, full.source)
     names = full.source.class_names
     seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
     models = open_models(request.models, num_classes=random_head_size(names), **{**request.options, **seed})

@@ -30,6 +30,7 @@ from vit.comparison.statistics import (
     wilson_interval,
 )
 from vit.config import DataConfig, check
+from vit.data.folders import check_outside
 from vit.data.images import fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.frozen_features import FEATURES, resolve_features
@@ -87,6 +88,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
         source_kind(source)  # a misspelled model is reported before the data is opened
     accelerator = make_accelerator(request.device, request.precision)
     data = open_transfer_data(request.data, request.transfer)
+    check_outside("--output_dir", request.output_dir, data.test.source)
     seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
     models = open_models(request.models, **{**request.options, **seed})
     for model in models:

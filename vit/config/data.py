@@ -139,6 +139,9 @@ class DataConfig:
         most = {"workers": MOST_WORKERS, "canvas_size": MOST_PIXELS, "fake_classes": MOST_CHANNELS}
         check_most("data", self, most | {"fake_images": MOST_SAMPLES})
         check(self.root != "", "data.root", self.root, "name a folder, or a list of images")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            inside = all(0 <= value <= 1 for value in values or ())
+            check(inside, f"data.{name}", values, "it is of pixels from 0 to 1; divide what is of 0 to 255 by 255")
         check(self.workers >= 0, "data.workers", self.workers, "it must be at least 0")
         check(self.cache_gib >= 0, "data.cache_gib", self.cache_gib, "it must be at least 0")
         check(0 < self.fraction <= 1, "data.fraction", self.fraction, "it must be in (0, 1]")

@@ -13,6 +13,8 @@ from vit.config.model import ModelConfig
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 from vit.config.sizes import MOST_STEPS, check_most
 
+_MOST_LR = 1e9
+
 OptimizerName = Literal["adamw", "sgd", "lamb", "muon"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
@@ -48,6 +50,7 @@ class OptimConfig:
             check_positive(f"optim.{name}", getattr(self, name))
         for name in ("weight_decay", "warmup_epochs", "min_lr"):
             check(getattr(self, name) >= 0, f"optim.{name}", getattr(self, name), "it must be at least 0")
+        check(self.lr < _MOST_LR, "optim.lr", self.lr, f"it must be below {_MOST_LR:g}")
         check(self.min_lr <= self.lr, "optim.min_lr", self.min_lr, f"it must not exceed optim.lr ({self.lr})")
         for beta in (*self.betas, self.momentum):
             check_rate("optim.betas" if beta in self.betas else "optim.momentum", beta)

@@ -49,6 +49,8 @@ class FileSource:
     class_names: list[str]
     notes: tuple[str, ...] = ()
     """Lines about these files for the user: in the header of a run and in its model card."""
+    listed: bool = False
+    """Each file was named in a list, so that others beside them change nothing."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -60,10 +62,18 @@ class FileSource:
         return self.files[index]
 
 
-def lies_among_classes(folder: Path, source: FileSource) -> bool:
-    """Whether a folder is within one of images, or would itself be read as a class, when `source` is opened again."""
-    root, folder = source.root.resolve(), folder.resolve()
-    if root not in folder.parents:
+def check_outside(option: str, folder: Path, source: object) -> None:
+    """ValueError for an output folder among the images, where its files would be read as images or as a class."""
+    if isinstance(source, FileSource):
+        among = _lies_among(folder.resolve(), source)
+        check(not among, option, str(folder), "it lies among the images; name a folder elsewhere by --output_dir")
+
+
+def _lies_among(folder: Path, source: FileSource) -> bool:
+    root = source.root.resolve()
+    if folder == root:
+        return True
+    if source.listed or root not in folder.parents:
         return False
     top, tops = folder.relative_to(root).parts[0], {file.partition("/")[0] for file in source.files}
     classes_at_root = not any(map(part_named, tops))
@@ -73,6 +83,15 @@ def lies_among_classes(folder: Path, source: FileSource) -> bool:
 def notes_of(source: object) -> list[str]:
     """The lines for the user of a source of files; other sources have none."""
     return list(source.notes) if isinstance(source, FileSource) else []
+
+
+def check_root(config: DataConfig) -> None:
+    """MissingImages where `data.root` is not there, as when it was moved."""
+    root = Path(config.root)
+    if not root.exists():
+        near = nearest_path(root)
+        remedy = f"; {near}" if near else "; if its images were moved, give their folder by --data.root"
+        raise MissingImages(f"data.root: there is no folder {str(root.absolute())!r}{remedy}")
 
 
 def open_training_folder(config: DataConfig) -> FileSource:
@@ -113,6 +132,7 @@ def check_test_folder(config: DataConfig) -> None:
 
     Only names are read, no file is opened. A folder that cannot be listed yet is checked when it is opened.
     """
+    check_root(config)
     folder, training = find_test_folder(config), _training_folder(config)
     _check_test_folder_exists(config, folder, training)
     if (classes := _classes_if_readable(folder)) is None:

@@ -50,7 +50,7 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     if len(classes) < 2:
         raise ValueError(f"{named} it has one class, {classes[0]!r}; at least 2 are needed")
     numbers = {name: number for number, name in enumerate(classes)}
-    source = FileSource(path.parent, files, torch.tensor([numbers[label] for label in labels]), classes)
+    source = FileSource(path.parent, files, torch.tensor([numbers[label] for label in labels]), classes, listed=True)
     return source, _parts(rows, named) if "split" in columns else None
 
 

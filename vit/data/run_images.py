@@ -1,4 +1,4 @@
-"""The list of the files that a run is trained on and validated with, which it keeps as `images.csv`.
+"""The list of the files that a run is trained on, validated and, at its end, tested with: `images.csv`.
 
 By it a run can say which of its images are gone, new or replaced, and whether it has seen an image, wherever its own
 are now.
@@ -18,6 +18,7 @@ from vit.data.folders import FileSource
 from vit.data.identity import file_identities, paths_of
 from vit.data.parts import listed
 from vit.data.splits import Split
+from vit.runs import replace_atomically
 
 FILE_NAME = "images.csv"
 MOST_IDENTIFIED = 200_000
@@ -30,7 +31,7 @@ _COLUMNS_BEFORE = ["file", "split"]
 @dataclass(frozen=True)
 class RunImage:
     part: str
-    """`train` or `validation`."""
+    """`train`, `validation` or `test`."""
     identity: str
     """As `identity.file_identities`; empty where it is not known."""
 
@@ -41,20 +42,34 @@ RunImages = dict[str, RunImage]
 
 def list_images(train: Split, validation: Split) -> RunImages:
     """Identify the files of both parts; nothing where images are not files."""
-    paths = [*paths_of(train), *paths_of(validation)]
-    if not paths:
-        return {}
-    names = [
-        (split.source.name(index), part)
-        for split, part in ((train, "train"), (validation, "validation"))
-        for index in split.indices.tolist()
-    ]
-    few = len(paths) <= MOST_IDENTIFIED
-    identities = file_identities(paths, "images of the run") if few else [""] * len(paths)
-    return {name: RunImage(part, identity) for (name, part), identity in zip(names, identities, strict=True)}
+    few = len(train) + len(validation) <= MOST_IDENTIFIED
+    return _identified(train, "train", few=few) | _identified(validation, "validation", few=few)
 
 
-def as_csv(images: RunImages) -> str:
+def with_test(images: RunImages, test: Split) -> RunImages:
+    """The list of a run that has ended, with its test images."""
+    return trained(images) | _identified(test, "test", few=len(test) <= MOST_IDENTIFIED)
+
+
+def trained(images: RunImages) -> RunImages:
+    """The training and validation images of a list."""
+    return {file: image for file, image in images.items() if image.part != "test"}
+
+
+def _identified(split: Split, part: str, *, few: bool) -> RunImages:
+    paths = paths_of(split)
+    names = [split.source.name(index) for index in split.indices.tolist()] if paths else []
+    identities = file_identities(paths, f"{part} images") if few and paths else [""] * len(paths)
+    return {name: RunImage(part, identity) for name, identity in zip(names, identities, strict=True)}
+
+
+def write_images(path: Path, images: RunImages) -> None:
+    """Write a run's list."""
+    with replace_atomically(path) as unfinished:
+        unfinished.write_text(_as_csv(images), encoding="utf-8", errors="surrogateescape")
+
+
+def _as_csv(images: RunImages) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vit.config import DATA_SETS, DataConfig, check, check_no_pipe, nearest
 from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, only_known_formats, to_rgb
-from vit.data.folders import open_test_folder, open_training_folder
+from vit.data.folders import check_root, open_test_folder, open_training_folder
 from vit.data.lists import LISTS
 from vit.data.splits import ImageSource, stratified
 from vit.data.undivided import Part, check_no_cut, is_undivided, open_undivided
@@ -35,7 +35,7 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
     if config.name == "fake":
         return open_fake(config, part)
     if config.name == "imagefolder":
-        _check_place(Path(config.root))
+        _check_place(config)
         if is_undivided(config):
             return open_undivided(config, part)
         check_no_cut(config, f"{config.root} has a test set")
@@ -50,10 +50,12 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
     raise ValueError(f"data.name: {config.name!r} is not a known data set: {nearest(config.name, DATA_SETS)}")
 
 
-def _check_place(root: Path) -> None:
+def _check_place(config: DataConfig) -> None:
+    root = Path(config.root)
     check_no_pipe("data.root", root)
     if root.suffix.lower() in LISTS and not root.exists():
         raise MissingImages(f"data.root: there is no file {str(root.absolute())!r}")
+    check_root(config)
 
 
 @dataclass(frozen=True)

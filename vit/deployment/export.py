@@ -108,6 +108,8 @@ def export_classifier(
     """
     output = Path(output)
     check_export(format, output)
+    rule = "it has no head; `vit convert` writes its weights for other libraries"
+    check(opened.num_classes > 0, "model", opened.source, rule)
     model, preprocessing = opened.model.cpu().float().eval(), opened.preprocessing
     answer: Answer = "logits" if logits else "sigmoid" if opened.multilabel else "softmax"
     if format == "onnx":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
-from vit.data.folders import notes_of
+from vit.data.folders import check_outside, notes_of
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator
@@ -45,9 +45,10 @@ def evaluate_model(
     rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     images = None if transfer is None else open_transfer_data(data, transfer)
     test = open_test(data) if images is None else images.test
+    check_outside("--output_dir", folder, test.source)
+    folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}") + (transfer.suffix if transfer else "")
     record: dict[str, Any] = {
         "model": opened.source,

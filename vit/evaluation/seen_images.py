@@ -17,7 +17,7 @@ from vit.data.archives import image_root
 from vit.data.folders import FileSource
 from vit.data.identity import count_shared, file_identities, paths_of
 from vit.data.images import Split, fingerprint, open_training
-from vit.data.run_images import RunImages, images_there, list_of, read_images
+from vit.data.run_images import RunImages, images_there, list_of, read_images, trained
 from vit.hub import OpenedModel
 from vit.hub.run_history import State, data_of_run, lineage
 from vit.runs import find_checkpoint, read_checkpoint
@@ -44,6 +44,8 @@ class SeenImages:
     """How many are among those that chose its best checkpoint."""
     total: int = 0
     """All test images."""
+    replaced: int = 0
+    """Test images that have other contents than when the run was tested."""
     gone: int = 0
     """Training and validation images of the run that are not there any more, and so were not compared."""
     unchecked: str = ""
@@ -63,6 +65,10 @@ class SeenImages:
             lines.append(
                 f"{self.validation:,} of {self.total:,} test images are validation images of {self.run}, which chose "
                 "its weights: its accuracy here is too high."
+            )
+        if self.replaced:
+            lines.append(
+                f"{self.replaced:,} of {self.total:,} test images are other images now than when {self.run} was tested."
             )
         if self.gone:
             verb = "is" if self.gone == 1 else "are"
@@ -131,32 +137,34 @@ def _seen(
     try:
         listed = read_images(images) if images.is_file() else RunImages()
         if listed and isinstance(test.source, FileSource) and all(image.identity for image in listed.values()):
-            training, validation = _found_in_list(listed, test, in_one_division=same_division)
-            return replace(unchecked, training=training, validation=validation)
-        trained, chosen, gone = _trained_images(own, state, open_table, listed)
+            return _found_in_list(unchecked, listed, test, in_one_division=same_division)
+        training, chosen, gone = _trained_images(own, state, open_table, trained(listed))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
     if gone is None and same_division:
         return unchecked
     found = replace(unchecked, gone=gone or 0)
-    return replace(found, training=count_shared(test, trained), validation=count_shared(test, chosen))
+    return replace(found, training=count_shared(test, training), validation=count_shared(test, chosen))
 
 
-def _found_in_list(listed: RunImages, test: Split, *, in_one_division: bool) -> tuple[int, int]:
-    """How many test images are (training, validation) images of a run's list, wherever these are now.
+def _found_in_list(unchecked: SeenImages, listed: RunImages, test: Split, *, in_one_division: bool) -> SeenImages:
+    """How many test images are training and validation images of a run's list, wherever these are now.
 
     In one division of the same images, a copy of a training image that is still there is no image that was seen before
-    it became a test image, but a copy in the data.
+    it became a test image, but a copy in the data; and a test image of another content than before was replaced.
     """
-    named = {image.identity: file for file, image in listed.items()}
-    matches = [each for each in file_identities(paths_of(test), "test images") if each in named]
-    if in_one_division and matches:
-        assert isinstance(test.source, FileSource)
-        paths = [test.source.root / named[each] for each in matches]
-        now = file_identities(paths, "copies")
+    assert isinstance(test.source, FileSource)
+    named = {image.identity: file for file, image in trained(listed).items()}
+    identities = file_identities(paths_of(test), "test images")
+    matches, replaced = [each for each in identities if each in named], 0
+    if in_one_division:
+        now = file_identities([test.source.root / named[each] for each in matches], "copies")
         matches = [each for each, is_now in zip(matches, now, strict=True) if each != is_now]
+        names = [test.source.name(index) for index in test.indices.tolist()]
+        before = {file: image.identity for file, image in listed.items() if image.part == "test" and image.identity}
+        replaced = sum(before.get(name, each) != each for name, each in zip(names, identities, strict=True))
     parts = [listed[named[each]].part for each in matches]
-    return parts.count("train"), parts.count("validation")
+    return replace(unchecked, training=parts.count("train"), validation=parts.count("validation"), replaced=replaced)
 
 
 def _trained_images(

@@ -12,7 +12,7 @@ from vit.hub.opened import OpenedModel
 from vit.hub.run_checkpoint import open_run
 from vit.hub.sources import is_function, short_names
 from vit.hub.user_modules import open_function
-from vit.libraries import NEVER_TRAINED, timm
+from vit.libraries import NEVER_TRAINED, library_and_name, timm
 from vit.models import Classifier, build_model, resolve
 from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_classes
 from vit.runs import holds_checkpoints
@@ -30,6 +30,9 @@ def create_model(name: str | None = None, *, pretrained: str | None = None, **op
     """
     rule = "it says which weights, as 'timm:NAME' or a file"  # to a user of timm, True is those of the name
     check(not isinstance(pretrained, bool), "model.pretrained", pretrained, rule)
+    check(pretrained != "", "model.pretrained", pretrained, rule)
+    if pretrained is None and isinstance(name, str) and (library_and_name(name)[0] or holds_checkpoints(Path(name))):
+        raise ValueError(f"model.name: {name!r} is not valid: it names weights; create_model(pretrained={name!r})")
     settings = {"name": name, "pretrained": pretrained, **options}
     return load_model(make_settings(ModelConfig, settings, "model")).model
 

@@ -160,6 +160,21 @@ class ImageTask(ABC, Generic[Run]):
             raise ValueError(f"task.{name} is not what the settings make")
         self.train_loader.loader.restore_broken(state["broken"])
 
+    def check_readable(self) -> None:
+        """ValueError, in every process, for a class whose training images are all broken, as far as they were read."""
+        names = set(self.broken_images())
+        labels = self.train_split.labels
+        if not names or labels.dim() != 1:
+            return
+        broken = [self.sample_name(index) in names for index in self.train_split.indices.tolist()]
+        intact = torch.bincount(labels[~torch.tensor(broken)], minlength=len(self.class_names))
+        for label in torch.nonzero(intact == 0).flatten().tolist():
+            count = int((labels == label).sum())
+            raise ValueError(
+                f"data.root: class {self.class_names[label]!r} has no readable training image; "
+                f"{'the only one is' if count == 1 else f'all {count} are'} broken: repair them, or remove the class"
+            )
+
     @property
     def _normalizes_batches(self) -> bool:
         return isinstance(self.backbone, ResNet) and self.backbone.config.version == 1

@@ -143,6 +143,11 @@ class EvalRequest:
     """None: `predictions/` of the run."""
 
     @property
+    def chosen(self) -> str:
+        """The checkpoint in the names of files: `best`, `last`, or the folder's own name where one is given."""
+        return self.checkpoint.resolve().name if (self.checkpoint / "state.json").is_file() else self.select
+
+    @property
     def folder(self) -> Path:
         """The folder that results are written to."""
         place = self.checkpoint.resolve()  # a path as `.` has no parent

@@ -9,16 +9,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelerate.utils import broadcast_object_list
 
 from vit.config import ImageRun, RunConfig, check
 from vit.config.run_state import check_state
-from vit.data.archives import image_root
-from vit.data.folders import FileSource, lies_among_classes
+from vit.data.folders import FileSource, check_outside
 from vit.data.loading import UnreadableImage
-from vit.data.run_images import RunImages, as_csv, changes, forgetting, list_images, list_of, read_images
+from vit.data.run_images import (
+    RunImage,
+    RunImages,
+    changes,
+    forgetting,
+    list_images,
+    list_of,
+    read_images,
+    trained,
+    write_images,
+)
 from vit.run_lock import run_locked
 from vit.runs import (
     Checkpoint,
@@ -64,7 +73,8 @@ A broken image that is skipped has always had weight 0, so even that setting lea
 @contextmanager
 def folder_locked(session: Session) -> Iterator[None]:
     """Make the run folder and hold its lock. Every process calls it; ValueError in all where another run holds it."""
-    _check_outside_images(session)
+    if session.task.info.images is not None:
+        check_outside("output_dir", session.run, session.task.info.images[0].source)
     with ExitStack() as held:
         refusal = None
         if session.is_main:
@@ -75,17 +85,6 @@ def folder_locked(session: Session) -> Iterator[None]:
                 refusal = str(error)
         _refuse_everywhere(refusal)
         yield
-
-
-def _check_outside_images(session: Session) -> None:
-    """ValueError for a run folder among the images, where it would be taken for a class, or its pictures for images."""
-    images, config, run = session.task.info.images, session.config, session.run
-    if not isinstance(config, ImageRun) or images is None or not isinstance(images[0].source, FileSource):
-        return
-    source = images[0].source
-    by_folder = config.data.name == "imagefolder" and not image_root(config.data).is_file()
-    among = run.resolve() == source.root.resolve() or (by_folder and lies_among_classes(run, source))
-    check(not among, "output_dir", str(run), "it lies among the images; name a folder elsewhere by --output_dir")
 
 
 def _refuse_everywhere(refusal: str | None) -> None:
@@ -103,13 +102,14 @@ def broken_images_unlisted(session: Session) -> Iterator[None]:
         yield
     except UnreadableImage as error:
         if (listed := list_of(session.run)).is_file():
-            _write_list(session, forgetting(read_images(listed), error.name))
+            write_images(listed, forgetting(read_images(listed), error.name))
         raise
 
 
-def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
+def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[str, Any] | None:
     """Write `config.yaml` into the run's folder, and continue from the last checkpoint if `resume`.
 
+    The summary of a run that was finished already is returned, and nothing is written.
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
     run = session.run
@@ -119,19 +119,31 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> None:
         )
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
+    if continued is not None and (summary := _finished(session)):
+        return summary
     images = _images_of_run(session, continued=continued is not None)
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:
         with replace_atomically(run / "config.yaml") as unfinished:
             decided = dict.fromkeys(session.task.info.from_weights, WEIGHTS)
             unfinished.write_text(dump_run_config(session.config, origins | decided))
-        restore_metrics(run, session.progress.step, continued)
+        restore_metrics(run, session.progress.step, None if continued is None else continued.checkpoint)
         discard_after(run, session.progress.step)
         if images:
-            _write_list(session, images)
+            write_images(list_of(run), images)
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
+        if continued is not None and continued.note:
+            print(continued.note, file=sys.stderr)
     session.accelerator.wait_for_everyone()
+    return None
+
+
+def _finished(session: Session) -> dict[str, Any]:
+    """The summary of a run with nothing left to train or to test; else empty."""
+    summary, progress = read_summary(session.run), session.progress
+    whole = progress.step == session.total_steps == summary.get("steps")
+    return summary if whole and summary.get("epochs") == session.config.train.epochs else {}
 
 
 def _images_of_run(session: Session, *, continued: bool) -> RunImages:
@@ -139,7 +151,11 @@ def _images_of_run(session: Session, *, continued: bool) -> RunImages:
     images, refusal = RunImages(), None
     if session.is_main and session.task.info.images is not None:
         images = list_images(*session.task.info.images)
-        if images and continued and (found := _what_changed(session, images)):
+        listed = list_of(session.run)
+        if images and continued and not listed.is_file():  # nor may the list say later that they are those of the start
+            print(f"note: {listed} is missing: whether images have been replaced is not known", file=sys.stderr)
+            images = {file: RunImage(image.part, "") for file, image in images.items()}
+        elif images and continued and (found := _what_changed(session, images)):
             refusal = (
                 f"data.root: images are not those that {session.run} was trained on: {found}; put them back, or start "
                 "another run with --output_dir"
@@ -148,17 +164,12 @@ def _images_of_run(session: Session, *, continued: bool) -> RunImages:
     return images
 
 
-def _write_list(session: Session, images: RunImages) -> None:
-    with replace_atomically(list_of(session.run)) as unfinished:
-        unfinished.write_text(as_csv(images), encoding="utf-8", errors="surrogateescape")
-
-
 def _what_changed(session: Session, images: RunImages) -> str:
     """As far as the run's list tells it."""
     listed, splits = list_of(session.run), session.task.info.images
     if splits is None or not isinstance(splits[0].source, FileSource) or not listed.is_file():
         return ""
-    return changes(read_images(listed), images, splits[0].source.root)
+    return changes(trained(read_images(listed)), images, splits[0].source.root)
 
 
 def save_session(session: Session) -> Path | None:
@@ -183,7 +194,15 @@ def save_session(session: Session) -> Path | None:
     return written
 
 
-def load_session(session: Session) -> Path | None:
+class Continued(NamedTuple):
+    """Where a run goes on from."""
+
+    checkpoint: Path
+    note: str
+    """For the user, about more epochs than before; else empty."""
+
+
+def load_session(session: Session) -> Continued | None:
     """Continue from the newest checkpoint that verifies, and return it; from the beginning where there is none yet.
 
     ValueError when the settings or the data differ from those the checkpoint was made with, and, naming them, when
@@ -212,10 +231,9 @@ def load_session(session: Session) -> Path | None:
         session.task.load_state(checkpoint.state["task"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: state.json was altered: {error}") from error
-    if session.is_main and session.config.train.epochs > before.train.epochs:
-        print(_what_more_epochs_change(session, before.train.epochs), file=sys.stderr)
     session.accelerator.wait_for_everyone()
-    return path
+    more = session.config.train.epochs > before.train.epochs
+    return Continued(path, _what_more_epochs_change(session, before.train.epochs) if more else "")
 
 
 def _check_nothing_lost(session: Session) -> None:

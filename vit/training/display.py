@@ -17,6 +17,7 @@ from vit.training.session import Session
 from vit.wording import counted
 
 FEW_STEPS = 200
+_WHY_RESET = "the command line names another model or optimizer than the file"
 SECONDS_BEFORE_ESTIMATE = 3.0
 """When, after the first step, a log is told how long the run will take, unless the line of an epoch came before."""
 
@@ -69,7 +70,7 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
         f"{_advice(session)}",
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
-        **({"reset": f"{', '.join(reset)}; the command line names another model than the file"} if reset else {}),
+        **({"reset": f"{', '.join(reset)}; {_WHY_RESET}"} if reset else {}),
         **({SHRUNK: ", ".join(shrunk)} if shrunk else {}),
     }
 

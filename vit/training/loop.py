@@ -50,7 +50,8 @@ def train(
     session = open_session(as_begun(config, run) if resume else config, run)
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
-        start_run(session, resume, origins or {})
+        if finished := start_run(session, resume, origins or {}):
+            return finished
         with (
             session.stop_signals,
             dead_workers_named(remedy),

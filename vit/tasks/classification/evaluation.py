@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.folders import notes_of
+from vit.data.folders import check_outside, notes_of
 from vit.data.images import ImageSource, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator
@@ -52,6 +52,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
     images = open_transfer_data(config.data, request.transfer) if request.transfer else None
     split = images.test if images else open_test(config.data)
+    if request.output_dir is not None:
+        check_outside("--output_dir", request.output_dir, split.source)
     check_classes(config.data, split.source.class_names, loaded.class_names)
     model = accelerator.prepare(loaded.model)
     loader = EvalLoader(
@@ -132,7 +134,7 @@ def _store(
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
     part = request.transfer.suffix if request.transfer else ""
-    stem = f"{place_name(data)}_{request.select}_{request.weights}{size}{part}"
+    stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{part}"
     predictions.save(folder / f"{stem}.npz")
     write_table(folder / f"{stem}.csv", predictions, source)
     counts = confusion_matrix(predictions)

@@ -17,6 +17,7 @@ from vit.data.folders import FileSource
 from vit.data.identity import count_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
+from vit.data.run_images import list_of, read_images, with_test, write_images
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_by_run, warnings_of
@@ -118,6 +119,8 @@ class ClassificationReport(ImageReport):
         write_table(run / "predictions" / "test.csv", best, self.test_loader.split.source)
         draw_run(run, best, rates)
         draw_mistakes(run / "figures" / "mistakes.png", best, self.test_loader.split.source)
+        if (listed := list_of(run)).is_file():
+            write_images(listed, with_test(read_images(listed), self.test_loader.split))
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
             (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")

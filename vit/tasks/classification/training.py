@@ -82,6 +82,7 @@ class Classification(ImageTask[ClassificationRun]):
         return losses, student.argmax(dim=1) == batch.targets.argmax(dim=1)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
+        self.check_readable()
         predictions = self.predict(model, self.val_loader)
         if not np.isfinite(predictions.logits).all():
             raise NonFinite("the model's logits of validation images are not finite")

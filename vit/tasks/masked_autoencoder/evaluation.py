@@ -52,7 +52,7 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         part = request.transfer.suffix if request.transfer else ""
-        stem = f"{place_name(config.data)}_{request.select}_{request.weights}{part}"
+        stem = f"{place_name(config.data)}_{request.chosen}_{request.weights}{part}"
         result.pictures.save(request.folder / f"{stem}_reconstructions.png")
         record = {
             "checkpoint": str(request.checkpoint),

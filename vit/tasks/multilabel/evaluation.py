@@ -47,7 +47,7 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         size = f"_{request.image_size}px" if request.image_size else ""
-        stem = f"{Path(config.data.test_table).stem}_{request.select}_{request.weights}{size}"
+        stem = f"{Path(config.data.test_table).stem}_{request.chosen}_{request.weights}{size}"
         predictions.save(request.folder / f"{stem}.npz")
         write_json(request.folder / f"{stem}.json", {**metrics, "conventions": CONVENTIONS})
         draw_classes(predictions, request.folder / f"{stem}_average_precision.png")

@@ -87,7 +87,7 @@ def _open(config: TableDataConfig, field: str, class_names: list[str] | None) ->
     targets = torch.zeros(len(found), len(known), dtype=torch.uint8)
     for index, labels in enumerate(found.values()):
         targets[index, [place[label] for label in labels]] = 1
-    return FileSource(Path(config.root), list(found), targets, known)
+    return FileSource(Path(config.root), list(found), targets, known, listed=True)
 
 
 def _rows(path: Path, config: TableDataConfig, named: str) -> Iterator[tuple[int, str, dict[str, str]]]:

@@ -33,7 +33,7 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
     )
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
-        path = request.folder / f"curve_{len(test)}_{request.select}_{request.weights}.json"
+        path = request.folder / f"curve_{len(test)}_{request.chosen}_{request.weights}.json"
         write_json(path, metrics | {"conventions": CONVENTIONS})
         metrics["file"] = str(path)
     accelerator.wait_for_everyone()

@@ -94,5 +94,5 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
         **translation_metrics(model, loader, **settings),
         "bleu_by_length": [row for row in by_length if row["sentences"]],
     }
-    name = f"{config.data.name}_{'+'.join(loader.split.text.part_sizes)}_{request.select}_{request.weights}"
+    name = f"{config.data.name}_{'+'.join(loader.split.text.part_sizes)}_{request.chosen}_{request.weights}"
     return TranslatorEvaluation(name, translations, metrics, by_length, accelerator.is_main_process)
