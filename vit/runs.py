@@ -1,7 +1,7 @@
 """The files of a run folder: checkpoints, history, settings.
 
     RUN/config.yaml            every setting, and where each came from
-    RUN/images.csv             the files of its training and validation images (`data/run_images.py`)
+    RUN/images.csv             the files of its training, validation and test images (`data/run_images.py`)
     RUN/metrics.jsonl          one line a logged step or evaluated epoch
     RUN/summary.json           flat; accuracies are fractions
     RUN/lock.json              the process that is training in it (`run_lock.py`)

@@ -265,7 +265,7 @@ def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, Any]:
     """Dotted setting → value, from `--a.b value` and `--a.b=value`. ValueError for any other word."""
-    types, given = setting_types(kind), dict[str, Any]()
+    types, given, said = setting_types(kind), dict[str, Any](), dict[str, str]()
     remaining = list(words)
     while remaining:
         option, has_value, word = remaining.pop(0).partition("=")
@@ -278,9 +278,13 @@ def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, An
                 raise ValueError(f"{option}: its value is missing; it must be {rule}")
             word = remaining.pop(0)
         if name == "data":
-            given |= _data_at(word, get_type_hints(kind)["data"])
+            found = _data_at(word, get_type_hints(kind)["data"])
         else:
-            given[name] = word if name == "task" else _read_value(word, types[name])
+            found = {name: word if name == "task" else _read_value(word, types[name])}
+        for setting in (each for each in found if each in given and given[each] != found[each]):
+            raise ValueError(f"{option}: {setting} is {given[setting]!r} already, by {said[setting]}; give it once")
+        given |= found
+        said |= dict.fromkeys(found, option)
     return given
 
 

@@ -102,8 +102,19 @@ def run(words: Sequence[str], place: str, capsys: pytest.CaptureFixture[str]) ->
     if given[:2] == ["train", "--config"] and "--output_dir" not in given:
         shutil.rmtree(Path("runs") / given[2], ignore_errors=True)  # a run that was there before the page made it
     small = SMALL.get(kinds[0] if kinds else given[0], []) if "--resume" not in given else []
-    code = main([*given, *small])
+    code = main([*_without(given, small), *small])
     assert code == 0, f"{place}: {' '.join(words)}: {capsys.readouterr().err}"
+
+
+def _without(words: list[str], options: Sequence[str]) -> list[str]:
+    """The words without options, by either of their names, that are given others; each has one value."""
+    again = {option for option in options if option.startswith("--")}
+    again |= {f"--{option.rpartition('.')[2]}" for option in again}
+    kept = list(words)
+    for option in again & set(kept):
+        place = kept.index(option)
+        del kept[place : place + 2]
+    return kept
 
 
 def check_session(block: Block, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,13 +33,19 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; see `{self.prog} --help`")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; an empty word, as a shell makes of a variable that is not set, is refused."""
+        """As argparse; an empty word, as a shell makes of a variable that is not set, is refused.
+
+        So is an option that is given twice, of which only the last would count.
+        """
         self._refuse_names_of_positionals(args)
-        option = ""
+        option, seen = "", set[str]()
         for word in args:
             if word.startswith("--"):
                 option, has_value, value = word.partition("=")
                 is_empty = bool(has_value) and not value.strip()
+                if option in seen:
+                    self.error(f"{option}: it is given twice; give it once")
+                seen |= {option} & set(self._option_string_actions)
             else:
                 is_empty = not word.strip()
             if option in self._answers and word.startswith("--"):

@@ -90,7 +90,8 @@ def test_a_class_without_images_is_null(run: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("inside", [".", "checkpoints/step-00000003"])
 def test_a_relative_path_stores_in_the_run(inside: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = run / "predictions" / "fake_last_auto.json"
+    chosen = "last" if inside == "." else Path(inside).name  # so that it does not replace what is of another checkpoint
+    stored = run / "predictions" / f"fake_{chosen}_auto.json"
     stored.unlink(missing_ok=True)
     monkeypatch.chdir(run / inside)
     before = {path for path in run.rglob("*") if "predictions" not in path.parts}
