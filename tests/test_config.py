@@ -168,6 +168,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.3, "mixup_alpha": 0.1}),
     ("augment.cutmix_probability", AugmentConfig, {"cutmix_probability": 0.0, "mixup_alpha": 0.1, "cutmix_alpha": 1.0}),
     ("optim.lr", OptimConfig, {"lr": 0.0}),
+    ("optim.lr", OptimConfig, {"lr": 1e10}),
     ("optim.warmup_epochs", OptimConfig, {"schedule": "inverse_sqrt"}),
     ("optim.lr", OptimConfig, {"lr": float("inf")}),
     ("optim.clip_norm", OptimConfig, {"clip_norm": 0.0}),
