@@ -421,7 +421,8 @@ def test_test_images_that_the_pretrained_run_has_seen_are_said_in_the_header_and
     assert main([*words, str(tmp_path / "same"), *begun]) == 0
     assert "test images are" not in capsys.readouterr().out
     # another cut of the same images
-    assert main([*words, str(tmp_path / "child"), *begun, "--data", str(second), "--data.split_seed", "5"]) == 0
+    other = [*words[:3], "--data", str(second), "--data.split_seed", "5", "--output_dir"]
+    assert main([*other, str(tmp_path / "child"), *begun]) == 0
     said = re.search(r"note \d +((\d+) of \d+ test images are training images of .*parent.*)", capsys.readouterr().out)
     assert said
     assert int(said[2]) > 0
