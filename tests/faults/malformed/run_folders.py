@@ -315,9 +315,6 @@ TAKEN = {
     "config.yaml another width: diff": "they are settings",
     "config.yaml another data set: diff": "they are settings",
     "config.yaml fewer epochs: diff": "they are settings",
-    "checkpoints, no checkpoints folder: train": "it starts from the beginning, as a run killed before its first one",
-    "checkpoints, no checkpoint: train": "it starts from the beginning",
-    "checkpoints, half-written: train": "it starts from the beginning; the halves are removed",
     "summary, a pipe: diff": "a run without a summary has not ended",
     "summary, a folder: diff": "a run without a summary has not ended",
 }
