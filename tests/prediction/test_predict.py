@@ -221,3 +221,41 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     for wrong in (["--contact_sheet", "a.png"], ["--workers", "1"], ["--output", "a.csv", "--format", "csv"]):
         assert main([*words, *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_nothing_is_written_over_inputs_or_into_runs(
+    images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.csv").write_text("file\n" + str(images[0]) + "\n")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").touch()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    words = ["predict", "vit_tiny_patch16_224", "--random_weights", "images", "list.csv"]
+    for wrong, said in (
+        (["--output", "list.csv"], "--output: 'list.csv' is not valid: it is one of the inputs"),
+        (["--output", "images/x.csv"], "--output: 'images/x.csv' is not valid: it lies among the images"),
+        (["--output", "x.csv", "--contact_sheet", str(images[0])], "it is one of the inputs"),
+        (["--output", "run/metrics.jsonl"], "it lies in a run's folder; name a file elsewhere"),
+    ):
+        assert main([*words, *wrong]) == 2
+        assert said in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_rows_behind_a_damaged_one_are_predicted_again(
+    model: OpenedModel, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "write_table", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_file(model, images, tmp_path / "out.jsonl", precision="fp32")
+    unfinished = tmp_path / ".out.jsonl.unfinished"
+    lines = unfinished.read_bytes().splitlines(keepends=True)
+    unfinished.write_bytes(b"".join([*lines[:4], b"\0\0\0\n", *lines[5:]]))
+    done = predict_to_file(model, images, tmp_path / "out.jsonl", precision="fp32")
+    assert done.num_before == 3
+    assert [row.file for row in read_table(done.path)] == [str(path) for path in images]

@@ -191,6 +191,8 @@ def predict(argv: list[str]) -> None:
     source_kind(args.model)
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
     sys.stderr.writelines(f"note: {line}\n" for line in notes)
+    for option in ("output", "contact_sheet"):
+        _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     opened = open_model(args.model, **model_options(args))
     if args.output is None:
         _predict_and_print(opened, paths, args)
@@ -212,6 +214,18 @@ def _check_table_options(args: Namespace) -> None:
     from vit.prediction import check_table
 
     check_table(args.output)
+
+
+def _check_beside_inputs(option: str, file: Path | None, inputs: Sequence[Path]) -> None:
+    """ValueError for a file to be written that is an input, among the images of one, or a run's."""
+    if file is None:
+        return
+    place, parents = file.resolve(), file.resolve().parents
+    check(all(place != path.resolve() for path in inputs), option, str(file), "it is one of the inputs")
+    among = any(path.is_dir() and path.resolve() in parents for path in inputs)
+    check(not among, option, str(file), "it lies among the images; name a file elsewhere")
+    in_run = any((folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir() for folder in parents)
+    check(not in_run, option, str(file), "it lies in a run's folder; name a file elsewhere")
 
 
 def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:

@@ -120,7 +120,7 @@ class _Unfinished:
                 return 0
             count, end = 0, file.tell()
             for line in file:
-                if not line.endswith(b"\n"):  # a process was killed while it wrote
+                if not line.endswith(b"\n") or not _is_row(line):  # a process was killed while it wrote
                     break
                 count, end = count + 1, end + len(line)
             file.truncate(end)
@@ -137,6 +137,14 @@ class _Unfinished:
         with self.path.open(encoding="utf-8") as file:
             for line in islice(file, 1, None):
                 yield Row.from_dict(json.loads(line))
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        Row.from_dict(json.loads(line))
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _key(opened: OpenedModel, names: Sequence[str], most: int, precision: str) -> str:

@@ -140,10 +140,10 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
 
 
 def _finished(session: Session) -> dict[str, Any]:
-    """The summary of a run with nothing left to train or to test; else empty."""
-    summary, progress = read_summary(session.run), session.progress
-    whole = progress.step == session.total_steps == summary.get("steps")
-    return summary if whole and summary.get("epochs") == session.config.train.epochs else {}
+    """The summary of a run with nothing left to train or to test, whatever became of its checkpoints; else empty."""
+    summary = read_summary(session.run)
+    asked = session.total_steps, session.config.train.epochs
+    return summary if (summary.get("steps"), summary.get("epochs")) == asked else {}
 
 
 def _images_of_run(session: Session, *, continued: bool) -> RunImages:

@@ -201,6 +201,7 @@ pics
 """
 
 PLAN = """
+--train.epochs 3 --epochs 4
 --figure
 --figure plan
 --figure plan.jpg
@@ -566,7 +567,7 @@ TAKEN = {
     "plan --config c.yaml": "a file",
     "plan --config c.yaml --train.epochs=3": "an equals sign",
     "plan --config c.yaml --train.epochs 1_000": "YAML reads the underscore",
-    "plan --config c.yaml --train.epochs 3 --epochs 4": "the last one counts",
+    "plan --config c.yaml --train.epochs 3 --epochs 3": "the same twice",
     "plan --config c.yaml --optim.betas [0.9,0.99]": "a list",
     "plan --config c.yaml --optim.clip_norm null": "null, where it may be",
     "plan --config c.yaml --learning-rate=1e-3": "",
