@@ -15,6 +15,8 @@ REFUSED = {
     ("hf folder, headless", "compare"): "it has no head; `vit compare --transfer` evaluates its features",
     ("hf folder, headless", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
     ("hf folder, headless", "predict"): "it has no head; `vit eval --transfer` evaluates its features",
+    ("hf folder, headless", "export"): "it has no head; `vit convert` writes its weights for other libraries",
+    ("hf folder, a ViT of theirs", "export"): "it has no head; `vit convert` writes its weights for other libraries",
     ("hf folder, a ViT of theirs", "compare"): "it has no head; `vit compare --transfer` evaluates its features",
     ("hf folder, a ViT of theirs", "eval"): "it has no head; `vit eval --transfer` evaluates its features",
     ("hf folder, a ViT of theirs", "predict"): "it has no head; `vit eval --transfer` evaluates its features",

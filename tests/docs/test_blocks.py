@@ -107,13 +107,14 @@ def run(words: Sequence[str], place: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def _without(words: list[str], options: Sequence[str]) -> list[str]:
-    """The words without options, by either of their names, that are given others; each has one value."""
+    """The words without options, by either of their names, that are given others."""
     again = {option for option in options if option.startswith("--")}
     again |= {f"--{option.rpartition('.')[2]}" for option in again}
     kept = list(words)
     for option in again & set(kept):
         place = kept.index(option)
-        del kept[place : place + 2]
+        following = (number for number in range(place + 1, len(kept)) if kept[number].startswith("--"))
+        del kept[place : next(following, len(kept))]
     return kept
 
 
