@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -23,7 +24,7 @@ from vit.cli import main
 from vit.config import DataConfig
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.folders import FileSource, images_below
-from vit.data.identity import count_copies
+from vit.data.identity import count_copies, file_identities
 from vit.data.images import check_test, open_test, open_training
 from vit.data.order import epoch_order
 from vit.data.splits import Split
@@ -741,3 +742,12 @@ def test_a_folder_of_ones_own_from_training_to_the_card(
     assert len((run / "predictions" / "near_duplicates.tsv").read_text().splitlines()) > 3
     assert main(["eval", str(run)]) == 0
     assert json.loads(capsys.readouterr().out)["top1"] == summary["test.top1"]
+
+
+def test_identities_do_not_wait_for_a_pipe(tmp_path: Path) -> None:
+    """Opening a named pipe without a writer would never end."""
+    (tmp_path / "a.png").write_bytes(b"an image")
+    os.mkfifo(tmp_path / "b.png")
+    first, second = file_identities([tmp_path / "a.png", tmp_path / "b.png"], "images")
+    assert len(first) == 32
+    assert not second

@@ -59,7 +59,13 @@ def train_traced(config: RunConfig, run: Path, kill_at: int | None, told: Path |
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*RUNS, "multilabel"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("resnet", "regression") else pytest.mark.exhaustive)
+        for name in [*RUNS, "multilabel"]
+    ],
+)
 def test_killed_at_file_events(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = multilabel(tmp_path / "images") if name == "multilabel" else RUNS[name]
     log, unbroken = tmp_path / "log", tmp_path / "unbroken"

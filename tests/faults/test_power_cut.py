@@ -69,7 +69,7 @@ def continue_cut_run(run: Path, copies: Path, unbroken: Path, again: set[int]) -
     return left
 
 
-@pytest.mark.parametrize("cuts", [9, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cuts", [9, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 @pytest.mark.usefixtures("no_figures")
 def test_a_run_continues_from_any_power_cut(tmp_path: Path, unbroken: tuple[Path, int], cuts: int) -> None:
     expected, events = unbroken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from vit.training.interruption import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPED_AFTER = 4
+SAMPLE = [("vit", 2), ("resnet", 3), ("regression", 1)]
 
 
 def stopped_in(config: RunConfig, run: Path, number: int) -> int:
@@ -33,8 +35,13 @@ def stopped_in(config: RunConfig, run: Path, number: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize("name", [*RUNS, "multilabel"])
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    [
+        pytest.param(*cell, marks=[] if cell in SAMPLE else pytest.mark.exhaustive)
+        for cell in product([*RUNS, "multilabel"], [1, 2, 3])
+    ],
+)
 def test_stopped_by_every_signal(name: str, processes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = multilabel(tmp_path / "images") if name == "multilabel" else RUNS[name]
     in_processes(processes, train_without_figures, config, tmp_path / "unbroken")

@@ -36,6 +36,7 @@ def test_as_many_parameters_as_timm_in_one_block(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SHARED)
 def test_as_many_parameters_as_timm(name: Any) -> None:
     with torch.device("meta"):

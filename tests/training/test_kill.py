@@ -80,6 +80,7 @@ def kill_at(process: subprocess.Popen[bytes], run: Path, chance: random.Random, 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_twenty_kills(recipe: Path, unbroken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(2024)
     equal, lines = 0, []

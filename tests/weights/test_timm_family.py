@@ -112,6 +112,7 @@ def test_every_architecture_of_timm_is_taken_only_as_what_it_is(module: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", names())
 def test_every_plain_timm_model(name: str) -> None:
     """The documented models load; any other, perhaps of a newer timm, loads or is refused by name."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from vit.data.decoding import BrokenImage
 from vit.data.folders import FileSource
@@ -68,7 +70,7 @@ def paths_of(split: Split) -> list[Path]:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 
@@ -88,10 +90,17 @@ def _of_file(split: Split, index: int) -> bytes:
 
 
 def _of_path(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - _TAIL))
         return _digest(f"{length}\n", file.read())
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file. OSError for what is none: opening a named pipe would wait for its writer."""
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no regular file", str(path))
+    return path.open("rb")
 
 
 def _of_pixels(split: Split, index: int) -> bytes:
