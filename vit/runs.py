@@ -220,6 +220,18 @@ def verify_checkpoint(path: Path) -> None:
     step = state.get("progress", {}).get("step") if isinstance(state.get("progress"), dict) else None
     if named is not None and isinstance(step, int) and step != int(named[1]):
         raise DamagedCheckpoint(f"{path} holds the checkpoint of step {step}, which was written elsewhere")
+    if named is not None and _is_foreign(path):
+        history = path.parent.parent / _HISTORY
+        raise DamagedCheckpoint(f"{path} is a checkpoint of another run: no line of its history is in {history}")
+
+
+def _is_foreign(checkpoint: Path) -> bool:
+    """Whether its copy of the history and that of the run around it have no line in common.
+
+    A run that lost lines, or was altered in some, still has others of its own.
+    """
+    of_run, copied = read_metrics(checkpoint.parent.parent), read_metrics(checkpoint)
+    return bool(of_run and copied) and not any(record in of_run for record in copied)
 
 
 def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoint:

@@ -176,6 +176,20 @@ def test_a_run_on_its_own_test_images_needs_no_warning(place: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
+def test_a_run_without_its_list_says_that_replaced_images_are_not_known(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(place / "run_honest", run)
+    config = DataConfig(name="imagefolder", root=str(place / "honest"), workers=0, val_fraction=0.01)
+    opened, test = open_model(str(run)), open_test(config)
+    assert [each.warning() for each in seen_images(opened, config, test)] == [""]
+    (run / "images.csv").unlink()
+    (found,) = seen_images(opened, config, test)
+    assert found.warning() == (
+        f"Whether images were replaced since {run} was trained could not be checked: {run / 'images.csv'} is missing, "
+        "or without their contents."
+    )
+
+
 def test_images_are_the_same_by_bytes_and_across_sources_by_pixels(tmp_path: Path) -> None:
     digits = open_test(DataConfig(name="digits"))
     for index in (0, 1, 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,6 @@ def test_what_another_call_left_is_not_taken(
             predict_to_file(model, images, tmp_path / "out.csv", most=2, precision="fp32")
     for changed in (
         {"most": 1},
-        {"images": images[:-1]},
         {"opened": replace(model, class_names=["x", "y", "z"])},
     ):
         arguments: dict[str, Any] = {"opened": model, "images": images, "most": 2} | changed
@@ -240,6 +240,13 @@ def test_nothing_is_written_over_inputs_or_into_runs(
     ):
         assert main([*words, *wrong]) == 2
         assert said in capsys.readouterr().err
+    for command in (
+        ["convert", "vit_tiny_patch16_224", "--to", "hf", "--output", "run/checkpoints/step-00000001"],
+        ["export", "vit_tiny_patch16_224", "--format", "onnx", "--output", "run/checkpoints/x.onnx"],
+        ["push", "vit_tiny_patch16_224", "me/x", "--dry_run", "--folder", "run/checkpoints/step-00000001"],
+    ):
+        assert main(command) == 2
+        assert "it lies among the checkpoints of" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -259,3 +266,24 @@ def test_rows_behind_a_damaged_one_are_predicted_again(
     done = predict_to_file(model, images, tmp_path / "out.jsonl", precision="fp32")
     assert done.num_before == 3
     assert [row.file for row in read_table(done.path)] == [str(path) for path in images]
+
+
+def test_rows_are_kept_up_to_the_first_image_that_is_another_now(
+    model: OpenedModel, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    whole = predict_to_file(model, images, tmp_path / "whole.jsonl", precision="fp32")
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "write_table", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_file(model, images, tmp_path / "out.jsonl", precision="fp32")
+    shutil.copy(images[0], tmp_path / "new")
+    (tmp_path / "new").replace(images[2])
+    done = predict_to_file(model, images, tmp_path / "out.jsonl", precision="fp32")
+    assert done.num_before == 2
+    before, now = list(read_table(whole.path)), list(read_table(done.path))
+    assert now[:2] == before[:2]
+    assert now[2].classes != before[2].classes
+    assert [row.file for row in now] == [str(image) for image in images]

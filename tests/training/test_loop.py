@@ -22,7 +22,15 @@ from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
 from vit.data.images import open_training
 from vit.evaluation.evaluate import predict_all
-from vit.runs import last_checkpoint, read_checkpoint, read_metrics, verify_checkpoint, write_checkpoint
+from vit.runs import (
+    DamagedCheckpoint,
+    find_checkpoint,
+    last_checkpoint,
+    read_checkpoint,
+    read_metrics,
+    verify_checkpoint,
+    write_checkpoint,
+)
 from vit.settings import read_run_config
 from vit.tasks.classification import training as classification_module
 from vit.tasks.classification.config import ClassificationRun
@@ -318,6 +326,21 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert_same_bits(unbroken(config), tmp_path / "broken")
     for folder in (tmp_path / "broken" / "checkpoints").iterdir():
         verify_checkpoint(folder)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Though it has the same step and settings, and is whole."""
+    config = tiny(train={"epochs": 2})
+    for name, seed in (("one", 0), ("other", 1)):
+        train(replace(config, seed=seed), tmp_path / name)
+    folders = sorted((tmp_path / "one" / "checkpoints").iterdir())
+    shutil.rmtree(folders[-1])
+    shutil.copytree(tmp_path / "other" / "checkpoints" / folders[-1].name, folders[-1])
+    with pytest.raises(DamagedCheckpoint, match="is a checkpoint of another run: no line of its history is in"):
+        verify_checkpoint(folders[-1])
+    assert find_checkpoint(tmp_path / "one", "last") != folders[-1]
+    assert "is a checkpoint of another run" in caplog.text
 
 
 def kill_at(step: int, config: ClassificationRun, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,3 +192,13 @@ def print_once(result: str) -> None:
     """Print in the main process only."""
     if is_main_process():
         print(result)
+
+
+def check_no_checkpoint(option: str, place: Path | None) -> None:
+    """Raise ValueError for a file or folder to be written among the checkpoints of a run, which it might replace."""
+    if place is None:
+        return
+    for folder in (place.resolve(), *place.resolve().parents):
+        run = folder.parent
+        among = folder.name == "checkpoints" and folder.is_dir() and (run / "config.yaml").is_file()
+        check(not among, option, str(place), f"it lies among the checkpoints of {str(run)!r}; name another place")

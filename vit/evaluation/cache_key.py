@@ -33,7 +33,11 @@ def cache_key(model: OpenedModel, split: Split, accelerator: Accelerator) -> dic
 
 
 def last_modified(split: Split) -> float:
-    """Return the latest modification time of the image files, in seconds; 0 for images that are not files."""
+    """Return when an image file was last written or put there, in seconds; 0 for images that are not files.
+
+    The change time counts too: a copy that keeps the time of its original is newer than that.
+    """
     if not isinstance(split.source, FileSource):
         return 0.0
-    return max((split.source.root / split.source.files[i]).stat().st_mtime for i in split.indices.tolist())
+    found = ((split.source.root / split.source.files[i]).stat() for i in split.indices.tolist())
+    return max(max(each.st_mtime, each.st_ctime) for each in found)

@@ -48,6 +48,8 @@ class SeenImages:
     """Test images that have other contents than when the run was tested."""
     gone: int = 0
     """Training and validation images of the run that are not there any more, and so were not compared."""
+    unlisted: str = ""
+    """The run's list, where it is missing or has no contents of images, so that replaced ones are not known."""
     unchecked: str = ""
     """Why it could not be checked."""
 
@@ -69,6 +71,11 @@ class SeenImages:
         if self.replaced:
             lines.append(
                 f"{self.replaced:,} of {self.total:,} test images are other images now than when {self.run} was tested."
+            )
+        if self.unlisted:
+            lines.append(
+                f"Whether images were replaced since {self.run} was trained could not be checked: {self.unlisted} is "
+                "missing, or without their contents."
             )
         if self.gone:
             verb = "is" if self.gone == 1 else "are"
@@ -141,6 +148,8 @@ def _seen(
         training, chosen, gone = _trained_images(own, state, open_table, trained(listed))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
+    if isinstance(test.source, FileSource) and own.name != _TABLE:
+        unchecked = replace(unchecked, unlisted=str(images))
     if gone is None and same_division:
         return unchecked
     found = replace(unchecked, gone=gone or 0)

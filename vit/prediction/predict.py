@@ -6,8 +6,8 @@ the table is written from it in one pass, and gets its name in one step.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +31,8 @@ from vit.prediction.tables import check_table, write_table
 from vit.progress import duration, progress_bar
 from vit.runs import replace_atomically
 from vit.wording import counted
+
+log = logging.getLogger(__name__)
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -71,8 +73,9 @@ def predict_to_file(
     """Write the `most` likely classes of every image, in their order, to a .csv, .jsonl or .parquet file.
 
     Images go through the model's own preprocessing, decoded in `workers` processes where there are many. One that
-    cannot be read gets a row with the reason. A call that was stopped continues with the same arguments; an existing
-    `output` is replaced when all is done. ValueError for a model without a head, and for another suffix.
+    cannot be read gets a row with the reason. A call that was stopped continues with the same model and options, up to
+    the first image that is another file now; an existing `output` is replaced when all is done. ValueError for a model
+    without a head, and for another suffix.
     """
     output = Path(output)
     check_table(output)
@@ -85,7 +88,9 @@ def predict_to_file(
     most, names = min(most, opened.num_classes), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = _Unfinished(
-        output.with_name(f".{output.name}.unfinished"), _key(opened, names, most, precision_of(accelerator))
+        output.with_name(f".{output.name}.unfinished"),
+        _key(opened, most, precision_of(accelerator)),
+        [(name, _stamp(name)) for name in names],
     )
     started, before = time.monotonic(), unfinished.num_rows
     if before < len(names):
@@ -93,7 +98,7 @@ def predict_to_file(
         classify = _classifier(opened, accelerator, most)
         with unfinished.appending() as file, progress_bar("predict", len(names), done=before, unit="img") as bar:
             for chunk, batch in decoded:
-                file.writelines(row.line() for row in _rows(chunk, batch, classify))
+                file.writelines(unfinished.line(row) for row in _rows(chunk, batch, classify))
                 file.flush()
                 bar.update(len(chunk))
         opened.model.to("cpu")
@@ -105,22 +110,37 @@ def predict_to_file(
     return Predicted(output, len(names), broken, before, seconds)
 
 
+Stamp = list[int] | None
+"""Size, modification and change time of a file, the times in nanoseconds; None for one that is not there."""
+
+
+def _stamp(name: str) -> Stamp:
+    try:
+        found = Path(name).stat()
+    except (OSError, ValueError):  # the latter for a zero byte in the name
+        return None
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
 class _Unfinished:
-    """The rows so far. The first line is the key of the call that they belong to; rows of another call are dropped."""
+    """The rows so far. The first line is the key of the call that they belong to; rows of another call are dropped, and
+    so are those from the first image on that is another now.
+    """
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path, self._key = path, key
-        self.num_rows = self._keep_whole_lines()
+    def __init__(self, path: Path, key: str, images: Sequence[tuple[str, Stamp]]) -> None:
+        self.path, self._key, self._stamps = path, key, dict(images)
+        self.num_rows = self._keep_valid_lines(images)
 
-    def _keep_whole_lines(self) -> int:
+    def _keep_valid_lines(self, images: Sequence[tuple[str, Stamp]]) -> int:
         if not self.path.is_file():
             return 0
         with self.path.open("rb+") as file:
             if file.readline().decode(errors="replace") != self._key:
+                log.warning("%s holds rows of another model or of other options; they are predicted anew", self.path)
                 return 0
             count, end = 0, file.tell()
-            for line in file:
-                if not line.endswith(b"\n") or not _is_row(line):  # a process was killed while it wrote
+            for line, (name, stamp) in zip(file, images, strict=False):
+                if not line.endswith(b"\n") or not _is_row(line, name, stamp):  # a process was killed while it wrote
                     break
                 count, end = count + 1, end + len(line)
             file.truncate(end)
@@ -133,27 +153,29 @@ class _Unfinished:
         file.write(self._key)
         return file
 
+    def line(self, row: Row) -> str:
+        """The row with the stamp of its file, as a line."""
+        return json.dumps(row.as_dict() | {"stamp": self._stamps[row.file]}) + "\n"
+
     def rows(self) -> Iterator[Row]:
         with self.path.open(encoding="utf-8") as file:
             for line in islice(file, 1, None):
                 yield Row.from_dict(json.loads(line))
 
 
-def _is_row(line: bytes) -> bool:
+def _is_row(line: bytes, name: str, stamp: Stamp) -> bool:
+    """Whether it is the row of that file, as it is now."""
     try:
-        Row.from_dict(json.loads(line))
+        content = json.loads(line)
+        return Row.from_dict(content).file == name and content["stamp"] == stamp
     except (ValueError, KeyError, TypeError):
         return False
-    return True
 
 
-def _key(opened: OpenedModel, names: Sequence[str], most: int, precision: str) -> str:
-    """Everything that decides a row, as a line."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in names:
-        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+def _key(opened: OpenedModel, most: int, precision: str) -> str:
+    """Everything but the image that decides a row, as a line."""
     model = {"weights": opened.identity, "preprocessing": asdict(opened.preprocessing), "classes": opened.class_names}
-    return json.dumps({**model, "images": digest.hexdigest(), "most": most, "precision": precision}) + "\n"
+    return json.dumps({**model, "most": most, "precision": precision}) + "\n"
 
 
 def _decoded(

@@ -101,6 +101,21 @@ def test_a_relative_path_stores_in_the_run(inside: str, run: Path, monkeypatch: 
     assert list(run.rglob("predictions")) == [run / "predictions"]
 
 
+def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:
+    first = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
+    again = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
+    assert not any("earlier" in note for note in again["notes"])
+    file = Path(first["file"])
+    stored = strict_json(file)
+    file.write_text(json.dumps(stored | {"nll": stored["nll"] + 0.1}))  # as of images that were replaced since then
+    last = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
+    kept = tmp_path / f"{file.stem}.earlier-1.json"
+    assert last["notes"] == [f"an earlier evaluation gave other numbers; it is kept as {kept}"]
+    assert strict_json(kept)["nll"] == stored["nll"] + 0.1
+    assert strict_json(file)["nll"] == pytest.approx(stored["nll"])
+    assert kept.with_suffix(".npz").is_file()
+
+
 def test_transfer_under_several_processes_is_refused_at_once(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

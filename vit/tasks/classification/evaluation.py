@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.task import EvalRequest
 
+_ENDINGS = (".npz", ".csv", "_confusion_matrix.png", "_confusion_matrix.json", "_mistakes.png", "_mistakes.json")
 _SPEED = "over all processes, decoding and preprocessing included, from the first image to the last"
 
 
@@ -135,6 +137,8 @@ def _store(
     size = f"_{request.image_size}px" if request.image_size else ""
     part = request.transfer.suffix if request.transfer else ""
     stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{part}"
+    if kept := _put_aside(folder, stem, state["progress"]["step"], metrics):
+        metrics["notes"] = [*metrics["notes"], f"an earlier evaluation gave other numbers; it is kept as {kept}"]
     predictions.save(folder / f"{stem}.npz")
     write_table(folder / f"{stem}.csv", predictions, source)
     counts = confusion_matrix(predictions)
@@ -155,3 +159,21 @@ def _store(
     save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)
     draw_mistakes(folder / f"{stem}_mistakes.png", predictions, source)
     return folder / f"{stem}.json"
+
+
+def _put_aside(folder: Path, stem: str, step: int, metrics: Mapping[str, Any]) -> Path | None:
+    """Rename the files of an earlier evaluation with other results, as of images that were replaced since then."""
+    try:
+        before = json.loads((folder / f"{stem}.json").read_text())
+        same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
+        if same and math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3):  # precision and batches round it
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # there is none, or one that was not written to its end
+    number = 1
+    while (kept := folder / f"{stem}.earlier-{number}.json").exists():
+        number += 1
+    for ending in (*_ENDINGS, ".json"):
+        if (file := folder / f"{stem}{ending}").exists():
+            file.rename(folder / f"{stem}.earlier-{number}{ending}")
+    return kept
