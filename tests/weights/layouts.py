@@ -195,7 +195,8 @@ _STATES = """\
 
 Loaded: computed by this package. Computed by timm: `timm:NAME` opens timm's own model, which analysis, comparison,
 transfer and export take as well (`implementation=theirs` asks for it); `implementation=ours` is refused, by the reason.
-Refused: by both.
+Refused: by both. On 2026-11-23, before there were rotary blocks, 145 of 233 names and 299 of 463 pretrained weights
+were loaded.
 
 What timm computes and a figure of `vit analyze` lacks is said there, in one line. There are no attention maps where
 attention is differential (`vit_dlittle_*`, `vit_dpwee_*`, `vit_dwee_*`: a difference of two maps), in windows smaller

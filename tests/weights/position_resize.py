@@ -24,7 +24,7 @@ from torch.nn.functional import interpolate
 
 from tests.weights import clip_towers, facebook_files, hf_models
 from tests.weights.hf_models import relative
-from tests.weights.proof import filled
+from tests.weights.proof import fill, filled
 from tests.weights.test_npz import NEWER, ORIGINAL, google_arrays
 from vit.config import ModelConfig, ViTConfig
 from vit.hub.pretrained import load_source
@@ -165,6 +165,41 @@ def timm_case(name: str) -> Case:
     return Case(layout.name, name, "timm", opened(model.state_dict(), layout, config), forward)
 
 
+OTHER_TIMM: dict[str, tuple[str, dict[str, Any]]] = {
+    "EVA": ("eva_giant_patch14_224", {"embed_dim": 48, "num_heads": 3}),
+    "EVA-02": ("eva02_tiny_patch14_224", {}),
+    "EVA-02, a norm inside the feed-forward network": ("eva02_base_patch14_224", {"embed_dim": 48, "num_heads": 3}),
+    "DINOv3": ("vit_small_patch16_dinov3", {"embed_dim": 48, "num_heads": 3}),
+    "Perception Encoder": ("vit_pe_core_tiny_patch16_384", {}),
+    "RoPE-ViT, axial": ("vit_small_patch16_rope_ape_224", {}),
+    "RoPE-ViT, mixed": ("vit_small_patch16_rope_mixed_ape_224", {}),
+    "DINOv3, biases of q, k and v": ("vit_tiny_patch16_dinov3_qkvb", {}),
+    "AIMv2": ("aimv2_large_patch14_224", {"embed_dim": 64, "num_heads": 2}),
+    "NaFlexVit": ("naflexvit_base_patch16_gap", {"embed_dim": 48, "num_heads": 3}),
+}
+"""Case → a name of timm, and options that make it small."""
+
+
+def other_timm_case(name: str, folder: Path) -> Case:
+    """timm's model with `dynamic_img_size`, which resizes the positions for each image; NaFlexVit does so unasked."""
+    import timm
+    from timm.models import save_for_hf
+
+    called, smaller = OTHER_TIMM[name]
+    own: dict[str, Any] = {"img_size": NATIVE[0], "patch_size": PATCH}
+    dynamic: dict[str, Any] = {"dynamic_img_size": True}
+    if name == "NaFlexVit":
+        own, dynamic = {"patch_size": PATCH, "pos_embed_grid_size": (NATIVE[0] // PATCH, NATIVE[1] // PATCH)}, {}
+    options = {"depth": 2, "num_classes": 7, **own, **smaller}
+    theirs = fill(timm.create_model(called, **options, **dynamic))
+    save_for_hf(theirs, folder, model_args=options, safe_serialization=True)
+    source = open_source(str(folder))
+    model = load_source(ModelConfig(), source, None).model.eval()
+    assert isinstance(model, VisionTransformer)
+    assert source.layout is not None
+    return Case(source.layout.name, name, "timm", model, theirs)
+
+
 def torchvision_case() -> Case:
     from torchvision.models.vision_transformer import interpolate_embeddings
 
@@ -261,6 +296,9 @@ HUGGING_FACE = tuple(name for name in hf_models.CASES if "48×32" not in name)
 def cases() -> Iterator[Case]:
     """A case at a time."""
     yield from (timm_case(name) for name in TIMMS)
+    for name in OTHER_TIMM:
+        with TemporaryDirectory() as folder:
+            yield other_timm_case(name, Path(folder))
     yield torchvision_case()
     yield open_clip_case()
     yield from (google_case(layout) for layout in (NPZ, BIG_VISION))

@@ -34,7 +34,11 @@ class Row:
 
 def filled(model: nn.Module) -> nn.Module:
     """A model built on the meta device, with small random numbers everywhere, norms around 1."""
-    model = model.to_empty(device="cpu")
+    return fill(model.to_empty(device="cpu"))
+
+
+def fill(model: nn.Module) -> nn.Module:
+    """Give a model small random numbers everywhere, norms around 1; tables of positions that are computed stay."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

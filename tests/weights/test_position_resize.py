@@ -14,6 +14,7 @@ from tests.weights.position_resize import (
     FACEBOOK,
     HUGGING_FACE,
     NATIVE,
+    OTHER_TIMM,
     PLAIN,
     SIZES,
     TIMMS,
@@ -22,6 +23,7 @@ from tests.weights.position_resize import (
     google_case,
     huggingface_case,
     open_clip_case,
+    other_timm_case,
     timm_case,
     torchvision_case,
 )
@@ -52,6 +54,12 @@ def check(case: Case, way: PositionResize) -> None:
 @pytest.mark.parametrize("name", TIMMS)
 def test_as_timm(name: str) -> None:
     check(timm_case(name), "geometric" if "BEiT" in name else "bicubic_antialiased")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", OTHER_TIMM)
+def test_as_timms_other_families(name: str, tmp_path: Path) -> None:
+    check(other_timm_case(name, tmp_path), "bicubic_antialiased")
 
 
 def test_as_torchvision() -> None:

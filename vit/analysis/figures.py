@@ -27,3 +27,5 @@ FIGURES: dict[str, Draw] = {
 """In the order of the page."""
 RUN_FIGURES = ("attention_distance", "position_similarity", "patch_filters", "attention_overlays")
 """Drawn at the end of training."""
+WITH_ANOTHER = ("attention_distance_sorted", "layer_similarity")
+"""Those that draw a second model beside the first."""

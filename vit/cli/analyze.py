@@ -51,11 +51,14 @@ def analyze(argv: list[str]) -> None:
         print(f"{counted(len(drawn), 'figure')}; see {output}/analysis.html")
         return
 
-    from vit.analysis.figures import FIGURES
+    from vit.analysis.figures import FIGURES, WITH_ANOTHER
     from vit.analysis.report import draw_analysis, figures_by_reason
     from vit.analysis.targets import open_target, read_images
     from vit.hub import open_models
 
+    beside = not args.figures or bool(set(args.figures) & {*WITH_ANOTHER})
+    rule = f"none of the figures asked for draws two models; add one of {', '.join(WITH_ANOTHER)}"
+    check(beside or not args.against, "--against", args.against or "", rule)
     sources = [args.model, *([args.against] if args.against else [])]
     own = None if args.data else own_test_images(sources, None, settings, args.select)
     places = own[0] if own else find_images(sources, args.data, settings)
@@ -97,7 +100,9 @@ def _parser() -> Parser:
     parser.add_argument("--images", type=int, default=64, help="at most this many, or sentences (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, help="default: runs/analysis/ and the model's name")
     parser.add_argument("--figures", nargs="+", metavar="NAME", help="draw only these (default: all)")
-    parser.add_argument("--against", metavar="MODEL", help="compare the layers with another model's")
+    parser.add_argument(
+        "--against", metavar="MODEL", help="draw another model's sorted attention distances and layers beside"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     add_model_options(parser)
     return parser

@@ -7,8 +7,8 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from vit.data.decoding import BrokenImage
 from vit.data.folders import FileSource
@@ -96,7 +96,7 @@ def _of_path(path: Path) -> bytes:
         return _digest(f"{length}\n", file.read())
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedReader:
     """Open a file. OSError for what is none: opening a named pipe would wait for its writer."""
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, "no regular file", str(path))

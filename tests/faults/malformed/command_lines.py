@@ -437,6 +437,7 @@ empty
 pipe
 ""
 run --data /no
+run --figures patch_filters --against run
 run --data ""
 run --data x.png nowhere.png
 run --data empty
