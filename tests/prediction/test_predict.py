@@ -237,6 +237,7 @@ def test_nothing_is_written_over_inputs_or_into_runs(
         (["--output", "images/x.csv"], "--output: 'images/x.csv' is not valid: it lies among the images"),
         (["--output", "x.csv", "--contact_sheet", str(images[0])], "it is one of the inputs"),
         (["--output", "run/metrics.jsonl"], "it lies in a run's folder; name a file elsewhere"),
+        (["nowhere.png", "--output", "x.csv"], "image: there is no file 'nowhere.png'"),
     ):
         assert main([*words, *wrong]) == 2
         assert said in capsys.readouterr().err

@@ -191,6 +191,8 @@ def predict(argv: list[str]) -> None:
     source_kind(args.model)
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
     sys.stderr.writelines(f"note: {line}\n" for line in notes)
+    if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
+        raise ValueError(f"image: there is no file {missing[0]!r}")  # in a list it would be a row with the reason
     for option in ("output", "contact_sheet"):
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     opened = open_model(args.model, **model_options(args))
@@ -251,7 +253,11 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
         opened.check_single_label()
     given = {"most": args.top, "batch_size": args.batch_size, "workers": args.workers, "precision": args.precision}
     options = {name: value for name, value in given.items() if value is not None}
-    written = predict_to_file(opened, paths, args.output, device=args.device, **options)
+    try:
+        written = predict_to_file(opened, paths, args.output, device=args.device, **options)
+    except KeyboardInterrupt:
+        print("note: the rows so far are kept; the same command continues", file=sys.stderr)
+        raise
     print(written.text())
     if args.contact_sheet:
         draw_least_certain(args.output, args.contact_sheet)
