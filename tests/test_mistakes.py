@@ -54,6 +54,8 @@ TYPED = {
     "train --data nowhere": "--data: 'nowhere' is not valid: it is neither a folder nor one of digits, cifar10",
     "train --data picz": "imagenette, imagefolder, fake, torchvision:CLASS; did you mean 'pics'?",
     "train --resume runs/my_rum": "is not a run folder (it has no config.yaml); did you mean 'runs/my_run'?",
+    "train --resume runs": "'runs' is not a run folder (it has no config.yaml); did you mean 'runs/my_run'?",
+    "eval runs/my_run --checkpoint last": "--checkpoint: there is no such option; did you mean --select last?",
     "train --resume runs/my_run/checkpoints/step-00000001": "did you mean the run of this checkpoint, 'runs/my_run'?",
     "train --augment.randaug true": "--augment.randaug: there is no such setting; here it is called --augment.policy",
     "predict pics/cat.png runs/my_run": "model: 'pics/cat.png' is not valid: it is an image; the model is named first",

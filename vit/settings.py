@@ -95,7 +95,11 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     path = run / "config.yaml"
     if not path.is_file():
         of_run = (run / "state.json").is_file() and (run.parent.parent / "config.yaml").is_file()
-        near = f"did you mean the run of this checkpoint, {str(run.parent.parent)!r}?" if of_run else nearest_path(run)
+        inside = sorted(run.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime)
+        if of_run:
+            near = f"did you mean the run of this checkpoint, {str(run.parent.parent)!r}?"
+        else:
+            near = f"did you mean {str(inside[-1].parent)!r}?" if inside else nearest_path(run)
         raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml){near and f'; {near}'}")
     config, origins = read_run_config(path)
     kind, epochs = type(config), config.train.epochs

@@ -61,6 +61,8 @@ class Parser(argparse.ArgumentParser):
             option, _, value = word.partition("=")
             if first is not None and option in _NAMES_OF_MODELS and option not in self._option_string_actions:
                 shown = value or "".join(words[place + 1 : place + 2]) or str(first.metavar)
+                if shown in ("best", "last") and "--select" in self._option_string_actions:
+                    self.error(f"{option}: there is no such option; did you mean --select {shown}?")
                 self.error(f"{option}: {first.metavar} is given without an option: {self.prog} {shown}")
 
     def parse_with_settings(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
