@@ -226,11 +226,13 @@ def verify_checkpoint(path: Path) -> None:
 
 
 def _is_foreign(checkpoint: Path) -> bool:
-    """Whether its copy of the history and that of the run around it have no line in common.
+    """Whether its copy of the history and the run's, up to the same step, have no line in common.
 
-    A run that lost lines, or was altered in some, still has others of its own.
+    A run that was altered in some lines still has others of its own, and one that has lost all of them is not judged.
     """
-    of_run, copied = read_metrics(checkpoint.parent.parent), read_metrics(checkpoint)
+    copied = read_metrics(checkpoint)
+    last = max((record.get("step", 0) for record in copied), default=0)
+    of_run = [record for record in read_metrics(checkpoint.parent.parent) if record.get("step", 0) <= last]
     return bool(of_run and copied) and not any(record in of_run for record in copied)
 
 
@@ -325,7 +327,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             records.append(record)

@@ -176,17 +176,23 @@ def test_a_run_on_its_own_test_images_needs_no_warning(place: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
+def _without_one_identity(listed: Path) -> list[str]:
+    head, first, *others = listed.read_text().splitlines(keepends=True)
+    return [head, first.rpartition(",")[0] + ",\n", *others]
+
+
 def test_a_run_without_its_list_says_that_replaced_images_are_not_known(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(place / "run_honest", run)
     config = DataConfig(name="imagefolder", root=str(place / "honest"), workers=0, val_fraction=0.01)
     opened, test = open_model(str(run)), open_test(config)
     assert [each.warning() for each in seen_images(opened, config, test)] == [""]
+    (run / "images.csv").write_text("".join(_without_one_identity(run / "images.csv")))
+    assert [each.warning() for each in seen_images(opened, config, test)] == [""], "one that could not be read"
     (run / "images.csv").unlink()
     (found,) = seen_images(opened, config, test)
     assert found.warning() == (
-        f"Whether images were replaced since {run} was trained could not be checked: {run / 'images.csv'} is missing, "
-        "or without their contents."
+        f"Whether images were replaced since {run} was trained could not be checked: {run / 'images.csv'} is missing."
     )
 
 

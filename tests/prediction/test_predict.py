@@ -228,7 +228,7 @@ def test_nothing_is_written_over_inputs_or_into_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.csv").write_text("file\n" + str(images[0]) + "\n")
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "step-00000002").mkdir(parents=True)
     (tmp_path / "run" / "config.yaml").touch()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     words = ["predict", "vit_tiny_patch16_224", "--random_weights", "images", "list.csv"]
@@ -237,7 +237,7 @@ def test_nothing_is_written_over_inputs_or_into_runs(
         (["--output", "images/x.csv"], "--output: 'images/x.csv' is not valid: it lies among the images"),
         (["--output", "x.csv", "--contact_sheet", str(images[0])], "it is one of the inputs"),
         (["--output", "run/metrics.jsonl"], "it lies in a run's folder; name a file elsewhere"),
-        (["nowhere.png", "--output", "x.csv"], "image: there is no file 'nowhere.png'"),
+        (["nowhere.png", "--output", "x.csv"], "image: there is no file or folder 'nowhere.png'"),
     ):
         assert main([*words, *wrong]) == 2
         assert said in capsys.readouterr().err

@@ -343,6 +343,21 @@ def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path, caplog: pytest
     assert "is a checkpoint of another run" in caplog.text
 
 
+@pytest.mark.usefixtures("no_figures")
+def test_a_history_that_lost_its_beginning_is_restored(tmp_path: Path) -> None:
+    """Its lines, if any, are later than the checkpoint, which is not another run's for that."""
+    config = tiny(train={"epochs": 2})
+    train(config, tmp_path)
+    history, folders = tmp_path / "metrics.jsonl", sorted((tmp_path / "checkpoints").iterdir())
+    whole = read_metrics(tmp_path)
+    shutil.rmtree(folders[-1])
+    (tmp_path / "summary.json").unlink()
+    first = read_metrics(folders[0])
+    history.write_text("".join(json.dumps(line) + "\n" for line in whole if line not in first))
+    train(config, tmp_path, resume=True)
+    assert read_metrics(tmp_path)[: len(first)] == first
+
+
 def kill_at(step: int, config: ClassificationRun, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         at_step(patch, step, kill)

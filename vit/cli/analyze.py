@@ -56,7 +56,8 @@ def analyze(argv: list[str]) -> None:
     from vit.analysis.targets import open_target, read_images
     from vit.hub import open_models
 
-    beside = not args.figures or bool(set(args.figures) & {*WITH_ANOTHER})
+    asked = {*(args.figures or FIGURES)}
+    beside = bool(asked & {*WITH_ANOTHER}) or not asked <= {*FIGURES}  # a wrong name is refused as such
     rule = f"none of the figures asked for draws two models; add one of {', '.join(WITH_ANOTHER)}"
     check(beside or not args.against, "--against", args.against or "", rule)
     sources = [args.model, *([args.against] if args.against else [])]

@@ -192,7 +192,9 @@ def predict(argv: list[str]) -> None:
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
     sys.stderr.writelines(f"note: {line}\n" for line in notes)
     if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
-        raise ValueError(f"image: there is no file {missing[0]!r}")  # in a list it would be a row with the reason
+        raise ValueError(
+            f"image: there is no file or folder {missing[0]!r}"
+        )  # in a list it would be a row with the reason
     for option in ("output", "contact_sheet"):
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     opened = open_model(args.model, **model_options(args))
@@ -256,7 +258,7 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
     try:
         written = predict_to_file(opened, paths, args.output, device=args.device, **options)
     except KeyboardInterrupt:
-        print("note: the rows so far are kept; the same command continues", file=sys.stderr)
+        print("note: the same command continues where this one was stopped", file=sys.stderr)
         raise
     print(written.text())
     if args.contact_sheet:

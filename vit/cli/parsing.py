@@ -202,5 +202,6 @@ def check_no_checkpoint(option: str, place: Path | None) -> None:
         return
     for folder in (place.resolve(), *place.resolve().parents):
         run = folder.parent
-        among = folder.name == "checkpoints" and folder.is_dir() and (run / "config.yaml").is_file()
+        of_run = folder.name == "checkpoints" and (run / "config.yaml").is_file()
+        among = of_run and any(folder.glob("step-*"))
         check(not among, option, str(place), f"it lies among the checkpoints of {str(run)!r}; name another place")

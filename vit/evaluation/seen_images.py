@@ -49,7 +49,7 @@ class SeenImages:
     gone: int = 0
     """Training and validation images of the run that are not there any more, and so were not compared."""
     unlisted: str = ""
-    """The run's list, where it is missing or has no contents of images, so that replaced ones are not known."""
+    """The run's list, where it is missing, so that replaced images are not known."""
     unchecked: str = ""
     """Why it could not be checked."""
 
@@ -75,7 +75,7 @@ class SeenImages:
         if self.unlisted:
             lines.append(
                 f"Whether images were replaced since {self.run} was trained could not be checked: {self.unlisted} is "
-                "missing, or without their contents."
+                "missing."
             )
         if self.gone:
             verb = "is" if self.gone == 1 else "are"
@@ -143,15 +143,15 @@ def _seen(
     same_division = config is not None and _division(own) == _division(config)
     try:
         listed = read_images(images) if images.is_file() else RunImages()
-        if listed and isinstance(test.source, FileSource) and all(image.identity for image in listed.values()):
+        known = any(image.identity for image in trained(listed).values())
+        if known and isinstance(test.source, FileSource):
             return _found_in_list(unchecked, listed, test, in_one_division=same_division)
         training, chosen, gone = _trained_images(own, state, open_table, trained(listed))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
-    if isinstance(test.source, FileSource) and own.name != _TABLE:
-        unchecked = replace(unchecked, unlisted=str(images))
     if gone is None and same_division:
-        return unchecked
+        files = isinstance(training.source, FileSource) and isinstance(test.source, FileSource)
+        return replace(unchecked, unlisted=str(images)) if files and not listed else unchecked
     found = replace(unchecked, gone=gone or 0)
     return replace(found, training=count_shared(test, training), validation=count_shared(test, chosen))
 
@@ -163,7 +163,7 @@ def _found_in_list(unchecked: SeenImages, listed: RunImages, test: Split, *, in_
     it became a test image, but a copy in the data; and a test image of another content than before was replaced.
     """
     assert isinstance(test.source, FileSource)
-    named = {image.identity: file for file, image in trained(listed).items()}
+    named = {image.identity: file for file, image in trained(listed).items() if image.identity}
     identities = file_identities(paths_of(test), "test images")
     matches, replaced = [each for each in identities if each in named], 0
     if in_one_division:

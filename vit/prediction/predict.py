@@ -136,7 +136,10 @@ class _Unfinished:
             return 0
         with self.path.open("rb+") as file:
             if file.readline().decode(errors="replace") != self._key:
-                log.warning("%s holds rows of another model or of other options; they are predicted anew", self.path)
+                if file.readline():
+                    log.warning(
+                        "%s holds rows of another model or of other options; they are predicted anew", self.path
+                    )
                 return 0
             count, end = 0, file.tell()
             for line, (name, stamp) in zip(file, images, strict=False):
@@ -151,6 +154,7 @@ class _Unfinished:
             return self.path.open("a", encoding="utf-8")
         file = self.path.open("w", encoding="utf-8")
         file.write(self._key)
+        file.flush()
         return file
 
     def line(self, row: Row) -> str:
