@@ -190,7 +190,6 @@ def predict(argv: list[str]) -> None:
 
     source_kind(args.model)
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
-    sys.stderr.writelines(f"note: {line}\n" for line in notes)
     if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
         raise ValueError(
             f"image: there is no file or folder {missing[0]!r}"
@@ -199,9 +198,10 @@ def predict(argv: list[str]) -> None:
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     opened = open_model(args.model, **model_options(args))
     if args.output is None:
-        _predict_and_print(opened, paths, args)
+        _predict_and_print(opened, paths, args, notes)
     else:
         _predict_to_file(opened, paths, args)
+        _print_notes(notes)
     _note_random_weights(opened)
 
 
@@ -232,7 +232,12 @@ def _check_beside_inputs(option: str, file: Path | None, inputs: Sequence[Path])
     check(not in_run, option, str(file), "it lies in a run's folder; name a file elsewhere")
 
 
-def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:
+def _print_notes(notes: Sequence[str]) -> None:
+    """Print what was left out or taken for a list, after the predictions: an input that is refused has one line."""
+    sys.stderr.writelines(f"note: {line}\n" for line in notes)
+
+
+def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace, notes: Sequence[str]) -> None:
     from vit.evaluation.classify import classify_images
     from vit.tasks import TASKS
 
@@ -243,6 +248,7 @@ def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespa
     _print_classes(found, args.format)
     if len(paths) == len(broken) == 1:
         raise ValueError(broken[0])
+    _print_notes(notes)
     if broken:
         sys.stderr.writelines(f"vit: {message}\n" for message in broken)
         raise ValueError(f"{len(broken)} of {len(paths)} images could not be read")

@@ -143,6 +143,7 @@ def _seen(
     same_division = config is not None and _division(own) == _division(config)
     try:
         listed = read_images(images) if images.is_file() else RunImages()
+        # a file that could not be read has no identity, and was not trained on; very long lists have none at all
         known = any(image.identity for image in trained(listed).values())
         if known and isinstance(test.source, FileSource):
             return _found_in_list(unchecked, listed, test, in_one_division=same_division)

@@ -168,7 +168,7 @@ class _Unfinished:
 
 
 def _is_row(line: bytes, name: str, stamp: Stamp) -> bool:
-    """Whether it is the row of that file, as it is now."""
+    """Return whether a line is the row of that file, as it is now."""
     try:
         content = json.loads(line)
         return Row.from_dict(content).file == name and content["stamp"] == stamp

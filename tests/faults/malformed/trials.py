@@ -88,7 +88,7 @@ def try_apart(case: Case, folder: Path) -> Outcome:
 
 def fault(case: Case, outcome: Outcome) -> str:
     """What is wrong with how the command ended; empty: nothing."""
-    lines = [line for line in outcome.errors.splitlines() if line.strip() and not line.startswith("note: ")]
+    lines = [line for line in outcome.errors.splitlines() if line.strip()]
     if outcome.raised:
         return f"raised {outcome.raised[:300]}"
     if outcome.seconds > MOST_SECONDS:

@@ -166,9 +166,8 @@ def _put_aside(folder: Path, stem: str, step: int, metrics: Mapping[str, Any]) -
     try:
         before = json.loads((folder / f"{stem}.json").read_text())
         same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
-        if same and math.isclose(
-            before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4
-        ):  # precision and batches round it
+        # the loss is rounded by precision and batches
+        if same and math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4):
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is none, or one that was not written to its end
