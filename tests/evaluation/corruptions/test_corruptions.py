@@ -184,6 +184,14 @@ def test_levels_and_errors_are_the_originals(kind: str) -> None:
         assert squared == pytest.approx(error, rel=0.02 if kind == "glass_blur" else 0.003)
 
 
+def test_glass_blurs_small_images_as_the_original_does() -> None:
+    """The original's squared errors, as above, of the photograph with 32 pixels, where each pixel's way weighs most."""
+    image = photograph(32)
+    for strength, error in zip(STRENGTHS, (449.0, 435.0, 365.0, 866.0, 749.0), strict=True):
+        found = corrupt(image.expand(64, -1, -1, -1), "glass_blur", strength, indices=torch.arange(64)).double()
+        assert float((found - image).square().mean()) == pytest.approx(error, rel=0.02)
+
+
 def test_a_trail_goes_one_way_and_fades() -> None:
     """Half a Gaussian to the left of where the point looks: each pixel takes from its right, for an angle of 0."""
     point = torch.zeros(2, 1, 21, 21)
