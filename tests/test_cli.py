@@ -469,7 +469,8 @@ def test_what_is_not_the_users_fault(
 
     monkeypatch.setattr(loop, "train", fail)
     assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
-    assert str(error).removeprefix("[Errno 28] ") in one_line(capsys)
+    said = "'runs/x': No space left on device" if isinstance(error, OSError) else str(error)
+    assert said in one_line(capsys)
 
 
 def test_too_little_memory_is_one_line_and_other_defects_are_not(

@@ -124,7 +124,7 @@ def test_it_never_returns_nothing() -> None:
         captured(nn.Conv2d(3, 4, 3), IMAGES)
     with pytest.raises(
         ValueError,
-        match=r"no attention of a class that can be read.*known are those of timm.*transformers' aimv2",
+        match=r"no attention of a class that can be read.*known are those of timm \(.*transformers \(aimv2, beit",
     ):
         captured(ConvolutionalAttention(3, 4, 3), IMAGES)
     with pytest.raises(ValueError, match="no self-attention was computed"), capturing(ours(), lambda _: None):

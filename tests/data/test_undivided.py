@@ -535,8 +535,14 @@ def test_a_run_lists_its_images_and_names_those_that_change(tmp_path: Path, caps
     Image.new("RGB", (8, 8), "red").save(photos / gone)
     assert main(["train", "--resume", str(run)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{gone!r} is another image now; put" in line
+    assert f"{gone!r} is another image now, or damaged; put" in line
     (photos / gone).write_bytes(kept)
+    shutil.copytree(photos / "cat", photos / "wolf")
+    assert main(["train", "--resume", str(run)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in ("data.root: ", "wolf/", "new here"))
+    assert "state.json" not in line
+    shutil.rmtree(photos / "wolf")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         patch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
@@ -665,7 +671,14 @@ def test_no_output_goes_among_the_images(
     for place in ("", "results", "cat/results"):
         assert main([*words, "--output_dir", str(photos / place)]) == 2
         assert "--output_dir" in (line := capsys.readouterr().err)
-        assert "it lies among the images; name a folder elsewhere" in line
+        assert "it lies among the images; name a place elsewhere" in line
+    for written in (
+        ["convert", str(run), "--to", "timm", "--output", str(photos / "cat" / "x.safetensors")],
+        ["export", str(run), "--format", "torch", "--output", str(photos / "x.pt2")],
+        ["push", str(run), "me/x", "--dry_run", "--folder", str(photos / "x")],
+    ):
+        assert main(written) == 2
+        assert "it lies among the images; name a place elsewhere" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
     pictures = tmp_path / "pictures"
     shutil.copytree(photos / "cat", pictures)
@@ -702,7 +715,7 @@ def test_a_run_does_not_go_among_the_images(
     place = tmp_path / "photos" / run
     assert main(["train", "--config", str(recipe), "--data", str(root), "--output_dir", str(place)]) == 2
     said = capsys.readouterr().err
-    assert ("it lies among the images; name a folder elsewhere by --output_dir" in said) == refused
+    assert ("it lies among the images; name a place elsewhere" in said) == refused
     assert (sorted(tmp_path.rglob("*")) == before) == refused
     assert ("trained" in said) != refused
 

@@ -245,6 +245,9 @@ def test_nothing_is_written_over_inputs_or_into_runs(
         ["convert", "vit_tiny_patch16_224", "--to", "hf", "--output", "run/checkpoints/step-00000001"],
         ["export", "vit_tiny_patch16_224", "--format", "onnx", "--output", "run/checkpoints/x.onnx"],
         ["push", "vit_tiny_patch16_224", "me/x", "--dry_run", "--folder", "run/checkpoints/step-00000001"],
+        ["analyze", "vit_tiny_patch16_224", "--output_dir", "run/checkpoints"],
+        ["compare", "vit_tiny_patch16_224", "vit_tiny_patch16_224", "--output_dir", "run/checkpoints/x"],
+        ["eval", "vit_tiny_patch16_224", "--output_dir", "run/checkpoints/x"],
     ):
         assert main(command) == 2
         assert "it lies among the checkpoints of" in capsys.readouterr().err

@@ -357,9 +357,10 @@ def attention_reader(module: nn.Module) -> Reader | None:
     return reader
 
 
-def known_attention() -> list[str]:
-    """The modules of `READERS`' classes without the classes, `timm.models.eva`; of transformers the models' names."""
-    homes = (name.rpartition(".")[0] for name in READERS)
-    return sorted(
-        {f"transformers' {home.split('.')[2]}" if home.startswith("transformers.") else home for home in homes}
-    )
+def known_attention() -> str:
+    """The libraries whose classes are in `READERS`, with the modules; of transformers, the models."""
+    modules: dict[str, set[str]] = {}
+    for name in READERS:
+        library, *rest = name.split(".")
+        modules.setdefault(library, set()).add(rest[1] if library == "transformers" else rest[-2])
+    return ", ".join(f"{library} ({', '.join(sorted(names))})" for library, names in sorted(modules.items()))

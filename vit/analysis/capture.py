@@ -112,7 +112,7 @@ def capturing(model: nn.Module, consume: Consume) -> Iterator[None]:
         if not names:
             raise Unsupported(f"no attention was found in this {type(model).__name__}")
         there = f"; it has {', '.join(names)}"
-        rule = f"no attention of a class that can be read{there}; known are those of {', '.join(known_attention())}"
+        rule = f"no attention of a class that can be read{there}; known are those of {known_attention()}"
         raise Unsupported(f"capture: {type(model).__name__} is not valid: {rule}")
     read: set[str] = set()  # modules that were called, self-attention or not
     with ExitStack() as hooks:

@@ -96,7 +96,7 @@ def run_command(command: Callable[[list[str]], None], argv: list[str]) -> int:
             return 0
         if isinstance(error, OSError) and error.errno == ENAMETOOLONG:  # typed, so no failure of the machine
             return _print_invalid(f"{str(error.filename)[:60]!r}…: the name is longer than a file's can be")
-        _say(_output_failure(error) or str(error), failed=True)
+        _say(_output_failure(error) or _in_words(error), failed=True)
         return 1
     except (MemoryError, RuntimeError) as error:
         from vit.data.workers import DeadWorker, dead_worker
@@ -138,6 +138,13 @@ def _output_failure(error: Exception) -> str | None:
         return None
     _drop_output()
     return f"standard output: what is printed could not be written: {error.strerror}"
+
+
+def _in_words(error: Exception) -> str:
+    """The error's own words; a system error with the file first and without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{str(error.filename)!r}: {error.strerror}"
+    return str(error)
 
 
 def _drop_output() -> None:

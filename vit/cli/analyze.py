@@ -14,6 +14,7 @@ from vit.cli.sources import (
     add_model_options,
     find_images,
     model_options,
+    note_random_weights,
     own_test_images,
     split_settings,
     task_of_run,
@@ -60,6 +61,7 @@ def analyze(argv: list[str]) -> None:
     beside = bool(asked & {*WITH_ANOTHER}) or not asked <= {*FIGURES}  # a wrong name is refused as such
     rule = f"none of the figures asked for draws two models; add one of {', '.join(WITH_ANOTHER)}"
     check(beside or not args.against, "--against", args.against or "", rule)
+    _check_against(args.against)
     sources = [args.model, *([args.against] if args.against else [])]
     own = None if args.data else own_test_images(sources, None, settings, args.select)
     places = own[0] if own else find_images(sources, args.data, settings)
@@ -69,11 +71,24 @@ def analyze(argv: list[str]) -> None:
     against = open_target(models[1], images[1], device=args.device) if args.against else None
     target = open_target(models[0], images[0], against=against, device=args.device)
     state = draw_analysis(target, output, args.figures or tuple(FIGURES), progress=_print_progress)
+    for model in models:
+        note_random_weights(model)
     for reason, names in figures_by_reason(state).items():
         print(f"left out: {', '.join(names)}: {reason}")
     if args.figures and not state["pictures"]:
         raise ValueError("--figures: none of them could be drawn, for the reasons above")
     print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
+
+
+def _check_against(model: str | None) -> None:
+    """ValueError, naming the option, for a model that is none."""
+    from vit.hub import source_kind
+
+    try:
+        if model is not None:
+            source_kind(model)
+    except ValueError as error:
+        raise ValueError(f"--against: {str(error).removeprefix('model: ')}") from error
 
 
 def _check_outside(output: Path, places: Split | DataConfig | Sequence[str]) -> None:
@@ -85,7 +100,7 @@ def _check_outside(output: Path, places: Split | DataConfig | Sequence[str]) -> 
         check_outside("--output_dir", output, open_test(places).source)
     elif isinstance(places, Sequence):
         inside = [place for place in places if Path(place).resolve() in (output.resolve(), *output.resolve().parents)]
-        check(not inside, "--output_dir", str(output), "it lies among the images; name a folder elsewhere")
+        check(not inside, "--output_dir", str(output), "it lies among the images; name a place elsewhere")
     else:
         check_outside("--output_dir", output, places.source)
 

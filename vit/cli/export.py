@@ -6,8 +6,17 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.parsing import Parser, check_file, check_no_checkpoint
-from vit.cli.sources import DATA, MODEL, add_model_options, all_images, model_options, resolve_data, split_settings
+from vit.cli.parsing import Parser, check_file
+from vit.cli.sources import (
+    DATA,
+    MODEL,
+    add_model_options,
+    all_images,
+    check_outside_run,
+    model_options,
+    resolve_data,
+    split_settings,
+)
 from vit.config import check, check_positive
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ def export(argv: list[str]) -> None:
     add_model_options(parser)
     args = parser.parse_args(rest)
     check_file("--output", args.output)
-    check_no_checkpoint("--output", args.output)
+    check_outside_run("--output", args.output, args.model)
     check_positive("--images", args.images)
     check(0 <= args.tolerance <= 100, "--tolerance", args.tolerance, "it is in points, from 0 to 100")
     from vit.deployment.export import check_export, export_classifier

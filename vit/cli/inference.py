@@ -20,6 +20,7 @@ from vit.cli.sources import (
     add_transfer_options,
     all_images,
     model_options,
+    note_random_weights,
     resolve_data,
     settings_for_all_images,
     split_settings,
@@ -124,7 +125,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
 
     classes = random_head_size(open_test(data).source.class_names)
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
-    _note_random_weights(opened)
+    note_random_weights(opened)
     folder = args.output_dir or Path("runs/eval")
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
@@ -148,12 +149,6 @@ def _print_metrics(metrics: dict[str, Any]) -> None:
         protocols = ", ".join(f"{name} {judged[name]:.2%}" for name in ("knn", "linear_probe") if name in judged)
         print(f"frozen features, {kind}: {protocols} of {judged['num_test']:,} test images", file=sys.stderr)
     print(f"see {file}", file=sys.stderr)
-
-
-def _note_random_weights(opened: OpenedModel) -> None:
-    """On stderr, because the answer itself does not show it."""
-    if opened.provenance.is_random and is_main_process():
-        print(opened.summary(), file=sys.stderr)
 
 
 def predict(argv: list[str]) -> None:
@@ -202,7 +197,7 @@ def predict(argv: list[str]) -> None:
     else:
         _predict_to_file(opened, paths, args)
         _print_notes(notes)
-    _note_random_weights(opened)
+    note_random_weights(opened)
 
 
 def _check_table_options(args: Namespace) -> None:
@@ -227,7 +222,7 @@ def _check_beside_inputs(option: str, file: Path | None, inputs: Sequence[Path])
     place, parents = file.resolve(), file.resolve().parents
     check(all(place != path.resolve() for path in inputs), option, str(file), "it is one of the inputs")
     among = any(path.is_dir() and path.resolve() in parents for path in inputs)
-    check(not among, option, str(file), "it lies among the images; name a file elsewhere")
+    check(not among, option, str(file), "it lies among the images; name a place elsewhere")
     in_run = any((folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir() for folder in parents)
     check(not in_run, option, str(file), "it lies in a run's folder; name a file elsewhere")
 

@@ -144,6 +144,12 @@ def chosen_config(given: str | None, overrides: Sequence[str]) -> str:
 
 
 def check_folder(option: str, folder: Path | None) -> None:
+    """Raise ValueError for a folder that lies among a run's checkpoints, and as `check_writable` does."""
+    check_no_checkpoint(option, folder)
+    check_writable(option, folder)
+
+
+def check_writable(option: str, folder: Path | None) -> None:
     """Raise ValueError for a folder that cannot be created or written to."""
     for place in () if folder is None else (folder, *folder.parents):
         if os.path.exists(place):  # noqa: PTH110  Path.exists raises below a folder that may not be entered

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder, check_no_checkpoint
-from vit.cli.sources import MODEL, add_model_options, model_options
+from vit.cli.parsing import Parser, check_folder
+from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options
 from vit.config import check
 
 _DESCRIPTION = """\
@@ -27,7 +27,7 @@ def push(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     check(bool(args.folder) or not args.dry_run, "--dry_run", True, "nothing would be left; give --folder")
     check_folder("--folder", args.folder)
-    check_no_checkpoint("--folder", args.folder)
+    check_outside_run("--folder", args.folder, args.model)
     from vit.deployment.repository import check_name, upload, write_repository
     from vit.hub import open_model, source_kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit.cli.parsing import Parser
+from vit.cli.parsing import Parser, check_no_checkpoint, is_main_process
 from vit.config import DATA_SETS, DataConfig, ImageRun, check
 from vit.tasks import TASKS, TaskFolder
 from vit.tasks.classification import require_classification
@@ -18,6 +19,7 @@ from vit.tasks.classification.config import ClassificationRun
 if TYPE_CHECKING:
     from vit.data.splits import Split
     from vit.evaluation.transfer_evaluation import TransferOptions
+    from vit.hub import OpenedModel
 
 MODEL = (
     "a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
@@ -113,6 +115,12 @@ def model_options(args: Namespace) -> dict[str, Any]:
     return {name: vars(args).pop(name) for name in _OPTIONS}
 
 
+def note_random_weights(opened: OpenedModel) -> None:
+    """On standard error, because the result itself does not show it."""
+    if opened.provenance.is_random and is_main_process():
+        print(opened.summary(), file=sys.stderr)
+
+
 def split_settings(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate `--section.setting value` pairs from all other arguments, in any order."""
     settings: list[str] = []
@@ -172,6 +180,24 @@ def settings_for_all_images(run: Path, select: str, overrides: Sequence[str]) ->
     if not isinstance(config, ClassificationRun) or all_images(config.data, [str(run)], overrides) == config.data:
         return []
     return ["--data.test_fraction", "1.0"]
+
+
+def check_outside_run(option: str, place: Path | None, model: str) -> None:
+    """ValueError for a file or folder to be written among the checkpoints of a run, or the images of run `model`."""
+    from vit.data.folders import check_outside
+    from vit.data.images import open_training
+    from vit.runs import holds_checkpoints
+    from vit.trained_runs import trained_settings
+
+    check_no_checkpoint(option, place)
+    if place is None or not holds_checkpoints(Path(model)):
+        return
+    config = trained_settings(Path(model), "last")
+    if isinstance(config, ClassificationRun) and Path(config.data.root).resolve() in (
+        place.resolve(),
+        *place.resolve().parents,
+    ):
+        check_outside(option, place, open_training(config.data)[0].source)
 
 
 def find_images(

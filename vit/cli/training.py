@@ -8,8 +8,9 @@ from typing import Any
 
 from vit.cli.parsing import (
     Parser,
-    check_folder,
+    check_no_checkpoint,
     check_picture,
+    check_writable,
     chosen_config,
     is_main_process,
     print_once,
@@ -44,7 +45,8 @@ def train(argv: list[str]) -> None:
         run = Path(resolved.config.output_dir or Path("runs") / Path(config).stem)
         if args.resume == "" and args.config is None and not holds_run(run):  # nobody named what would begin here
             raise ValueError(f"--resume: there is no run in {str(run)!r}; name the one to continue: --resume RUN")
-    check_folder("output_dir", run / "checkpoints")
+    check_no_checkpoint("output_dir", run)
+    check_writable("output_dir", run / "checkpoints")
     from vit.runs import flush_tree
     from vit.tasks import TASKS
     from vit.training import loop

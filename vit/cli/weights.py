@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from vit.cli.export import FORMATS
-from vit.cli.parsing import Parser, check_folder, check_no_checkpoint
-from vit.cli.sources import MODEL, add_model_options, model_options
+from vit.cli.parsing import Parser, check_folder
+from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
 
@@ -35,7 +35,7 @@ def convert(argv: list[str]) -> None:
     if not (args.output or args.verify):
         raise ValueError("--output: there is nothing to do; give --output, --verify or both")
     check_folder("--output", args.output and args.output.parent)
-    check_no_checkpoint("--output", args.output)
+    check_outside_run("--output", args.output, args.model)
 
     from vit.hub import open_model, source_kind
     from vit.weights.convert import check_output, convert_model, perturb_weights, verify_conversion

@@ -63,10 +63,10 @@ class FileSource:
 
 
 def check_outside(option: str, folder: Path, source: object) -> None:
-    """ValueError for an output folder among the images, where its files would be read as images or as a class."""
+    """ValueError for an output among the images, where its files would be read as images or as a class."""
     if isinstance(source, FileSource):
         among = _lies_among(folder.resolve(), source)
-        check(not among, option, str(folder), "it lies among the images; name a folder elsewhere by --output_dir")
+        check(not among, option, str(folder), "it lies among the images; name a place elsewhere")
 
 
 def _lies_among(folder: Path, source: FileSource) -> bool:

@@ -114,7 +114,10 @@ def changes(before: RunImages, now: RunImages, root: Path) -> str:
         (now.keys() - before, "new here"),
         (left - gone, "no training image any more"),
         ([file for file in both if before[file].part != now[file].part], "in the other part"),
-        ([file for file in both if _is_other(before[file].identity, now[file].identity)], "another image now"),
+        (
+            [file for file in both if _is_other(before[file].identity, now[file].identity)],
+            "another image now, or damaged",
+        ),
     )
     return ", ".join(
         f"{listed(sorted(files))} {'is' if len(files) == 1 else 'are'} {what}" for files, what in kinds if files

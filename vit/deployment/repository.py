@@ -141,7 +141,7 @@ def _head_of_card(opened: OpenedModel, run: Path | None, name: str, licence: str
         data = " and ".join(opened.provenance.data)
         result = {
             "task": {"type": "image-classification"},
-            "dataset": {"name": data, "type": data},
+            "dataset": {"name": data, "type": data.replace(" ", "_")},
             "metrics": [{"type": "accuracy", "value": summary["test.top1"]}],
         }
         head["model-index"] = [{"name": name.partition("/")[2], "results": [result]}]

@@ -49,6 +49,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
         return "run"
     if path.is_file():
         check(not is_image(path.name), "model", source, "it is an image; the model is named first, then images")
+        _check_weights_file(path)
         return "file"
     if library_of(source) is not None:
         return "folder" if holds_weights(path) else "library"
@@ -64,6 +65,13 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     check(source not in packaged_configs(), "model", source, f"{trains}, as runs/{path.name}")
     check(not is_path, "model", source, _no_such_place(source))
     raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+
+
+def _check_weights_file(path: Path) -> None:
+    run = next((str(folder) for folder in path.parents if holds_checkpoints(folder)), "")
+    meant = f"; did you mean the run, {run}?" if run else ""
+    rule = f"it is no weights file ({', '.join(SUFFIXES)}) and no run folder{meant}"
+    check(path.suffix in SUFFIXES, "model", str(path), rule)
 
 
 def _no_such_place(source: str) -> str:

@@ -311,7 +311,10 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"{key}: {new!r} is not valid: the run in {str(session.run)!r} was started with {old!r}; "
             "continue it as it was, or start another one with --output_dir"
         )
-    ours = json.loads(json.dumps(session.task.state()))
+    if state["data_fingerprint"] != session.task.info.fingerprint:
+        said = _what_data_changed(session)
+        raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on{said}")
+    ours = json.loads(json.dumps(session.task.state()))  # classes follow from the data, which are compared before
     for name in {"model", "preprocessing", "class_names"} & set(ours):
         stored = state["task"].get(name)
         if isinstance(stored, dict):  # an older version may have had fewer fields
@@ -332,9 +335,6 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"train.precision: this device would continue in {session.precision}; the run was started in "
             f"{state['precision']}, set it to that"
         )
-    if state["data_fingerprint"] != session.task.info.fingerprint:
-        said = _what_data_changed(session)
-        raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on{said}")
 
 
 def _what_data_changed(session: Session) -> str:
