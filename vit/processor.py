@@ -17,6 +17,9 @@ MULTIPLIES_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported() or torch.cpu._
 """True on an x86 processor with bfloat16 matrix instructions; others emulate them, slower than float32. ARM is not
 checked."""
 
+MULTIPLIES_BYTES: bool = torch.cpu._is_vnni_supported()
+"""True on an x86 processor that adds four products of bytes in 32 bits (AVX-512 VNNI)."""
+
 
 def processor_name() -> str:
     """The model name on Linux; elsewhere the architecture."""

@@ -17,21 +17,23 @@ from vit.linear import is_plain
 from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
-class PackedLinear(nn.Module):
-    """`linear(x)`, `... i -> ... o`, from a packed copy of its weights, for vectors of the same type on a CPU.
+class InferenceLinear(nn.Module):
+    """What linear layers with prepared weights share: `... i -> ... o` for vectors of one type on a CPU.
 
-    With `fuse_gelu`, GELU (erf) is applied before rounding. The layer has no parameters; `torch.compile` breaks the
-    graph at it, and fails with `fullgraph`. ValueError for other types and devices, for gradients, and on any attempt
-    to copy, save, load, cast or move the layer; the model that contains it may then be partly changed.
+    The layer has no parameters; `torch.compile` breaks the graph at it, and fails with `fullgraph`. ValueError for
+    other types and devices, for gradients, and on any attempt to copy, save, load, cast or move the layer; the model
+    that contains it may then be partly changed.
     """
 
-    def __init__(self, linear: nn.Linear, *, fuse_gelu: bool = False) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = linear.weight.dtype
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
-        self.activation = "gelu" if fuse_gelu else "none"
+
+    def product(self, x: Tensor) -> Tensor:
+        """The layer's result for vectors that it takes."""
+        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
@@ -42,11 +44,10 @@ class PackedLinear(nn.Module):
             _refuse(f"computes on the CPU, not on {x.device.type}: use the original model")
         if torch.is_grad_enabled() and x.requires_grad:
             _refuse("gives no gradients: call it under torch.inference_mode(), or use the original model")
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.activation, [], "none")
+        return self.product(x)
 
     def extra_repr(self) -> str:
-        features = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{features}, dtype={self.dtype}, activation={self.activation}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, dtype={self.dtype}"
 
     def __getstate__(self) -> Never:
         _refuse("can be neither copied nor saved: use the original model")
@@ -57,11 +58,26 @@ class PackedLinear(nn.Module):
     def _load_from_state_dict(self, *_: Any) -> None:
         _refuse("cannot load weights: load them into the original model")
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLinear:  # noqa: ARG002
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> InferenceLinear:  # noqa: ARG002
         probe = fn(torch.empty(0, dtype=self.dtype))
         if (probe.dtype, probe.device.type) != (self.dtype, "cpu"):
             _refuse(f"stays {self.dtype} on the CPU: make another one from the original model")
         return self
+
+
+class PackedLinear(InferenceLinear):
+    """`linear(x)` from a packed copy of its weights. With `fuse_gelu`, GELU (erf) is applied before rounding."""
+
+    def __init__(self, linear: nn.Linear, *, fuse_gelu: bool = False) -> None:
+        super().__init__(linear)
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
+        self.activation = "gelu" if fuse_gelu else "none"
+
+    def product(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.activation, [], "none")
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"
 
 
 def _refuse(what: str) -> Never:
@@ -71,15 +87,16 @@ def _refuse(what: str) -> Never:
 def pack_linear_layers(model: nn.Module) -> None:
     """Pack, in place, every plain linear layer of `model` with plain weights, together with a GELU that follows it."""
     for module in list(model.modules()):
-        if isinstance(module, FeedForward) and module.activation is gelu and _is_packable(module.fc1):
+        if isinstance(module, FeedForward) and module.activation is gelu and is_packable(module.fc1):
             module.fc1 = PackedLinear(module.fc1, fuse_gelu=True).train(module.training)  # type: ignore[assignment]
             module.activation = _identity
         for name, part in list(module.named_children()):
-            if _is_packable(part):
+            if is_packable(part):
                 setattr(module, name, PackedLinear(part).train(module.training))
 
 
-def _is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
+def is_packable(part: nn.Module) -> TypeGuard[nn.Linear]:
+    """True for a plain linear layer with plain weights."""
     # other weight classes, such as quantised ones, implement products of their own
     return is_plain(part) and type(part.weight) is nn.Parameter
 

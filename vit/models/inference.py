@@ -1,36 +1,83 @@
-"""Inference-only copies of a model: weights are cast once and, on a CPU, packed once for the processor."""
+"""Inference-only copies of a model: weights are cast once and, on a CPU, packed or quantised once for the processor."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import TypeVar
+from difflib import get_close_matches
+from typing import Literal, TypeVar
 
 import torch
 from torch import nn
 
 from vit.config.arguments import check_type
-from vit.layers.packed import PackedLinear, pack_linear_layers, packing_is_faster
+from vit.config.rules import check
+from vit.layers.packed import InferenceLinear, is_packable, pack_linear_layers, packing_is_faster
+from vit.layers.quantized import quantize_linear_layers, quantizes_here
 from vit.models.model import Model
+from vit.processor import MULTIPLIES_BFLOAT16
 
 M = TypeVar("M", bound=Model)
 _TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def for_inference(model: M, dtype: torch.dtype = torch.float32, *, packed: bool = True) -> M:
+def for_inference(
+    model: M, dtype: torch.dtype | Literal["int8"] = torch.float32, *, packed: bool = True, keep: Sequence[str] = ()
+) -> M:
     """An inference-only copy of `model`: in evaluation mode, with all tensors in `dtype`, for images of that type.
 
     Autocast casts the weights in every pass and keeps the residual stream in float32; this copy does neither. On a CPU
     where that is faster its plain linear layers (no hooks, not quantised) are `packed`, with the GELU that follows. A
     packed model cannot be cast, copied or saved, and should have no hooks and not be compiled (give `packed=False`).
-    ValueError for another type, and for a packed model.
+
+    `int8`, on x86 processors: the blocks' linear layers multiply bytes, weights with a scale for each channel and
+    vectors with one for each token. Patch embedding, norms, attention, head, and the layers whose names are in `keep`,
+    compute in bfloat16 where the processor multiplies it, else in float32, and images have any type.
+
+    ValueError for another type, for a packed model, a processor or model without eight-bit products, and for a name in
+    `keep` that is no linear layer of the blocks.
     """
     check_type("model", model, nn.Module)
-    if dtype not in _TYPES:
-        raise ValueError(f"dtype: {dtype!r} is not valid: choose from {', '.join(str(each) for each in _TYPES)}")
-    if any(isinstance(module, PackedLinear) for module in model.modules()):
+    if dtype not in (*_TYPES, "int8"):
+        choices = ", ".join(map(str, _TYPES))
+        raise ValueError(f"dtype: {dtype!r} is not valid: choose from {choices}, or the string 'int8'")
+    if any(isinstance(module, InferenceLinear) for module in model.modules()):
         raise ValueError("model: it is packed already; give the original model")
-    inference_copy = deepcopy(model).to(dtype).eval().requires_grad_(False)
-    on_cpu = all(parameter.device.type == "cpu" for parameter in inference_copy.parameters())
-    if packed and on_cpu and packing_is_faster(dtype):
+    if isinstance(dtype, str):
+        return _quantized(model, keep)
+    if keep:
+        raise ValueError(f"keep: {keep!r} is not valid: it has an effect only with dtype='int8'")
+    inference_copy = _frozen(model, dtype)
+    if packed and _is_on_cpu(inference_copy) and packing_is_faster(dtype):
         pack_linear_layers(inference_copy)
     return inference_copy
+
+
+def quantizable_layers(model: nn.Module) -> list[str]:
+    """The names of the linear layers that `int8` quantises: those of the blocks, so neither the first nor the last."""
+    return [name for name, part in model.named_modules() if name.startswith("blocks.") and is_packable(part)]
+
+
+def _quantized(model: M, keep: Sequence[str]) -> M:
+    layers = quantizable_layers(model)
+    if not layers:
+        raise ValueError(f"dtype: 'int8' is not valid: {type(model).__name__} has no blocks with linear layers")
+    for name in keep:
+        near = get_close_matches(name, layers, n=1) or layers[:1]
+        rule = f"it is no linear layer of the blocks; did you mean {near[0]!r}?"
+        check(name in layers, "keep", name, rule)
+    if not (_is_on_cpu(model) and quantizes_here()):
+        raise ValueError("dtype: 'int8' is not valid: eight-bit products are computed on x86 processors only")
+    rest = torch.bfloat16 if MULTIPLIES_BFLOAT16 else torch.float32
+    inference_copy = _frozen(model, rest)
+    quantize_linear_layers(inference_copy, model, {*layers} - {*keep})
+    inference_copy.register_forward_pre_hook(lambda _, images: (images[0].to(rest), *images[1:]))
+    return inference_copy
+
+
+def _frozen(model: M, dtype: torch.dtype) -> M:
+    return deepcopy(model).to(dtype).eval().requires_grad_(False)
+
+
+def _is_on_cpu(model: nn.Module) -> bool:
+    return all(parameter.device.type == "cpu" for parameter in model.parameters())

@@ -1,0 +1,142 @@
+"""Eight-bit linear layers: exact where nothing is rounded, close elsewhere, each token by itself."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vit.config import ViTConfig
+from vit.layers import quantized
+from vit.layers.quantized import QuantizedLinear, quantizes_here
+from vit.models import VisionTransformer
+from vit.models.inference import for_inference, quantizable_layers
+
+pytestmark = pytest.mark.skipif(not quantizes_here(), reason="no x86 processor, or a torch without oneDNN")
+
+
+def layer(inputs: int = 19, outputs: int = 13, *, bias: bool = True) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+def with_largest(vectors: Tensor, largest: int) -> Tensor:
+    """Integers whose first one in each row is the largest, so that the scale of a row is a whole number."""
+    vectors = vectors.clone()
+    vectors[:, 0] = largest
+    return vectors.float()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(19,), (1, 19), (2, 7, 19), (0, 7, 19)])
+def test_products_are_near_the_layers(bias: bool, shape: tuple[int, ...]) -> None:
+    x, source = torch.randn(shape), layer(bias=bias)
+    result, exact = QuantizedLinear(source)(x), source(x).detach()
+    assert result.shape == exact.shape
+    assert (result - exact).norm() <= 0.03 * exact.norm()
+
+
+def test_whole_numbers_are_multiplied_exactly() -> None:
+    generator = torch.Generator().manual_seed(0)
+    source, most = layer(64, 32), quantized._LEVELS
+    with torch.no_grad():
+        source.weight.copy_(with_largest(torch.randint(-127, 128, (32, 64), generator=generator), 127))
+    x = with_largest(torch.randint(-most, most + 1, (5, 64), generator=generator), most)
+    exact = (x.double() @ source.weight.double().T + source.bias.double()).detach()
+    torch.testing.assert_close(QuantizedLinear(source)(x).double(), exact, rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_products_do_not_overflow(sign: int) -> None:
+    """Where pairs of products are added in 16 bits, full bytes would."""
+    source = layer(512, 16, bias=False)
+    nn.init.constant_(source.weight, 0.5)
+    x = torch.full((3, 512), sign * 4.0)
+    torch.testing.assert_close(QuantizedLinear(source)(x), source(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_tokens_result_does_not_depend_on_the_others() -> None:
+    linear, x = QuantizedLinear(layer()), torch.randn(4, 5, 19)
+    x[0] *= 1000
+    assert torch.equal(linear(x)[2, 3], linear(x[2, 3]))
+
+
+def test_zeros_and_tiny_numbers() -> None:
+    source = layer()
+    with torch.no_grad():
+        source.weight[3] = 0
+    x = torch.zeros(2, 19)
+    x[1] = torch.finfo(torch.float32).tiny / 2
+    assert torch.equal(QuantizedLinear(source)(x), source.bias.expand(2, -1))
+
+
+def test_it_takes_and_gives_bfloat16() -> None:
+    source, x = layer(), torch.randn(3, 19).bfloat16()
+    result = QuantizedLinear(source, torch.bfloat16)(x)
+    assert result.dtype == torch.bfloat16
+    assert (result - source(x.float()).detach()).norm() <= 0.04 * source(x.float()).norm()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda model: model(torch.randn(3, 19).bfloat16()), "takes torch.float32, not torch.bfloat16"),
+        (lambda model: model(torch.randn(3, 19, requires_grad=True)), "gives no gradients"),
+        (deepcopy, "can be neither copied nor saved"),
+        (pickle.dumps, "can be neither copied nor saved"),
+        (lambda model: model.state_dict(), "has no state_dict"),
+        (lambda model: model.double(), "stays torch.float32 on the CPU"),
+    ],
+)
+def test_what_it_cannot_do_is_one_line(attempt: Callable[[nn.Module], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        attempt(QuantizedLinear(layer()))
+
+
+# ------------------------------------------------------------------ models
+
+
+def small() -> VisionTransformer:
+    torch.manual_seed(0)
+    model = VisionTransformer(ViTConfig(image_size=(16, 16), patch_size=(4, 4), width=64, depth=3, num_heads=4, num_classes=7))
+    nn.init.normal_(model.head.weight)  # type: ignore[union-attr]
+    return model.eval()
+
+
+def quantized_layers(model: nn.Module) -> set[str]:
+    return {name for name, module in model.named_modules() if isinstance(module, QuantizedLinear)}
+
+
+def test_a_model_of_eight_bits_has_float_ends() -> None:
+    model, images = small(), torch.randn(3, 3, 16, 16)
+    fast = for_inference(model, "int8")
+    assert quantized_layers(fast) == set(quantizable_layers(model))
+    assert {name.rpartition(".")[2] for name in quantized_layers(fast)} == {"qkv", "output", "fc1", "fc2"}
+    with torch.inference_mode():
+        exact, rounded = model(images), fast(images).float()
+    assert 0 < (rounded - exact).norm() <= 0.08 * exact.norm()
+    assert not quantized_layers(model)
+
+
+def test_layers_can_be_kept() -> None:
+    model, kept = small(), ["blocks.0.attention.qkv", "blocks.2.feedforward.fc2"]
+    assert quantized_layers(for_inference(model, "int8", keep=kept)) == {*quantizable_layers(model)} - {*kept}
+    with pytest.raises(ValueError, match=r"keep: 'blocks.0.attention.qvk' .* did you mean 'blocks.0.attention.qkv'\?"):
+        for_inference(model, "int8", keep=["blocks.0.attention.qvk"])
+    with pytest.raises(ValueError, match=r"keep: .* only with dtype='int8'"):
+        for_inference(model, torch.float32, keep=kept)
+
+
+def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="it is packed already"):
+        for_inference(for_inference(small(), "int8"), "int8")
+    with pytest.raises(ValueError, match=r"choose from torch.float32, .*, or the string 'int8'"):
+        for_inference(small(), "int4")  # type: ignore[arg-type]
+    monkeypatch.setattr("vit.models.inference.quantizes_here", lambda: False)
+    with pytest.raises(ValueError, match="'int8' is not valid: eight-bit products are computed on x86"):
+        for_inference(small(), "int8")
