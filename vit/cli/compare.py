@@ -15,6 +15,7 @@ from vit.cli.sources import (
     DATA,
     LEAKY,
     MODEL,
+    add_dtype_option,
     add_model_options,
     add_transfer_options,
     all_images,
@@ -149,6 +150,8 @@ def baseline_request(request: EvalRequest, overrides: Sequence[str], baseline: s
     check(request.weights == "auto", "--weights", request.weights, "--baseline compares the run's default weights")
     size = request.image_size
     check(size is None, "--image_size", size, "--baseline evaluates each model at its own size")
+    both = f"use `vit compare {request.checkpoint} {baseline} --dtype {request.dtype} auto`"
+    check(request.dtype == "auto", "--dtype", request.dtype, both)
     config = classifier_settings(request.checkpoint, request.select, overrides)
     return CompareRequest(
         models=[str(request.checkpoint), baseline],
@@ -185,6 +188,7 @@ def _parser() -> Parser:
     parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--precision", default="auto", help="auto, fp32, bf16 or fp16")
+    add_dtype_option(parser, several=True)
     add_transfer_options(parser)
     add_model_options(parser, several=True)
     return parser

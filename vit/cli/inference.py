@@ -16,6 +16,7 @@ from vit.cli.parsing import Parser, check_file, check_folder, check_picture, is_
 from vit.cli.sources import (
     DATA,
     MODEL,
+    add_dtype_option,
     add_model_options,
     add_transfer_options,
     all_images,
@@ -50,6 +51,7 @@ def evaluate(argv: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run, or runs/eval")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's, else auto)")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16 (default: the run's, else auto)")
+    add_dtype_option(parser)
     parser.add_argument("--baseline", metavar="MODEL", help="also compare with this model")
     add_transfer_options(parser)
     parser.add_argument("--images", type=int, help="with --transfer: about this many test images (default: all)")
@@ -96,6 +98,7 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
         select=options["select"],
         weights=options["weights"],
         image_size=options["image_size"],
+        dtype=options["dtype"],
         transfer=transfer,
         output_dir=args.output_dir,
     )
@@ -169,6 +172,7 @@ def predict(argv: list[str]) -> None:
     parser.add_argument("--top", type=int, metavar="N", help="classes for each image (default: 5)")
     parser.add_argument("--format", choices=("text", "csv", "json"), help="of what is printed (default: text)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    add_dtype_option(parser)
     group = parser.add_argument_group("a table of many images (--output)")
     group.add_argument("--output", type=Path, metavar="FILE", help="write a .csv, .jsonl or .parquet file")
     group.add_argument("--contact_sheet", type=Path, metavar="PNG", help="draw the least certain images into this file")

@@ -86,7 +86,7 @@ def _load_stored(path: Path, key: dict[str, Any]) -> Predictions | None:
 
 def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | None:
     """Read predictions stored by the run at its end or by `vit eval`, if they are of these weights and images."""
-    if model.checkpoint is None or model.state is None or eval_set.name != "test":
+    if model.checkpoint is None or model.state is None or model.dtype != "auto" or eval_set.name != "test":
         return None
     images, trained_step = fingerprint(eval_set.full_split), model.state["progress"]["step"]
     run = model.checkpoint.resolve().parent.parent
@@ -117,7 +117,7 @@ def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = 
     data = replace(eval_set.data, cache_gib=0.0)  # images are read once
     loader = EvalLoader(eval_set.split, model.preprocessing, data)
     names = model.class_names or [str(number) for number in range(model.num_classes)]
-    module, title = model.model.to(accelerator.device), f"{model.name}, {eval_set.name}"
+    module, title = model.computing.to(accelerator.device), f"{model.name}, {eval_set.name}"
     with progress_bar(title, len(eval_set.split), unit="img", quiet=quiet) as bar:
         computed = predict_all(
             module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update

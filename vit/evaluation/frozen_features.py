@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -66,9 +66,12 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
     autocast. `kinds` are those of `resolve_features`.
     """
     device, dtype = accelerator.device, _TYPES[str(accelerator.mixed_precision)]
+    if opened.dtype == "int8":
+        dtype = torch.float32  # of the images; the copy has a type of its own
     model, is_copy = opened.model, isinstance(opened.model, VisionTransformer)
     if isinstance(model, VisionTransformer):
-        model = _inference_copy(model, opened.preprocessing.image_size, kinds, device, dtype)
+        type_of_copy: torch.dtype | Literal["int8"] = "int8" if opened.dtype == "int8" else dtype
+        model = _inference_copy(model, opened.preprocessing.image_size, kinds, device, type_of_copy)
     else:
         model.to(device).eval()
     compute = _feature_function(model, kinds)
@@ -95,7 +98,11 @@ def images_at_once(device: torch.device) -> int | None:
 
 
 def _inference_copy(
-    model: VisionTransformer, size: tuple[int, int], kinds: Sequence[str], device: torch.device, dtype: torch.dtype
+    model: VisionTransformer,
+    size: tuple[int, int],
+    kinds: Sequence[str],
+    device: torch.device,
+    dtype: torch.dtype | Literal["int8"],
 ) -> VisionTransformer:
     """A copy for images of that size; where only the head's input is read it has no head, and gives that."""
     sized = deepcopy(model)

@@ -81,7 +81,7 @@ def _head_metrics(
     """Metrics of the head's predictions, which are stored. UnmatchedClasses for a head of other classes, or none."""
     columns = head_columns(opened, split.source.class_names)
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
-    model, test = opened.model.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
+    model, test = opened.computing.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
     with progress_bar(opened.name, len(split), unit="img") as bar:
         predictions = predict_all(
             model, test, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from typing_extensions import TypeVar
 
 from vit.config import Preprocessing, check
 from vit.libraries import Provenance
+from vit.models.inference import for_inference
+from vit.models.model import Model as OurModel
 from vit.weights.report import LoadReport
 
 Model = TypeVar("Model", bound=nn.Module, covariant=True, default=nn.Module)
@@ -46,6 +48,8 @@ class OpenedModel(Generic[Model]):
     """Why that package computes it."""
     report: LoadReport | None = None
     """The use of every tensor; None where the library loaded them, and for an architecture's name."""
+    dtype: Literal["auto", "int8"] = "auto"
+    """`int8`: `computing` multiplies bytes."""
     checkpoint: Path | None = None
     """The checkpoint folder of a run."""
     state: Mapping[str, Any] | None = None
@@ -76,8 +80,19 @@ class OpenedModel(Generic[Model]):
 
     @cached_property
     def identity(self) -> str:
-        """12 hexadecimal digits of its weights."""
-        return weights_digest(self.model)
+        """12 hexadecimal digits of its weights, and how they are rounded."""
+        return weights_digest(self.model) + (f"-{self.dtype}" if self.dtype != "auto" else "")
+
+    @cached_property
+    def computing(self) -> nn.Module:
+        """What computes the predictions: the model, or its eight-bit copy. ValueError where there can be none."""
+        if self.dtype == "auto":
+            return self.model
+        ours = isinstance(self.model, OurModel)
+        rule = f"eight bits are for models that vit computes, and {self.source} is computed by {self.implementation}"
+        check(ours, "dtype", self.dtype, rule)
+        assert isinstance(self.model, OurModel)
+        return for_inference(self.model, self.dtype)
 
     def __repr__(self) -> str:
         """One line: the module, the report and a run's state would fill pages."""
@@ -89,7 +104,8 @@ class OpenedModel(Generic[Model]):
         if self.provenance.is_random:
             loaded += ": random weights"
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{loaded}; computed by {self.implementation}{reason}"
+        eight_bits = ", in eight bits" if self.dtype == "int8" else ""
+        return f"{loaded}; computed by {self.implementation}{eight_bits}{reason}"
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -44,6 +44,7 @@ def open_model(
     random_weights: bool = False,
     seed: int = 0,
     implementation: Implementation = "auto",
+    dtype: Literal["auto", "int8"] = "auto",
 ) -> OpenedModel:
     """A model from anywhere, in evaluation mode on the CPU.
 
@@ -56,7 +57,8 @@ def open_model(
     head's order) of heads that name none. `preprocessing`, or `mean` and `std`, is how images are prepared where the
     source does not say it, or otherwise than it says; `image_size` replaces the size.
     `implementation`: `ours` computes, `theirs` (the library's own), or auto: ours where it computes the same, else
-    theirs. ValueError, in one line, for what is not there and for an option without effect.
+    theirs. `dtype`: `int8` multiplies bytes in the blocks of a model that we compute (`for_inference`), on the CPU.
+    ValueError, in one line, for what is not there and for an option without effect.
     """
     options = dict(locals())  # as they were given
     check_seed("seed", seed)
@@ -84,33 +86,39 @@ def open_model(
         opened = _with_class_names(opened, list(class_names))
     opened = with_preprocessing(opened, preprocessing, mean, std, image_size)
     opened.model.eval()
+    if dtype == "int8":
+        opened = replace(opened, name=f"{opened.name} · int8", dtype=dtype)
+        _ = opened.computing  # refused here, if at all
     return replace(opened, num_classes=count_classes(opened)) if kind in ("module", "function") else opened
 
 
 @check_arguments
 def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
-    no other's. `image_size` may be a list of one size for each model.
+    no other's. `image_size` and `dtype` may be lists of one value for each model.
 
     ValueError, before anything is built, for a source that is none and for an option without effect on any of them;
     `num_classes` may be without.
     """
-    sizes = options.get("image_size")
-    if isinstance(sizes, list):
-        rule = f"give one size, or one for each of the {len(sources)} models"
-        check(len(sizes) in (1, len(sources)), "image_size", sizes, rule)
-        options["image_size"] = sizes[0]
+    each = {name: _for_each(name, options.pop(name, None), len(sources)) for name in ("image_size", "dtype")}
     check_options(sources, options)
     kinds = [source_kind(source) for source in sources]
     given, scopes = _given(options), option_scopes(options)
     opened = []
     for place, (source, kind, name) in enumerate(zip(sources, kinds, short_names(sources), strict=True)):
         own = {key: value for key, value in given.items() if key not in scopes or kind in scopes[key][0]}
-        if isinstance(sizes, list) and len(sizes) > 1:
-            own["image_size"] = sizes[place]
+        own |= {option: values[place] for option, values in each.items() if values[place] is not None}
         model = open_model(source, **own)
-        opened.append(replace(model, name=f"{name} · {RANDOM}" if model.provenance.is_random else name))
+        marks = [RANDOM] * model.provenance.is_random + [model.dtype] * (model.dtype != "auto")
+        opened.append(replace(model, name=" · ".join([name, *marks])))
     return opened
+
+
+def _for_each(name: str, value: Any, count: int) -> list[Any]:
+    """One value for each model. ValueError for another number of them."""
+    values = value if isinstance(value, list) else [value]
+    check(len(values) in (1, count), name, values, f"give one, or one for each of the {count} models")
+    return values * count if len(values) == 1 else values
 
 
 def check_options(sources: Sequence[str], options: Mapping[str, Any]) -> None:

@@ -18,12 +18,14 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
 class InferenceLinear(nn.Module):
-    """What linear layers with prepared weights share: `... i -> ... o` for vectors of one type on a CPU.
+    """What linear layers with prepared weights share: `... i -> ... o` on a CPU.
 
     The layer has no parameters; `torch.compile` breaks the graph at it, and fails with `fullgraph`. ValueError for
-    other types and devices, for gradients, and on any attempt to copy, save, load, cast or move the layer; the model
+    other devices, for gradients, and on any attempt to copy, save, load, cast or move the layer; the model
     that contains it may then be partly changed.
     """
+
+    takes_every_type = False
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -38,7 +40,7 @@ class InferenceLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             _refuse("is not compiled: compile for_inference(…, packed=False)")
-        if x.dtype != self.dtype:
+        if x.dtype != self.dtype and not self.takes_every_type:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
         if x.device.type != "cpu":
             _refuse(f"computes on the CPU, not on {x.device.type}: use the original model")
@@ -66,7 +68,10 @@ class InferenceLinear(nn.Module):
 
 
 class PackedLinear(InferenceLinear):
-    """`linear(x)` from a packed copy of its weights. With `fuse_gelu`, GELU (erf) is applied before rounding."""
+    """`linear(x)` from a packed copy of its weights, for vectors of their type: ValueError for others.
+
+    With `fuse_gelu`, GELU (erf) is applied before rounding.
+    """
 
     def __init__(self, linear: nn.Linear, *, fuse_gelu: bool = False) -> None:
         super().__init__(linear)

@@ -26,11 +26,13 @@ _SMALLEST = 1e-30
 
 
 class QuantizedLinear(InferenceLinear):
-    """`linear(x)` with weights and vectors of eight bits, for vectors `dtype` and with a result of that type."""
+    """`linear(x)` with weights and vectors of eight bits, for vectors of any type and with a result of that type."""
+
+    takes_every_type = True
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(linear)
-        self.dtype = dtype
+        self.dtype = dtype  # of the model that the layer is in, which may not be cast to another
         weights = linear.weight.detach().float()
         scale = weights.abs().amax(dim=1).clamp(min=_SMALLEST) / 127
         rounded = (weights / scale[:, None]).round_().to(torch.int8)

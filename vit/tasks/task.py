@@ -137,6 +137,8 @@ class EvalRequest:
     weights: Literal["auto", "raw", "ema"] = "auto"
     image_size: int | None = None
     """Evaluate at another size than the model was trained at; positions are resized."""
+    dtype: Literal["auto", "int8"] = "auto"
+    """`int8`: multiply bytes in the blocks."""
     transfer: TransferOptions | None = None
     """Also evaluate the frozen features: k-NN, few-shot linear, linear probe."""
     output_dir: Path | None = None

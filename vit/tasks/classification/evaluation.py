@@ -46,7 +46,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     `warnings` of test images that the run was trained on, and the `file` of all these. ValueError when the data's
     classes are not the checkpoint's, or other preprocessing than the stored is asked for.
     """
-    loaded = open_model(request.checkpoint, select=request.select, weights=request.weights)
+    loaded = open_model(request.checkpoint, select=request.select, weights=request.weights, dtype=request.dtype)
     assert loaded.state is not None
     preprocessing = _enforced_preprocessing(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
@@ -57,7 +57,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     if request.output_dir is not None:
         check_outside("--output_dir", request.output_dir, split.source)
     check_classes(config.data, split.source.class_names, loaded.class_names)
-    model = accelerator.prepare(loaded.model)
+    model = accelerator.prepare(loaded.computing)
     loader = EvalLoader(
         split,
         preprocessing,
@@ -135,8 +135,9 @@ def _store(
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
     size = f"_{request.image_size}px" if request.image_size else ""
+    dtype = f"_{request.dtype}" if request.dtype != "auto" else ""
     part = request.transfer.suffix if request.transfer else ""
-    stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{part}"
+    stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{dtype}{part}"
     if kept := _put_aside(folder, stem, state["progress"]["step"], metrics):
         metrics["notes"] = [*metrics["notes"], f"an earlier evaluation gave other numbers; it is kept as {kept}"]
     predictions.save(folder / f"{stem}.npz")

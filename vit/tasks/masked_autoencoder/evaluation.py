@@ -30,6 +30,8 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
     """
     rule = "patches are hidden at the size of training; leave it out"
     check(request.image_size is None, "--image_size", request.image_size, rule)
+    rule = "pixels are restored in floating point; leave it out"
+    check(request.dtype == "auto", "--dtype", request.dtype, rule)
     accelerator = make_accelerator(config.device, config.train.precision)
     if request.transfer and accelerator.num_processes > 1:
         raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")

@@ -33,7 +33,7 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     check(not request.transfer, "--transfer", True, "frozen features are judged on images with one class each")
     rule = "thresholds were chosen for the averaged weights; leave it out"
     check(request.weights != "raw" or config.train.ema_decay is None, "--weights", request.weights, rule)
-    opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
+    opened = open_model(request.checkpoint, select=request.select, weights=request.weights, dtype=request.dtype)
     preprocessing = opened.preprocessing
     if request.image_size is not None:
         preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
@@ -41,13 +41,15 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     loader = EvalLoader(open_test(config.data, opened.class_names), preprocessing, config.data, **place)
     thresholds = np.array(opened.thresholds)
-    predictions = predict_labels(accelerator, accelerator.prepare(opened.model), loader, opened.class_names, thresholds)
+    model = accelerator.prepare(opened.computing)
+    predictions = predict_labels(accelerator, model, loader, opened.class_names, thresholds)
     metrics: dict[str, Any] = {**ranking_metrics(predictions), **decision_metrics(predictions)}
     metrics["classes"] = metrics_by_class(predictions)
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         size = f"_{request.image_size}px" if request.image_size else ""
-        stem = f"{Path(config.data.test_table).stem}_{request.chosen}_{request.weights}{size}"
+        dtype = f"_{request.dtype}" if request.dtype != "auto" else ""
+        stem = f"{Path(config.data.test_table).stem}_{request.chosen}_{request.weights}{size}{dtype}"
         predictions.save(request.folder / f"{stem}.npz")
         write_json(request.folder / f"{stem}.json", {**metrics, "conventions": CONVENTIONS})
         draw_classes(predictions, request.folder / f"{stem}_average_precision.png")

@@ -19,7 +19,8 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
 
     ValueError for an option about images.
     """
-    for option, value in (("--image_size", request.image_size), ("--transfer", request.transfer)):
+    asked = {"--image_size": request.image_size, "--transfer": request.transfer, "--dtype": request.dtype != "auto"}
+    for option, value in asked.items():
         if value:
             raise ValueError(f"{option}: it has no effect here; the checkpoint is a kernel regression's")
     model = load_regressor(request.checkpoint, request.select, request.weights)

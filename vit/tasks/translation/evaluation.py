@@ -69,7 +69,8 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
 
     ValueError for an option about images.
     """
-    for option, value in (("--image_size", request.image_size), ("--transfer", request.transfer)):
+    asked = {"--image_size": request.image_size, "--transfer": request.transfer, "--dtype": request.dtype != "auto"}
+    for option, value in asked.items():
         if value:
             raise ValueError(f"{option}: it has no effect here; the checkpoint is a translator's")
     trained = load_translator(request.checkpoint, request.select, request.weights)
