@@ -1,6 +1,6 @@
 """Linear layers with eight-bit products for inference on x86 processors.
 
-Weights are rounded to int8 once, with a scale for each output channel; vectors at every call, with a scale for each
+Weights are rounded to int8 once, with a scale for each output channel; vectors at every call, with a range for each
 token, so that its result does not depend on the rest of the batch. The products are oneDNN's, through the operator that
 torch's compiler uses for torchao's models. Dettmers et al. 2022 (LLM.int8), without its columns of outliers.
 """
@@ -16,13 +16,10 @@ from torch import Tensor, nn
 from vit.layers.packed import InferenceLinear
 from vit.processor import MULTIPLIES_BYTES
 
-_LEVELS = 127 if MULTIPLIES_BYTES else 63
-"""Largest absolute value of a rounded vector. Without VNNI two products are added in 16 bits, which would overflow."""
-_ZERO = _LEVELS + 1
-"""The unsigned byte that stands for 0: oneDNN is faster with unsigned vectors."""
-
+_LARGEST = 255 if MULTIPLIES_BYTES else 127
+"""Of the bytes that vectors are rounded to. Without VNNI two products are added in 16 bits, which would overflow."""
 _SMALLEST = 1e-30
-"""Largest absolute value that a vector is taken to have at least, so that zeros are not divided by zero."""
+"""Range that a vector is taken to have at least, so that equal numbers are not divided by zero."""
 
 
 class QuantizedLinear(InferenceLinear):
@@ -38,18 +35,22 @@ class QuantizedLinear(InferenceLinear):
         rounded = (weights / scale[:, None]).round_().to(torch.int8)
         self.packed = torch.ops.onednn.qlinear_prepack(rounded, None)
         self.scale, self.zeros = scale, torch.zeros_like(scale, dtype=torch.int64)
-        self.offset = torch.zeros(1) if self.bias is None else self.bias.float()
+        self.sums = (rounded.float().sum(dim=1) * scale)[None]  # 1 o: what a vector of ones gives
+        self.offset = torch.zeros(self.out_features) if self.bias is None else self.bias.float()
 
     def product(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, self.in_features)  # t i
-        largest = tokens.abs().amax(dim=1, keepdim=True).float().clamp_(min=_SMALLEST)  # t 1
-        scale = largest / _LEVELS
-        # adding in int8 wraps around, and so gives the unsigned byte of the sum
-        rounded = (tokens / scale).round_().to(torch.int8).add_(_ZERO - 256 * (_ZERO > 127)).view(torch.uint8)  # t i
+        # every vector is lowest + scale · bytes: behind a GELU nearly all numbers lie on one side of zero
+        lowest, highest = tokens.amin(dim=1, keepdim=True).float(), tokens.amax(dim=1, keepdim=True).float()  # t 1
+        scale = (highest - lowest).clamp_(min=_SMALLEST) / _LARGEST
+        steps = ((tokens - lowest) / scale).round_()
+        rounded = steps.to(torch.int8) if _LARGEST <= 127 else steps.sub_(128).to(torch.int8).add_(-128)  # wraps around
         product = torch.ops.onednn.qlinear_pointwise(
-            rounded, 1.0, _ZERO, self.packed, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            *(rounded.view(torch.uint8), 1.0, 0, self.packed, self.scale, self.zeros, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
         )
-        return torch.addcmul(self.offset, product, scale).to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+        result = torch.addmm(self.offset, lowest, self.sums).addcmul_(product, scale)  # t o
+        return result.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
 
 def quantizes_here() -> bool:
