@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from vit.data.images import open_test
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.deployment import Judge, Trial, Unfaithful
 from vit.deployment import export as room
-from vit.deployment.export import check_export, export_classifier
+from vit.deployment.export import TOLERANCES, check_export, export_classifier
 from vit.deployment.program import write_program
 from vit.hub import OpenedModel
 from vit.libraries import NEVER_TRAINED
@@ -111,6 +112,24 @@ def test_onnx_answers_like_the_model(tmp_path: Path, kind: str) -> None:
     assert "batch of 3: largest difference" in found.text()
 
 
+@pytest.mark.slow
+def test_onnx_of_eight_bits(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    given, path = replace(opened(small_vit()), dtype="int8"), tmp_path / "model.onnx"
+    trial = trial_of(tmp_path / "photos", tolerance=TOLERANCES["int8"])
+    found = export_classifier(given, "onnx", path, trial=trial)
+    assert found.proof is not None
+    assert 1e-4 < found.proof.largest_difference < 0.1
+    operators = Counter(node.op_type for node in onnx.load(path).graph.node)
+    assert operators["MatMulInteger"] == 2 * 4, "two blocks of four layers"
+    assert operators["MatMul"] + operators["Gemm"] >= 2 + 2 * 2, "patch embedding, head and attention"
+    said = json.loads((tmp_path / "model.onnx.json").read_text())
+    assert said["weights"].endswith("-int8")
+    assert said["class_names"] == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="--dtype: 'int8' is not valid: eight bits are written with --format onnx"):
+        export_classifier(given, "torch", tmp_path / "m.pt2")
+
+
 def pixels_of(size: tuple[int, int]) -> NDArray[np.uint8]:
     return np.array(picture((size[1], size[0]), 3))
 
@@ -176,8 +195,8 @@ def test_a_file_that_prepares_images_otherwise_is_removed(
     assert found.proof.file_top1 > 0.97, "a pixel that is rounded otherwise may decide between two classes"
     written = (tmp_path / "m.pt2").read_bytes()
 
-    def damaged(model: nn.Module, answer: Any, preprocessing: Preprocessing, *rest: Any) -> None:
-        write_program(model, answer, replace(preprocessing, **DAMAGES[damage]), *rest)
+    def damaged(model: nn.Module, answer: Any, preprocessing: Preprocessing, *rest: Any, **options: Any) -> None:
+        write_program(model, answer, replace(preprocessing, **DAMAGES[damage]), *rest, **options)
 
     monkeypatch.setattr(room, "write_program", damaged)
     with pytest.raises(Unfaithful, match=r"the file answers otherwise than the model, and was removed: 90 test images"):
@@ -213,7 +232,7 @@ def test_a_file_that_could_not_be_run_does_not_replace_the_old_one(
     path = tmp_path / "model.pt2"
     path.write_text("the old one")
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(room, "write_program", fails)

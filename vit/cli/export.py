@@ -10,6 +10,7 @@ from vit.cli.parsing import Parser, check_file
 from vit.cli.sources import (
     DATA,
     MODEL,
+    add_dtype_option,
     add_model_options,
     all_images,
     check_outside_run,
@@ -44,16 +45,17 @@ def export(argv: list[str]) -> None:
     parser.add_argument(
         "--tolerance",
         type=float,
-        default=0.1,
         metavar="POINTS",
-        help="largest difference in accuracy with which the file is kept (default: %(default)s)",
+        help="largest difference in accuracy with which the file is kept (default: 0.1, of eight bits 0.5)",
     )
+    add_dtype_option(parser)
     add_model_options(parser)
     args = parser.parse_args(rest)
     check_file("--output", args.output)
     check_outside_run("--output", args.output, args.model)
     check_positive("--images", args.images)
-    check(0 <= args.tolerance <= 100, "--tolerance", args.tolerance, "it is in points, from 0 to 100")
+    given = args.tolerance is not None
+    check(not given or 0 <= args.tolerance <= 100, "--tolerance", args.tolerance, "it is in points, from 0 to 100")
     from vit.deployment.export import check_export, export_classifier
     from vit.hub import open_model
 
@@ -85,7 +87,14 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
         split, images = open_training(data)[1], f"validation images of {args.model}"
     chosen = balanced_subset(split, args.images, stream="export")
     columns = head_columns(opened, split.source.class_names)
-    return Trial(chosen, Judge(columns), images, args.tolerance / 100)
+    return Trial(chosen, Judge(columns), images, _tolerance(opened, args))
+
+
+def _tolerance(opened: OpenedModel, args: Namespace) -> float:
+    """A fraction."""
+    from vit.deployment.export import TOLERANCES
+
+    return TOLERANCES[opened.dtype] if args.tolerance is None else args.tolerance / 100
 
 
 def _multilabel_trial(opened: OpenedModel, args: Namespace) -> Trial:
@@ -103,4 +112,4 @@ def _multilabel_trial(opened: OpenedModel, args: Namespace) -> Trial:
         with np.errstate(divide="ignore"):  # a threshold of 0 or 1
             thresholds = np.log(thresholds / (1 - thresholds))
     judge = Judge(range(opened.num_classes), thresholds)
-    return Trial(chosen, judge, f"validation images of {args.model}", args.tolerance / 100)
+    return Trial(chosen, judge, f"validation images of {args.model}", _tolerance(opened, args))

@@ -32,8 +32,8 @@ from vit.runs import replace_atomically, write_json
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 BATCH_SIZES = (1, 3)
 """The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
-TOLERANCE = 0.001
-"""Of accuracy, as a fraction."""
+TOLERANCES = {"auto": 0.001, "int8": 0.005}
+"""Of accuracy, as fractions, by `OpenedModel.dtype`."""
 _ONNX_LIMIT = 2**31
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGER = (1.3, 0.8)
@@ -53,7 +53,7 @@ class Trial:
     judge: Judge
     images: str
     """What they are, in the plural."""
-    tolerance: float = TOLERANCE
+    tolerance: float = TOLERANCES["auto"]
     """The largest difference in accuracy, a fraction, with which the file is written."""
 
 
@@ -100,14 +100,17 @@ def export_classifier(
     """Write `output` and `output`.json; existing ones are replaced only once the new file has been run.
 
     The file takes uint8 images (batch, height, width, 3) of any size and gives probabilities (batch, classes); with
-    `logits`, it takes prepared images (batch, 3, height, width) and gives logits. With a `trial`, both are asked about
-    its images; an interrupted trial continues with the same call.
+    `logits`, it takes prepared images (batch, 3, height, width) and gives logits. An ONNX file of a model that was
+    opened with `dtype="int8"` multiplies bytes in the blocks; it is compared with the model in float32. With a `trial`,
+    both are asked about its images; an interrupted trial continues with the same call.
 
     ValueError for a model that cannot be exported, and for weights too large for one ONNX file. `Unfaithful` for a file
     whose accuracy is further from the model's than the trial allows; it is removed.
     """
     output = Path(output)
     check_export(format, output)
+    eight_bits = opened.dtype == "int8"
+    check(format == "onnx" or not eight_bits, "--dtype", opened.dtype, "eight bits are written with --format onnx")
     rule = "it has no head; `vit convert` writes its weights for other libraries"
     check(opened.num_classes > 0, "model", opened.source, rule)
     model, preprocessing = opened.model.cpu().float().eval(), opened.preprocessing
@@ -121,7 +124,10 @@ def export_classifier(
     sides = _Sides(model, preprocessing, answer)
     with replace_atomically(output) as unfinished:
         entries = _entries(described, format)
-        write_program(model, answer, preprocessing, not logits, format, unfinished, opened.source, entries)
+        inside = not logits
+        write_program(
+            *(model, answer, preprocessing, inside, format, unfinished, opened.source, entries), eight_bits=eight_bits
+        )
         run = _load_runner(unfinished, format)
         differences, largest = _compare(sides, run)
         found = None

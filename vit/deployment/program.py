@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vit.config import Preprocessing
 from vit.deployment.onnx_preprocessing import preprocessing_graph
 from vit.deployment.torch_preprocessing import ImagePreparation
+from vit.models.inference import quantizable_layers
 
 if TYPE_CHECKING:
     import onnx
@@ -54,9 +57,11 @@ def write_program(
     path: Path,
     source: str,
     description: Mapping[str, str],
+    *,
+    eight_bits: bool = False,
 ) -> None:
     """Write the file. `inside`: it prepares uint8 images (batch, height, width, 3) of any size itself, else it takes
-    prepared ones.
+    prepared ones. `eight_bits`, of ONNX: the products of the blocks are of bytes.
 
     ValueError, naming the model's `source`, for a model that cannot be written so.
     """
@@ -72,6 +77,8 @@ def write_program(
         program = _exported(Classifier(model, answer), preprocessing, source)
         output = "logits" if answer == "logits" else "probabilities"
         proto = _as_onnx(program, output, source)
+        if eight_bits:
+            proto = _in_eight_bits(proto, quantizable_layers(model))
         if inside:
             _put_before(proto, preprocessing_graph(preprocessing, IMAGES))
         onnx.helper.set_model_props(proto, dict(description))
@@ -114,6 +121,29 @@ def _as_onnx(program: torch.export.ExportedProgram, output: str, source: str) ->
         raise ValueError(f"model: {source!r} cannot be written as ONNX ({reason}); use --format torch") from error
     assert converted is not None
     return converted.model_proto
+
+
+def _in_eight_bits(proto: onnx.ModelProto, layers: Sequence[str]) -> onnx.ModelProto:
+    """The program with these linear layers of bytes, vectors rounded at every call, by onnxruntime."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    scopes = {f"'model.{layer}'" for layer in layers}  # of modules, which the exporter notes at every node
+    nodes = [node.name for node in proto.graph.node if any(scope in _scopes(node) for scope in scopes)]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "quantised.onnx"
+        # the file may be run on a processor without VNNI, where sums of two full products would overflow
+        options = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
+        logging.disable(logging.WARNING)  # advice about a step that the exporter has done
+        try:
+            quantize_dynamic(proto, path, nodes_to_quantize=nodes, op_types_to_quantize=["MatMul"], **options)
+        finally:
+            logging.disable(logging.NOTSET)
+        return onnx.load(path)
+
+
+def _scopes(node: onnx.NodeProto) -> str:
+    return next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
 
 
 def _put_before(proto: onnx.ModelProto, preparation: onnx.GraphProto) -> None:
