@@ -253,12 +253,15 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
 
 def last_checkpoint(run: Path) -> Path | None:
     """The newest checkpoint that verifies; each newer one that does not is named in a warning. None: there is none."""
+    refused: list[DamagedCheckpoint] = []
     for folder in reversed(_step_folders(run / "checkpoints")):
         try:
             verify_checkpoint(folder)
         except DamagedCheckpoint as error:
-            log.warning("refused a damaged checkpoint: %s; trying the one before it", error)
+            refused.append(error)
             continue
+        for damage in refused:
+            log.warning("refused a damaged checkpoint: %s; using one before it, %s", damage, folder.name)
         return folder
     return None
 
@@ -332,6 +335,18 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         if isinstance(record, dict):
             records.append(record)
     return records
+
+
+def put_aside(folder: Path, files: Iterable[Path]) -> Path:
+    """Move files of `folder` into `earlier-1` in it, or the first such number that is free, and return that folder."""
+    count = 1
+    while (earlier := folder / f"earlier-{count}").exists():
+        count += 1
+    for file in filter(Path.is_file, files):
+        to = earlier / file.relative_to(folder)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(to)
+    return earlier
 
 
 def restore_metrics(run: Path, step: int, checkpoint: Path | None) -> None:

@@ -171,6 +171,12 @@ def dump_run_config(config: RunConfig, origins: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def is_dumped(text: str) -> bool:
+    """Whether the text is a file of `dump_run_config`, whose every value has its origin behind it."""
+    values = [line for line in text.splitlines() if line.strip() and not line.endswith(":")]
+    return bool(values) and all("  # " in line for line in values)
+
+
 def flat_settings(config: RunConfig) -> dict[str, Any]:
     """Dotted name → value, lists for tuples, as JSON has them."""
     return flatten(json.loads(json.dumps(asdict(config))))
@@ -294,6 +300,10 @@ def _read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, An
 
 def _meant_by(word: str) -> str:
     """An answer to a word where an option was expected."""
+    from vit.runs import holds_checkpoints
+
+    if holds_checkpoints(Path(word)):
+        return f"it is a run; did you mean --resume {word}, or --model.pretrained {word}?"
     if Path(word).is_dir():
         return f"did you mean --data {word}?"
     try:
@@ -340,6 +350,10 @@ def _data_at(place: str, section: Any) -> dict[str, str]:
         several, near = len(section.sets) > 1, nearest_path(Path(place))
         rule = f"it is neither a folder nor one of {', '.join(section.sets)}" if several else "it is no folder"
         check(False, "--data", place, f"{rule}; {near}" if near else rule)
+    from vit.runs import holds_checkpoints
+
+    rule = f"it is a run, not images; did you mean --resume {place}?"
+    check(not holds_checkpoints(Path(place)), "--data", place, rule)
     return {"data.name": section.folder_set, "data.root": place}
 
 

@@ -114,7 +114,9 @@ def test_what_belongs_to_other_settings_or_is_gone_is_drawn_again(tmp_path: Path
     for name in ("figures/attention_entropy.png", "figures/attention_distance.json", "analysis.json", "analysis.html"):
         assert (tmp_path / "earlier-1" / name).is_file()
     (tmp_path / "analysis.json").write_text("{")
-    with pytest.raises(ValueError, match=r"--output: .*analysis\.json is damaged .*; delete it to begin anew"):
+    with pytest.raises(
+        ValueError, match=r"--output_dir: .*analysis\.json cannot be read as an analysis .*; move it, or"
+    ):
         draw_analysis(target, tmp_path, QUICK)
 
 

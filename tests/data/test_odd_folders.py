@@ -200,10 +200,13 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "`archive/CLASS/`": (
         lambda root: plain(root / "archive").parent,
-        r"one class folder, 'archive'; did you mean .*ve\?",
+        r"one class folder, 'archive', and two are needed; did you mean .*ve\?",
     ),
     "an empty class": (lambda root: make_folder(root, {"cat": 5, "dog": 5, "eel": 0}), r"eel' holds no images .* add"),
-    "one class": (lambda root: make_folder(root, {"cat": 5}), r"holds one class folder, 'cat'; expected .*<class>"),
+    "one class": (
+        lambda root: make_folder(root, {"cat": 5}),
+        r"holds one class folder, 'cat', and two are needed; expected .*<class>",
+    ),
     "a class of two images": (lambda root: make_folder(root, {"cat": 5, "dog": 2}), r"'dog' has 2 images; every class"),
     "images without a class": (no_classes, r"a\.jpg' is directly in my images/ and so has no class; move every image"),
     "folders inside a class": (nested, r"train 8, validation 2, test 2; classes cat, dog; "),

@@ -282,7 +282,7 @@ def parquet(root: Path, columns: dict[str, Any]) -> Path:
 
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "images without classes": (no_classes, r"a\.jpg' is directly in my images/ and so has no class"),
-    "one class": (one_class, r"holds one class folder, 'cat'; expected .*<class>"),
+    "one class": (one_class, r"holds one class folder, 'cat', and two are needed; expected .*<class>"),
     "a class of two images": (two_images, "class 'dog' has 2 images; every class needs at least 3"),
     "a class of HEIC only": (phone_images, r"holds no images .*, but 1 \.heic file; add some"),
     "a link to the folder itself": (linked, r"cat' and .*cat/again' are one folder, by a link, and its images would"),
@@ -650,7 +650,8 @@ def test_images_that_have_changed_places_are_still_known(tmp_path: Path, monkeyp
     trained.write_bytes(content)
     shutil.copy(trained, tested)
     (copied,) = seen_by_run(str(run), data, open_test(data))
-    assert copied.training == 0, "a copy in the data, which the header of every training tells"
+    assert (copied.training, copied.copies) == (0, 1), "a copy in the data, which the header of every training tells"
+    assert "test images are copies of training or validation images" in copied.warning()
 
 
 @pytest.mark.parametrize("command", ["eval", "compare", "analyze", "eval a model"])

@@ -21,7 +21,7 @@ from vit.analysis.targets import AnalysisTarget
 from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments, nearest
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
-from vit.runs import write_json
+from vit.runs import put_aside, write_json
 from vit.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,9 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
         try:
             state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"--output: {path} is damaged ({error}); delete it to begin anew") from error
+            raise ValueError(
+                f"--output_dir: {path} cannot be read as an analysis ({error}); move it, or name another folder"
+            ) from error
         if state.get("made_of") == made_of:
             return state
         _put_aside(folder, state.get("pictures", ()))
@@ -110,16 +112,10 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
 
 def _put_aside(folder: Path, pictures: Iterable[str]) -> None:
     """Move an earlier analysis, of another model or other images, to a folder of its own."""
-    count = 1
-    while (earlier := folder / f"earlier-{count}").exists():
-        count += 1
     files = [folder / STATE, folder / "analysis.html"]
     suffixes = (".png", ".svg", ".json", ".csv")
     files += [folder / "figures" / f"{name}{suffix}" for name in pictures for suffix in suffixes]
-    for file in filter(Path.is_file, files):
-        to = earlier / file.relative_to(folder)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(to)
+    earlier = put_aside(folder, files)
     print(
         f"note: the analysis in {folder} is of another model or other images, and is in {earlier} now", file=sys.stderr
     )

@@ -43,7 +43,7 @@ def convert(argv: list[str]) -> None:
     from vit.weights.sources import open_source
 
     if args.output:
-        check_output(args.to, args.output)
+        check_output(args.to, args.output, args.model)
     options = model_options(args)
     kind = source_kind(args.model)
     if kind in ("file", "folder", "library") and options["implementation"] == "auto":
@@ -62,6 +62,7 @@ def convert(argv: list[str]) -> None:
             print(line)
     if args.output:
         use = HowUsed(opened.stated_preprocessing, opened.class_names, opened.multilabel)
+        args.output.parent.mkdir(parents=True, exist_ok=True)
         conversion.write(args.output, use)
         if args.to == "hf" and (said := use.processor()[1]):
             print(said)

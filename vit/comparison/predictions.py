@@ -96,7 +96,7 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
         candidates.append((record, record.with_suffix(".npz"), "step"))
     for record, file, key in candidates:
         try:
-            step = json.loads(record.read_text()).get(key)
+            step = _read_object(record).get(key)
             stored, written = Predictions.load(file), file.stat().st_mtime
         except (OSError, ValueError):
             continue
@@ -109,6 +109,14 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
                 fingerprint=fingerprint(eval_set.split),
             )
     return None
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """ValueError for JSON of anything else."""
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: no object")
+    return content
 
 
 def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = False) -> Predictions:

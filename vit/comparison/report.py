@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +17,9 @@ from vit.comparison.page import comparison_page, page_html, page_markdown
 from vit.comparison.tables import Table
 from vit.config import check_arguments
 from vit.config.validation import flatten
-from vit.runs import write_json
+from vit.runs import put_aside, write_json
+
+_PICTURE = re.compile(r"\((figures/[^)]+)\.png\)")
 
 
 @check_arguments
@@ -26,6 +31,7 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     result = comparison.result
+    keep_earlier(folder, "comparison", result)
     write_json(folder / "comparison.json", result)
     write_csv(folder / "comparison.csv", [flat_row(model) for model in result["models"]])
     write_csv(folder / "comparison_pairs.csv", [flat_row(pair) for pair in result["pairs"]])
@@ -40,6 +46,28 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
     page = replace(page, tables=[*first_tables, *page.tables])
     (folder / "comparison.md").write_text(page_markdown(page, links), encoding="utf-8")
     (folder / "comparison.html").write_text(page_html(page, figures), encoding="utf-8")
+
+
+def keep_earlier(folder: Path, stem: str, result: dict[str, Any]) -> None:
+    """Move the report in `folder` whose files begin with `stem`, if it is of other models or images, and say so."""
+    try:
+        before = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
+        if _subject(before) == _subject(json.loads(json.dumps(result))):
+            return
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        pass  # a file that is none of ours is kept too
+    page = folder / f"{stem}.md"
+    pictures = _PICTURE.findall(page.read_text(encoding="utf-8")) if page.is_file() else []
+    figures = [folder / f"{picture}{suffix}" for picture in pictures for suffix in (".png", ".svg", ".json", ".csv")]
+    earlier = put_aside(folder, [*sorted(folder.glob(f"{stem}*")), *figures])
+    said = f"note: {folder}/{stem}.html was of other models or images, and is in {earlier} now"
+    print(said, file=sys.stderr)
+
+
+def _subject(result: dict[str, Any]) -> Any:
+    return [[model["source"], model.get("identity")] for model in result["models"]], result["data"]["fingerprint"]
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

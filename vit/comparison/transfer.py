@@ -41,6 +41,7 @@ from vit.evaluation.transfer_evaluation import (
     TransferOptions,
     judge_model,
     open_transfer_data,
+    warnings_of_copies,
 )
 from vit.hub import open_models, source_kind
 
@@ -122,7 +123,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
             for kind in request.transfer.features
         },
         "seen_images": [asdict(each) for each in seen],
-        "warnings": [*warnings_of(seen), *provenance_warnings(models)],
+        "warnings": [*warnings_of(seen), *warnings_of_copies(data), *provenance_warnings(models)],
     }
 
 

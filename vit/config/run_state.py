@@ -53,6 +53,7 @@ class _State(TypedDict):
     best: NotRequired[_Best | None]
     model_name: NotRequired[str]
     data_fingerprint: NotRequired[str]
+    images: NotRequired[str]
     precision: NotRequired[str]
     scaler: NotRequired[dict[str, Any] | None]
     processes: NotRequired[int]

@@ -150,7 +150,7 @@ def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) 
         raise MissingImages(f"{field}: no test images: {_missing(folder)}; {hint(root)}")
     if training.is_dir() and folder.samefile(training):
         raise ValueError(
-            f"data.test_folder: {config.test_folder!r} is not valid: it holds the training images; "
+            f"data.test_folder: {str(folder)!r} is not valid: it is {str(training)!r}, the training images; "
             "give a folder of other images"
         )
 
@@ -198,6 +198,13 @@ def images_below(folder: Path) -> tuple[list[Path], list[str]]:
     paths = list(_files_below(folder, {}, twice=True))
     others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
     return sorted(path for path in paths if is_image(path.name)), _notes_of_unread(others)
+
+
+def check_named_test_folder(config: DataConfig) -> None:
+    """MissingImages for a `data.test_folder` that is not there, before anything else is looked for."""
+    root = image_root(config)
+    if config.test_folder is not None and root.is_dir() and not (root / config.test_folder).is_dir():
+        raise MissingImages(f"data.test_folder: no test images: {_missing(root / config.test_folder)}; {hint(root)}")
 
 
 def find_test_folder(config: DataConfig) -> Path:

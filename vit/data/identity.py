@@ -61,6 +61,21 @@ def count_copies(asked: Split, *among: Split) -> int:
     return sum(_content(path) in known for path in wanted if path.stat().st_size in lengths)
 
 
+def notes_of_copies(test: Split, *others: Split, most: int) -> list[str]:
+    """A sentence where files of the test images are training or validation images too, byte by byte.
+
+    Nothing where a split has more than `most` images, or a file cannot be read, which is said where it is needed.
+    """
+    if max(len(split) for split in (test, *others)) > most:
+        return []
+    try:
+        copies = count_copies(test, *others)
+    except OSError:
+        return []
+    share = f"{copies:,} of the {len(test):,} test images"
+    return [f"{share} are training or validation images too, byte by byte; take them out of one"] if copies else []
+
+
 def paths_of(split: Split) -> list[Path]:
     """The files of a split; none where images are no files."""
     source = split.source

@@ -47,15 +47,17 @@ def open_training(config: DataConfig) -> tuple[Split, Split]:
 def check_test(config: DataConfig) -> None:
     """Raise ValueError if file names alone show that there is no usable test set; no image is read.
 
-    Also for a `data.val_fraction` that was set where validation images are apart.
+    Also for a `data.val_fraction` or `data.split_seed` that was set where validation images are apart.
     """
     if config.name != "imagefolder":
         return
     if not is_undivided(config):  # else it is cut off the training images
         check_test_folder(config)
-    if config.val_fraction != DataConfig.val_fraction:
+    seeded = config.split_seed != DataConfig.split_seed and not is_undivided(config)
+    cuts = ["val_fraction"] * (config.val_fraction != DataConfig.val_fraction) + ["split_seed"] * seeded
+    if cuts and open_validation(config) is not None:
         rule = f"it has no effect: {config.root} has a validation set beside its test set"
-        check(open_validation(config) is None, "data.val_fraction", config.val_fraction, rule)
+        check(False, f"data.{cuts[0]}", getattr(config, cuts[0]), rule)
 
 
 def place_name(config: DataConfig) -> str:

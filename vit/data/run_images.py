@@ -7,6 +7,7 @@ are now.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,19 @@ def list_images(train: Split, validation: Split) -> RunImages:
     """Identify the files of both parts; nothing where images are not files."""
     few = len(train) + len(validation) <= MOST_IDENTIFIED
     return _identified(train, "train", few=few) | _identified(validation, "validation", few=few)
+
+
+def name_images(train: Split, validation: Split) -> RunImages:
+    """As `list_images`, without identities; no file is read."""
+    return _identified(train, "train", few=False) | _identified(validation, "validation", few=False)
+
+
+def names_digest(images: RunImages) -> str:
+    """32 hexadecimal digits of the names of the training and validation images; empty where there are none."""
+    rows = sorted(f"{image.part}\t{file}\n" for file, image in trained(images).items())
+    if not rows:
+        return ""
+    return hashlib.blake2b("".join(rows).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def with_test(images: RunImages, test: Split) -> RunImages:

@@ -52,7 +52,8 @@ def open_undivided(config: DataConfig, part: Part) -> FileSource:
         folder = parts.train or root
         classes = class_folders(folder, hint(root))
         if len(classes) == 1:
-            raise MissingImages(f"data.root: {config.root!r} holds one class folder, {classes[0]!r}; {hint(root)}")
+            found = f"{config.root!r} holds one class folder, {classes[0]!r}, and two are needed"
+            raise MissingImages(f"data.root: {found}; {hint(root)}")
         whole = collect(root, folder, classes)
         whole = replace(whole, notes=(*parts.notes, *whole.notes))
     if divided is not None:

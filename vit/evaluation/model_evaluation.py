@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,17 @@ from vit.config import DataConfig, check, check_arguments
 from vit.data.folders import check_outside, notes_of
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import Accelerator, make_accelerator
+from vit.engine import Accelerator, make_accelerator, precision_of
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
 from vit.evaluation.predictions import write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data
+from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data, warnings_of_copies
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
-from vit.runs import write_json
+from vit.runs import put_aside, write_json
 
 
 @check_arguments
@@ -48,7 +49,6 @@ def evaluate_model(
     images = None if transfer is None else open_transfer_data(data, transfer)
     test = open_test(data) if images is None else images.test
     check_outside("--output_dir", folder, test.source)
-    folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "_", f"{opened.name} {place_name(data)}") + (transfer.suffix if transfer else "")
     record: dict[str, Any] = {
         "model": opened.source,
@@ -56,9 +56,16 @@ def evaluate_model(
         "weights": opened.identity,
         "opened": opened.summary(),
         "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test)},
-        "warnings": warnings_of(seen_images(opened, data, test)),
+        "precision": precision_of(accelerator),
+        "preprocessing": json.loads(json.dumps(asdict(opened.preprocessing))),
+        "warnings": [
+            *warnings_of(seen_images(opened, data, test)),
+            *([] if images is None else warnings_of_copies(images)),
+        ],
         "notes": notes_of(test.source),
     }
+    if kept := _put_aside(folder, stem, record):
+        record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     try:
         if images is not None and opened.provenance.is_random:
             raise UnmatchedClasses("its weights are random")
@@ -69,10 +76,24 @@ def evaluate_model(
         record["head"] = f"not evaluated: {error.reason}"
     conventions = CONVENTIONS
     if transfer is not None and images is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         record |= judge_model(opened, images, transfer, folder, accelerator).summary()
         conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
     return record | {"file": str(folder / f"{stem}.json")}
+
+
+def _put_aside(folder: Path, stem: str, record: dict[str, Any]) -> Path | None:
+    """Move the files of an evaluation of the same name with other weights, precision, preprocessing or images."""
+    try:
+        before = json.loads((folder / f"{stem}.json").read_text())
+        if all(before[name] == record[name] for name in ("weights", "precision", "preprocessing", "data")):
+            return None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        pass  # of an earlier version, or none of ours
+    return put_aside(folder, [folder / f"{stem}{suffix}" for suffix in (".json", ".npz", ".csv")])
 
 
 def _head_metrics(
@@ -81,6 +102,7 @@ def _head_metrics(
     """Metrics of the head's predictions, which are stored. UnmatchedClasses for a head of other classes, or none."""
     columns = head_columns(opened, split.source.class_names)
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
+    path.parent.mkdir(parents=True, exist_ok=True)
     model, test = opened.computing.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
     with progress_bar(opened.name, len(split), unit="img") as bar:
         predictions = predict_all(

@@ -17,7 +17,7 @@ from vit.data.archives import image_root
 from vit.data.folders import FileSource
 from vit.data.identity import count_shared, file_identities, paths_of
 from vit.data.images import Split, fingerprint, open_training
-from vit.data.run_images import RunImages, images_there, list_of, read_images, trained
+from vit.data.run_images import RunImages, images_there, list_of, names_digest, read_images, trained
 from vit.hub import OpenedModel
 from vit.hub.run_history import State, data_of_run, lineage
 from vit.runs import find_checkpoint, read_checkpoint
@@ -44,6 +44,8 @@ class SeenImages:
     """How many are among those that chose its best checkpoint."""
     total: int = 0
     """All test images."""
+    copies: int = 0
+    """How many others are copies of these, which the data holds twice."""
     replaced: int = 0
     """Test images that have other contents than when the run was tested."""
     gone: int = 0
@@ -68,6 +70,11 @@ class SeenImages:
                 f"{self.validation:,} of {self.total:,} test images are validation images of {self.run}, which chose "
                 "its weights: its accuracy here is too high."
             )
+        if self.copies:
+            lines.append(
+                f"{self.copies:,} of {self.total:,} test images are copies of training or validation images of "
+                f"{self.run}, byte by byte: its accuracy here is too high."
+            )
         if self.replaced:
             lines.append(
                 f"{self.replaced:,} of {self.total:,} test images are other images now than when {self.run} was tested."
@@ -87,7 +94,8 @@ class SeenImages:
         if self.unchecked:
             return "not checked"
         validation = f", {self.validation:,} for validation" if self.validation else ""
-        return f"{self.training:,} of {self.total:,}{validation}"
+        copies = f", and {self.copies:,} copies" if self.copies else ""
+        return f"{self.training:,} of {self.total:,}{validation}{copies}"
 
 
 def seen_images(
@@ -143,6 +151,8 @@ def _seen(
     same_division = config is not None and _division(own) == _division(config)
     try:
         listed = read_images(images) if images.is_file() else RunImages()
+        if listed and state.get("images") and names_digest(listed) != state["images"]:
+            raise ValueError(f"{images} was altered: it does not name the images that the run was trained on")
         # a file that could not be read has no identity, and was not trained on; very long lists have none at all
         known = any(image.identity for image in trained(listed).values())
         if known and isinstance(test.source, FileSource):
@@ -166,15 +176,18 @@ def _found_in_list(unchecked: SeenImages, listed: RunImages, test: Split, *, in_
     assert isinstance(test.source, FileSource)
     named = {image.identity: file for file, image in trained(listed).items() if image.identity}
     identities = file_identities(paths_of(test), "test images")
-    matches, replaced = [each for each in identities if each in named], 0
+    matches, copies, replaced = [each for each in identities if each in named], 0, 0
     if in_one_division:
         now = file_identities([test.source.root / named[each] for each in matches], "copies")
-        matches = [each for each, is_now in zip(matches, now, strict=True) if each != is_now]
+        seen_before = [each for each, is_now in zip(matches, now, strict=True) if each != is_now]
+        matches, copies = seen_before, len(matches) - len(seen_before)
         names = [test.source.name(index) for index in test.indices.tolist()]
         before = {file: image.identity for file, image in listed.items() if image.part == "test" and image.identity}
         replaced = sum(before.get(name, each) != each for name, each in zip(names, identities, strict=True))
     parts = [listed[named[each]].part for each in matches]
-    return replace(unchecked, training=parts.count("train"), validation=parts.count("validation"), replaced=replaced)
+    return replace(
+        unchecked, training=parts.count("train"), validation=parts.count("validation"), copies=copies, replaced=replaced
+    )
 
 
 def _trained_images(

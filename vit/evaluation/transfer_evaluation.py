@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from torch import Tensor
 
 from vit.config import DataConfig, check, check_positive
+from vit.data.identity import notes_of_copies
 from vit.data.images import Split, open_test
 from vit.data.sources import open_source
 from vit.data.splits import balanced_subset
@@ -30,6 +31,8 @@ from vit.hub import OpenedModel
 from vit.progress import progress_bar
 from vit.runs import replace_atomically, write_safetensors
 
+_MOST_READ = 200_000
+"""Images of a part whose files are compared; of more, reading them would take longer than a minute or two."""
 Predicted = dict[str, NDArray[np.int64]]
 """Protocol → classes (draws, m); few-shot protocols have several draws, one a seed."""
 CONVENTIONS = transfer.CONVENTIONS | {
@@ -101,6 +104,11 @@ class JudgedModel:
             for asked, each in self.features.items()
         }
         return {"transfer": judged, "cost": self.cost}
+
+
+def warnings_of_copies(data: TransferData) -> list[str]:
+    """A sentence where test images are among those that probe and neighbours learn from."""
+    return notes_of_copies(data.test, data.train, most=_MOST_READ)
 
 
 def open_transfer_data(config: DataConfig, options: TransferOptions) -> TransferData:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vit.config import Preprocessing
 from vit.config.run_state import check_state
 from vit.hub.opened import OpenedModel
-from vit.hub.run_history import data_of_run, provenance_of_run
+from vit.hub.run_history import data_of_run, epochs_of_run, provenance_of_run
 from vit.hub.sources import short_names
 from vit.models import Classifier, build_model, config_from_dict
 from vit.runs import find_checkpoint, read_checkpoint
@@ -33,7 +33,8 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         stored = task["preprocessing"].items()
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
         stated = Preprocessing(**values)
-        provenance = provenance_of_run(state, averaged=weights != "raw")
+        epochs = epochs_of_run(checkpoint, state["config"]["train"]["epochs"]) if "config" in state else None
+        provenance = provenance_of_run(state, averaged=weights != "raw", epochs=epochs)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{checkpoint}: state.json does not describe the tensors beside it ({reason})") from None

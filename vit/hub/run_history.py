@@ -10,7 +10,7 @@ from typing import Any
 from vit.config import AugmentConfig, DataConfig
 from vit.config.validation import make_settings
 from vit.libraries import NOT_STATED, Provenance, timm, torchvision
-from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
+from vit.runs import find_checkpoint, holds_checkpoints, last_checkpoint, read_checkpoint
 from vit.wording import counted
 
 State = Mapping[str, Any]
@@ -18,8 +18,21 @@ _OWN_IMAGES = ("imagefolder", "table")
 """Data sets of which the name says nothing: the user's folders and tables."""
 
 
-def provenance_of_run(state: State, *, averaged: bool = True) -> Provenance:
-    """Data and recipe of a run; pretrained weights count with the data behind them."""
+def epochs_of_run(checkpoint: Path, planned: int) -> str:
+    """In words, the epochs that the run of a checkpoint was trained for, of those that it shall be."""
+    last = last_checkpoint(checkpoint.resolve().parent.parent)
+    if last is None:
+        return counted(planned, "epoch")
+    state = read_checkpoint(last, []).state
+    done, planned = state["progress"]["epoch"], state["config"]["train"]["epochs"]
+    return counted(planned, "epoch") if done >= planned else f"{done} of {counted(planned, 'epoch')}, then stopped"
+
+
+def provenance_of_run(state: State, *, averaged: bool = True, epochs: str | None = None) -> Provenance:
+    """Data and recipe of a run; pretrained weights count with the data behind them.
+
+    `epochs`: that it was trained for, in words; None: those that its settings plan.
+    """
     settings = state.get("config")
     if settings is None:
         return Provenance("run")
@@ -33,7 +46,7 @@ def provenance_of_run(state: State, *, averaged: bool = True) -> Provenance:
         recipe=f"{optim['name']}, lr {optim['lr']:g}",
         distillation=settings.get("distill", {}).get("teacher") or "none",
         started_from=pretrained or "random weights",
-        epochs=f"{counted(train['epochs'], 'epoch')}{part}",
+        epochs=f"{epochs or counted(train['epochs'], 'epoch')}{part}",
         images_seen=f"{progress['samples_seen']:,}" if "samples_seen" in progress else NOT_STATED,
         augmentation=_describe_augmentation(settings.get("augment", {})),
         precision=state.get("precision", NOT_STATED),

@@ -36,6 +36,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     """
     if isinstance(source, nn.Module):
         return "module"
+    check(bool(source.strip()), "model", source, "it is empty")
     library, name = library_and_name(source)
     if library:
         if library == "timm":

@@ -17,6 +17,7 @@ from vit.config import ImageRun, RunConfig, check
 from vit.config.run_state import check_state
 from vit.data.folders import FileSource, check_outside
 from vit.data.loading import UnreadableImage
+from vit.data.parts import folders_in, holds_images
 from vit.data.run_images import (
     RunImage,
     RunImages,
@@ -42,7 +43,7 @@ from vit.runs import (
     restore_metrics,
     write_checkpoint,
 )
-from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, read_summary, run_config_from
+from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, is_dumped, read_summary, run_config_from
 from vit.training.progress import Progress
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
@@ -68,6 +69,9 @@ which is not among them, may grow.
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
 A broken image that is skipped has always had weight 0, so even that setting leaves finished steps as they were."""
+
+
+_WRITTEN_AT_THE_END = ("README.md", "summary.json", "analysis.html", "analysis.json", "figures", "predictions")
 
 
 @contextmanager
@@ -117,9 +121,14 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )
+    if not resume and (others := _files_of_others(run)):
+        rule = f"a run writes such files, and these are none of a run: {', '.join(others)}; name another folder"
+        raise ValueError(f"output_dir: {str(run)!r} is not valid: {rule}")
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
     if continued is not None and (summary := _finished(session)):
+        if session.is_main:
+            restore_metrics(run, session.progress.step, continued.checkpoint)
         return summary
     images = _images_of_run(session, continued=continued is not None)
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
@@ -137,6 +146,20 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
             print(continued.note, file=sys.stderr)
     session.accelerator.wait_for_everyone()
     return None
+
+
+def _files_of_others(run: Path) -> list[str]:
+    """Files in a folder without a run that a run would replace, but for what one leaves that was stopped at once."""
+    found = [name for name in _WRITTEN_AT_THE_END if (run / name).exists()]
+    config, history = run / "config.yaml", run / "metrics.jsonl"
+    if config.is_file() and not is_dumped(config.read_text(encoding="utf-8", errors="replace")):
+        found.append(config.name)
+    found += [
+        f"images in {folder.name}" for folder in folders_in(run) if folder.name not in found and holds_images(folder)
+    ][:1]
+    if history.is_file() and history.stat().st_size:  # and nothing of it is a run's
+        found.append(history.name)
+    return found
 
 
 def _finished(session: Session) -> dict[str, Any]:
@@ -183,6 +206,7 @@ def save_session(session: Session) -> Path | None:
         "task": session.task.state(),
         "config": asdict(session.config),
         "data_fingerprint": session.task.info.fingerprint,
+        "images": session.names_of_images,
         "precision": session.precision,
         "scaler": None if scaler is None else scaler.state_dict(),
         "processes": session.accelerator.num_processes,

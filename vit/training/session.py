@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vit.config import RunConfig, TrainConfig, check
+from vit.data.run_images import name_images, names_digest
 from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator, precision_of
 from vit.models import VisionTransformer
 from vit.stopwatch import Timer, untimed
@@ -50,6 +52,11 @@ class Session:
     @property
     def is_main(self) -> bool:
         return bool(self.accelerator.is_main_process)
+
+    @cached_property
+    def names_of_images(self) -> str:
+        """A hash of the names of the training and validation images, by which their list is checked; may be empty."""
+        return "" if self.task.info.images is None else names_digest(name_images(*self.task.info.images))
 
     @property
     def precision(self) -> str:

@@ -65,11 +65,17 @@ class Conversion:
             write_tensors(path, self.tensors)
 
 
-def check_output(target: str, path: Path) -> None:
-    """Raise ValueError for a suffix that the target does not use, and for hf if the output is a file."""
+def check_output(target: str, path: Path, source: str = "") -> None:
+    """Raise ValueError for a suffix that the target does not use, for the source, and, for hf, unless the output is a
+    folder without files, which may be made.
+    """
     if target == "hf":
         check(not path.is_file(), "--output", str(path), "hf writes a folder, and a file of that name exists")
+        empty = not path.is_dir() or not any(path.iterdir())
+        check(empty, "--output", str(path), "it holds files already; name a new folder")
         return
+    is_source = bool(source) and path.exists() and Path(source).exists() and path.samefile(source)
+    check(not is_source, "--output", str(path), "it is the model that is converted; name another file")
     allowed = SUFFIXES.get(target, (".npz",))
     check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
 

@@ -18,13 +18,13 @@ from vit.config import DataConfig, Preprocessing, check
 from vit.data.folders import check_outside, notes_of
 from vit.data.images import ImageSource, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import gather_uneven, make_accelerator
+from vit.engine import gather_uneven, make_accelerator, precision_of
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data
+from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data, warnings_of_copies
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
@@ -84,8 +84,9 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
         opened = replace(loaded, stated_preprocessing=preprocessing)
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
+    metrics["precision"] = precision_of(accelerator)
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
-    metrics["warnings"] = warnings_of(seen)
+    metrics["warnings"] = [*warnings_of(seen), *(warnings_of_copies(images) if request.transfer and images else [])]
     metrics["notes"] = notes_of(split.source)
     if accelerator.is_main_process:
         metrics["file"] = str(_store(request, loaded.state, config.data, split.source, predictions, metrics))
@@ -167,6 +168,7 @@ def _put_aside(folder: Path, stem: str, step: int, metrics: Mapping[str, Any]) -
     try:
         before = json.loads((folder / f"{stem}.json").read_text())
         same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
+        same &= before.get("precision", metrics["precision"]) == metrics["precision"]
         # the loss is rounded by precision and batches
         if same and math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4):
             return None

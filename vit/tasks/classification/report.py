@@ -14,7 +14,7 @@ from torch import nn
 from vit.comparison.statistics import wilson_interval
 from vit.data.duplicates import Duplicate, near_duplicates
 from vit.data.folders import FileSource
-from vit.data.identity import count_copies
+from vit.data.identity import notes_of_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.data.run_images import list_of, read_images, with_test, write_images
@@ -68,7 +68,8 @@ class ClassificationReport(ImageReport):
         test = self._open_test_early()
         if test is None:
             return super().notes()
-        return [*super().notes(), *self._notes_of_copies(test), *self._notes_of_seen(test)]
+        copies = notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_COMPARED)
+        return [*super().notes(), *copies, *self._notes_of_seen(test)]
 
     def num_test_images(self) -> int | None:
         test = self._open_test_early()
@@ -95,17 +96,6 @@ class ClassificationReport(ImageReport):
         if pretrained is None or not holds_checkpoints(Path(pretrained)):
             return []
         return warnings_of(seen_by_run(pretrained, self.task.config.data, test))
-
-    def _notes_of_copies(self, test: Split) -> list[str]:
-        train, validation = self.task.train_split, self.task.val_split
-        if max(len(train), len(test)) > MOST_COMPARED:
-            return []
-        try:
-            copies = count_copies(test, train, validation)
-        except OSError:  # a file that cannot be read is reported where it is needed
-            return []
-        share = f"{copies:,} of the {len(test):,} test images"
-        return [f"{share} are training or validation images too, byte by byte; take them out of one"] if copies else []
 
     @cached_property
     def duplicates(self) -> list[Duplicate] | None:

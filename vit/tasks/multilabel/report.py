@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from vit.data.identity import notes_of_copies
 from vit.figures.average_precision import plot_average_precision
 from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
 from vit.figures.learning_curves import plot_learning_curves
@@ -27,6 +28,9 @@ from vit.tasks.multilabel.training import Multilabel
 from vit.tasks.task import Rates
 from vit.wording import counted
 
+MOST_READ = 30_000
+"""Images of a part whose files are compared before training; more would take longer than a minute or two."""
+
 
 class MultilabelReport(ImageReport):
     """The `Report` of a `Multilabel`."""
@@ -39,6 +43,14 @@ class MultilabelReport(ImageReport):
         """At the thresholds that were chosen for these weights when they were validated."""
         loader = self.task.eval_loader(open_test(self.task.config.data, self.task.class_names))
         return self.task.predict(model, loader, np.array(state["thresholds"]))
+
+    def notes(self) -> list[str]:
+        """Also of test images that are trained on; a table that is not as it should be is refused at the end."""
+        try:
+            test = open_test(self.task.config.data, self.task.class_names)
+        except (OSError, ValueError):
+            return super().notes()
+        return [*super().notes(), *notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_READ)]
 
     def summary(self, best: LabelPredictions, last: LabelPredictions) -> dict[str, Any]:
         return {
