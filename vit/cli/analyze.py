@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.parsing import Parser, check_folder, refuse_without_effect
+from vit.cli.parsing import Parser, check_folder, check_no_run, refuse_without_effect
 from vit.cli.sources import (
     DATA,
     MODEL,
@@ -39,6 +39,7 @@ def analyze(argv: list[str]) -> None:
     name = Path(args.model.replace(":", "-")).resolve().name  # timm:NAME → timm-NAME, runs/NAME → NAME
     output = args.output_dir or Path("runs/analysis") / name
     check_folder("--output_dir", output)
+    check_no_run("--output_dir", output, besides=args.model)
     task = task_of_run(args.model)
     if task is not None and (analyze_run := task.function("analyze_run")):
         refuse_without_effect(

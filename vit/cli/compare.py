@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vit.cli.data_size import train_and_compare
 from vit.cli.finetune import finetune_and_compare
-from vit.cli.parsing import Parser, check_folder, refuse_without_effect
+from vit.cli.parsing import Parser, check_folder, check_no_run, refuse_without_effect
 from vit.cli.sources import (
     DATA,
     LEAKY,
@@ -52,6 +52,7 @@ def compare(argv: list[str]) -> None:
     settings, rest = split_settings(argv)
     args = _parser().parse_args(rest)
     check_folder("--output_dir", args.output_dir)
+    check_no_run("--output_dir", args.output_dir)
     task = None if args.transfer else _own_comparison(args.models)
     if task is not None and (compare_runs := task.function("compare_runs")):
         used = ("models", "output_dir", "device", "select", "data", "leaky")

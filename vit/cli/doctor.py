@@ -47,7 +47,7 @@ def doctor(argv: list[str]) -> None:
     if own:
         images = choose_images(*own, args.images)
     else:
-        images = open_images(find_images([args.model], args.data, settings), args.images)
+        images = open_images(find_images([args.model], args.data, settings, labelled=True), args.images)
     classes = random_head_size(images.split.source.class_names) if images.is_labelled else None
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
     diagnosis = diagnose_preprocessing(opened, images, device=args.device)

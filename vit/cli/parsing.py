@@ -16,6 +16,7 @@ from vit.config import check, is_data_set
 DEFAULT_CONFIG, OWN_IMAGES = "digits_vit", "your_images"
 _NUMBERS_OF_PROCESSES = ("--gpus", "--num_gpus", "--n_gpus", "--ngpus", "--devices", "--num_processes", "--world_size")
 _PROCESSES = "a launcher starts several processes: accelerate launch --num_processes 2 train.py …"
+_CHECKPOINTS = ("--checkpoint", "--ckpt")
 _NAMES_OF_MODELS = ("--run", "--model", "--models", "--source", "--checkpoint", "--ckpt")
 
 
@@ -63,6 +64,8 @@ class Parser(argparse.ArgumentParser):
                 shown = value or "".join(words[place + 1 : place + 2]) or str(first.metavar)
                 if shown in ("best", "last") and "--select" in self._option_string_actions:
                     self.error(f"{option}: there is no such option; did you mean --select {shown}?")
+                if option in _CHECKPOINTS and "--select" in self._option_string_actions and not Path(shown).exists():
+                    self.error(f"{option}: there is no such option; --select best or last chooses a checkpoint")
                 self.error(f"{option}: {first.metavar} is given without an option: {self.prog} {shown}")
 
     def parse_with_settings(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -147,6 +150,14 @@ def check_folder(option: str, folder: Path | None) -> None:
     """Raise ValueError for a folder that lies among a run's checkpoints, and as `check_writable` does."""
     check_no_checkpoint(option, folder)
     check_writable(option, folder)
+
+
+def check_no_run(option: str, folder: Path, besides: str | None = None) -> None:
+    """Raise ValueError for the folder of a run, but for that of the model `besides`, to which the output belongs."""
+    from vit.runs import holds_checkpoints
+
+    own = besides is not None and Path(besides).resolve() in (folder.resolve(), *folder.resolve().glob("checkpoints/*"))
+    check(own or not holds_checkpoints(folder), option, str(folder), "it is the folder of a run; name another one")
 
 
 def check_writable(option: str, folder: Path | None) -> None:

@@ -208,11 +208,12 @@ def check_outside_run(option: str, place: Path | None, model: str) -> None:
 
 
 def find_images(
-    models: Sequence[str], places: Sequence[str] | None, overrides: Sequence[str]
+    models: Sequence[str], places: Sequence[str] | None, overrides: Sequence[str], *, labelled: bool = False
 ) -> DataConfig | Sequence[str]:
     """Resolve `--data` as `resolve_data` does, or return the paths of folders and files of images without labels.
 
-    Without any setting and any run among the models, the list is empty.
+    `labelled`: several folders of images in one are classes, all of whose images are meant. Without any setting and any
+    run among the models, the list is empty.
     """
     from vit.runs import holds_checkpoints
 
@@ -220,9 +221,18 @@ def find_images(
         return resolve_data(models, None, overrides)
     if places and len(places) == 1 and DataConfig().is_set(places[0]):
         return resolve_data(models, places[0], overrides)
+    if labelled and places and len(places) == 1 and _holds_classes(Path(places[0])):
+        return all_images(resolve_data(models, places[0], overrides), models, overrides)
     if overrides:
         raise ValueError(f"{overrides[0]}: it has no effect on images without classes; --data must name a data set")
     return places or ()
+
+
+def _holds_classes(folder: Path) -> bool:
+    from vit.data.parts import folders_in, holds_images, is_image
+
+    apart = folder.is_dir() and not any(is_image(path.name) for path in folder.iterdir())
+    return apart and sum(map(holds_images, folders_in(folder))) > 1
 
 
 def own_test_images(

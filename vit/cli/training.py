@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.cli.parsing import (
+    DEFAULT_CONFIG,
     Parser,
     check_no_checkpoint,
     check_picture,
@@ -34,6 +35,9 @@ def train(argv: list[str]) -> None:
     text = "continue this run with its own settings, or, without RUN, the one in the output folder"
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
     args, overrides = parser.parse_with_settings(argv)
+    default = Path("runs") / DEFAULT_CONFIG
+    if args.resume == "" and args.config is None and not overrides and holds_run(default):
+        args.resume = str(default)  # with its own settings, which need not be the file's
     if args.resume:
         if any(word.split("=")[0] == "--config" for word in argv):
             raise ValueError(f"--config: it has no effect with --resume {args.resume}, which has its own settings")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import ResNetConfig, ViTConfig, check, check_arguments
-from vit.libraries import NoCounterpart
+from vit.libraries import NoCounterpart, library_and_name
 from vit.libraries.timm_eva import is_eva
 from vit.models import Classifier
 from vit.weights import eva
@@ -74,8 +74,11 @@ def check_output(target: str, path: Path, source: str = "") -> None:
         empty = not path.is_dir() or not any(path.iterdir())
         check(empty, "--output", str(path), "it holds files already; name a new folder")
         return
-    is_source = bool(source) and path.exists() and Path(source).exists() and path.samefile(source)
-    check(not is_source, "--output", str(path), "it is the model that is converted; name another file")
+    place = Path(library_and_name(source)[1] or source)
+    is_source = bool(source) and path.exists() and path.resolve() in (place.resolve(), *place.resolve().glob("*"))
+    check(
+        not is_source, "--output", str(path), "it is the model that is converted, or in its folder; name another file"
+    )
     allowed = SUFFIXES.get(target, (".npz",))
     check(path.suffix in allowed, "--output", str(path), f"its suffix must be one of {', '.join(allowed)}")
 

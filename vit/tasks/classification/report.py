@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shlex
 from dataclasses import replace
 from functools import cached_property
@@ -157,7 +158,8 @@ def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
 
 def model_card(run: Path, summary: dict[str, Any], class_names: list[str], config: ClassificationRun) -> str:
     """The model, its training and its measured numbers as Markdown."""
-    shown = ", ".join(class_names[:20]) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
+    escaped = [html.escape(" ".join(name.split())) for name in class_names[:20]]  # names are folders', so anything
+    shown = ", ".join(escaped) + (f", … ({len(class_names)} in all)" if len(class_names) > 20 else "")
     rows = [
         ("test top-1", f"{summary['test.top1']:.2%} of {counted(summary['test.n_seen'], 'image')}"),
         ("test balanced accuracy (mean recall of the classes)", f"{summary['test.balanced_accuracy']:.2%}"),

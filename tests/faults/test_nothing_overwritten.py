@@ -1,0 +1,183 @@
+"""Files of somebody else's, and earlier results, are refused or put aside, never written over in silence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.data.image_folders import make_folder
+from tests.training.tiny import tiny
+from vit.cli import main
+from vit.settings import dump_run_config
+from vit.training.loop import train
+
+RANDOM_MODEL = ["vit_tiny_patch16_224", "--random_weights", "--image_size", "32"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos` with two copies of training images in its test set, and the finished run `run` on them."""
+    folder = tmp_path_factory.mktemp("place")
+    for part, count in (("train", 12), ("test", 6)):
+        make_folder(folder / "photos" / part, {"cat": count, "dog": count}, size=(count + 4, count + 4))
+    for name in ("000.png", "001.png"):
+        shutil.copy(folder / "photos" / "train" / "cat" / name, folder / "photos" / "test" / "cat" / name)
+    config = tiny(train={"epochs": 1}, data={"fake_images": 512, "fake_classes": 10})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        train(
+            replace(config, data=replace(config.data, name="imagefolder", root=str(folder / "photos"))), folder / "run"
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("README.md", "# my project"),
+        ("summary.json", "{}"),
+        ("metrics.jsonl", "mine\n"),
+        ("figures/fox.txt", "mine"),
+        ("config.yaml", "model:\n  name: vit  # a recipe by hand\ntrain:\n  epochs: 3\n"),
+        ("cat/fox.png", ""),
+    ],
+)
+def test_no_run_begins_among_files_of_others(
+    name: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "project" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    (tmp_path / "recipe.yaml").write_text(dump_run_config(tiny(), {}))
+    words = ["train", "--config", str(tmp_path / "recipe.yaml"), "--output_dir", str(tmp_path / "project")]
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a run writes such files, and these are none of a run: " in line
+    assert name.split("/")[0] in line
+    assert file.read_text() == content
+    assert [path for path in (tmp_path / "project").rglob("*") if path.is_file()] == [file]
+
+
+def test_a_run_begins_where_one_was_stopped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text(dump_run_config(tiny(), {}))
+    (tmp_path / "metrics.jsonl").touch()
+    monkeypatch.setattr("vit.training.loop.finish_run", lambda _: (_ for _ in ()).throw(ValueError("trained")))
+    with pytest.raises(ValueError, match="trained"):
+        train(tiny(), tmp_path)
+
+
+def test_convert_spares_its_source_and_other_folders(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file, folder = str(place / "run"), tmp_path / "new" / "w.safetensors", tmp_path / "hf"
+    assert main(["convert", run, "--to", "timm", "--output", str(file)]) == 0
+    assert main(["convert", run, "--to", "hf", "--output", str(folder)]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    for words, said in (
+        (
+            ["convert", str(folder), "--to", "timm", "--output", str(folder / "model.safetensors")],
+            "it is the model that is converted, or in its folder",
+        ),
+        (["convert", run, "--to", "hf", "--output", str(folder)], "it holds files already; name a new folder"),
+    ):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_earlier_comparison_is_put_aside(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, output = str(place / "run"), tmp_path / "comparison"
+    words = ["compare", run, run, "--output_dir", str(output)]
+    assert main([*words, "--images", "6"]) == 0
+    first = (output / "comparison.json").read_bytes()
+    assert main([*words, "--images", "6"]) == 0
+    assert not (output / "earlier-1").exists(), "the same models and images"
+    assert main(words) == 0
+    assert "was of other models or images, and is in" in capsys.readouterr().err
+    assert (output / "earlier-1" / "comparison.json").read_bytes() == first
+    assert (output / "earlier-1" / "comparison.html").is_file()
+    assert json.loads((output / "comparison.json").read_text())["data"]["images"] == 12
+
+
+def test_an_earlier_evaluation_is_put_aside(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", "vit_tiny_patch16_224", "--random_weights", "--data", str(place / "photos")]
+    assert main([*words, "--image_size", "32", "--output_dir", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("*.json")
+    first = file.read_bytes()
+    assert main([*words, "--image_size", "48", "--output_dir", str(tmp_path)]) == 0
+    assert "an earlier evaluation, made otherwise, is kept in" in capsys.readouterr().err
+    assert (tmp_path / "earlier-1" / file.name).read_bytes() == first
+    assert json.loads(file.read_text())["preprocessing"]["image_size"] == [48, 48]
+
+
+def test_outputs_do_not_go_into_the_folder_of_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, before = str(place / "run"), sorted((place / "run").rglob("*"))
+    for words in (
+        ["analyze", "vit_tiny_patch16_224", "--output_dir", run],
+        ["compare", run, *RANDOM_MODEL, "--output_dir", run],
+    ):
+        assert main(words) == 2
+        assert "it is the folder of a run; name another one" in capsys.readouterr().err
+    assert sorted((place / "run").rglob("*")) == before
+
+
+# ------------------------------------------------------------------ copies, and lists that were altered
+
+
+def test_copies_of_training_images_are_said_by_every_evaluation(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, photos = str(place / "run"), str(place / "photos")
+    assert main(["eval", run]) == 0
+    said = "2 of 12 test images are copies of training or validation images"
+    assert said in capsys.readouterr().err
+    assert main(["compare", run, run, "--output_dir", str(tmp_path / "c")]) == 0
+    assert said in capsys.readouterr().out
+    words = ["eval", *RANDOM_MODEL, "--transfer", "--data", photos, "--output_dir", str(tmp_path / "t")]
+    assert main(words) == 0
+    assert "2 of the 12 test images are training or validation images too" in capsys.readouterr().err
+
+
+def test_an_altered_list_of_images_is_found(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(place / "run", run)
+    shutil.copytree(place / "photos" / "train", other)
+    with (run / "images.csv").open() as file:
+        listed = list(csv.reader(file))
+    with (run / "images.csv").open("w") as file:
+        csv.writer(file).writerows(row for row in listed if row[1] != "train")
+    assert main(["eval", str(run), "--data", str(other)]) == 0
+    said = capsys.readouterr().err
+    assert "could not be checked" in said
+    assert "images.csv was altered" in said
+
+
+def test_a_finished_run_gets_its_history_back(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(place / "run", run)
+    history = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+        assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "metrics.jsonl").read_bytes() == history
+
+
+def test_what_is_no_run_or_no_data_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(place / "run")
+    for words, said in (
+        (["train", run], f"it is a run; did you mean --resume {run}, or --model.pretrained {run}?"),
+        (["train", "--data", run], f"it is a run, not images; did you mean --resume {run}?"),
+        (["eval", run, "--checkpoint", "worst"], "--select best or last chooses a checkpoint"),
+        (["eval", ""], "it is empty"),
+    ):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
