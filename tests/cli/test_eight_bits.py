@@ -71,7 +71,10 @@ def test_predictions_of_eight_bits(run: Path, tmp_path: Path, capsys: pytest.Cap
     [
         (["eval", "resnet18", "--random_weights", "--data", "digits", "--dtype", "int8"], "ResNet has no blocks"),
         (["eval", "RUN", "--baseline", "RUN", "--dtype", "int8"], "use `vit compare "),
-        (["compare", "RUN", "RUN", "--dtype", "int8", "auto", "int8"], "give one, or one for each of the 2 models"),
+        (
+            ["compare", "RUN", "RUN", "--dtype", "int8", "auto", "int8"],
+            "give one dtype, or one for each of the 2",
+        ),
         (["predict", "RUN", "x.png", "--dtype", "int4"], "invalid choice: 'int4'"),
     ],
 )

@@ -99,6 +99,7 @@ def open_training_folder(config: DataConfig) -> FileSource:
     root, parts = image_root(config), find_parts(config)
     folder = parts.train or root / "train"
     if not folder.is_dir():
+        _check_named_test_folder(config)
         raise MissingImages(f"data.root: no training images: {_missing(folder)}; {_remedy(root, parts)}")
     classes = class_folders(folder)
     for other in filter(None, (parts.validation, parts.test)):
@@ -149,10 +150,9 @@ def _check_test_folder_exists(config: DataConfig, folder: Path, training: Path) 
         field = "data.root" if config.test_folder is None else "data.test_folder"
         raise MissingImages(f"{field}: no test images: {_missing(folder)}; {hint(root)}")
     if training.is_dir() and folder.samefile(training):
-        raise ValueError(
-            f"data.test_folder: {str(folder)!r} is not valid: it is {str(training)!r}, the training images; "
-            "give a folder of other images"
-        )
+        given = config.test_folder is not None
+        what = f"data.test_folder: {config.test_folder!r}" if given else f"data.root: the link {str(folder)!r}"
+        raise ValueError(f"{what} is not valid: it holds the training images; give a folder of other images")
 
 
 def open_test_folder(config: DataConfig) -> FileSource:
@@ -200,8 +200,8 @@ def images_below(folder: Path) -> tuple[list[Path], list[str]]:
     return sorted(path for path in paths if is_image(path.name)), _notes_of_unread(others)
 
 
-def check_named_test_folder(config: DataConfig) -> None:
-    """MissingImages for a `data.test_folder` that is not there, before anything else is looked for."""
+def _check_named_test_folder(config: DataConfig) -> None:
+    """MissingImages for a `data.test_folder` that is not there, which is why no training folder is looked for."""
     root = image_root(config)
     if config.test_folder is not None and root.is_dir() and not (root / config.test_folder).is_dir():
         raise MissingImages(f"data.test_folder: no test images: {_missing(root / config.test_folder)}; {hint(root)}")

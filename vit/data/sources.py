@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vit.config import DATA_SETS, DataConfig, check, check_no_pipe, nearest
 from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, only_known_formats, to_rgb
-from vit.data.folders import check_named_test_folder, check_root, open_test_folder, open_training_folder
+from vit.data.folders import check_root, open_test_folder, open_training_folder
 from vit.data.lists import LISTS
 from vit.data.splits import ImageSource, stratified
 from vit.data.undivided import Part, check_no_cut, is_undivided, open_undivided
@@ -36,7 +36,6 @@ def open_source(config: DataConfig, part: Part) -> ImageSource:
         return open_fake(config, part)
     if config.name == "imagefolder":
         _check_place(config)
-        check_named_test_folder(config)
         if is_undivided(config):
             return open_undivided(config, part)
         check_no_cut(config, f"{config.root} has a test set")

@@ -85,7 +85,7 @@ class OpenedModel(Generic[Model]):
 
     @cached_property
     def computing(self) -> nn.Module:
-        """What computes the predictions: the model, or its eight-bit copy. ValueError where there can be none."""
+        """The module that computes predictions: the model, or its eight-bit copy. ValueError where that cannot be."""
         if self.dtype == "auto":
             return self.model
         ours = isinstance(self.model, OurModel)

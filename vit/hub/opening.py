@@ -117,7 +117,12 @@ def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
 def _for_each(name: str, value: Any, count: int) -> list[Any]:
     """One value for each model. ValueError for another number of them."""
     values = value if isinstance(value, list) else [value]
-    check(len(values) in (1, count), name, values, f"give one, or one for each of the {count} models")
+    check(
+        len(values) in (1, count),
+        name,
+        values,
+        f"give one {name.removeprefix('image_')}, or one for each of the {count} models",
+    )
     return values * count if len(values) == 1 else values
 
 

@@ -18,7 +18,7 @@ from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
 
 class InferenceLinear(nn.Module):
-    """What linear layers with prepared weights share: `... i -> ... o` on a CPU.
+    """A linear layer with prepared weights, `... i -> ... o` on a CPU.
 
     The layer has no parameters; `torch.compile` breaks the graph at it, and fails with `fullgraph`. ValueError for
     other devices, for gradients, and on any attempt to copy, save, load, cast or move the layer; the model

@@ -127,7 +127,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
     if continued is not None and (summary := _finished(session)):
-        if session.is_main:
+        if session.is_main and len(read_metrics(run)) < len(read_metrics(continued.checkpoint)):
             restore_metrics(run, session.progress.step, continued.checkpoint)
         return summary
     images = _images_of_run(session, continued=continued is not None)
