@@ -80,6 +80,12 @@ def holding(name: str, content: bytes = b"x", inside: str = "cat") -> Callable[[
     return make
 
 
+def hidden(root: Path) -> Path:
+    plain(root)
+    make_folder(root, {".owl": 3})
+    return root
+
+
 def given(name: str, content: str) -> Callable[[Path], Path]:
     """A file that is given instead of a folder."""
 
@@ -213,6 +219,7 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a link to the folder itself": (linked, r"are one folder, by a link, and its images would count twice"),
     "`.JPG`, `.jpeg`, `.webp`, `.BMP`, `.tiff`": (mixed_suffixes, r"train 10, validation 2, test 3; .* 0 broken"),
     "`.HEIC`": (holding("a.HEIC"), r"not read: 1 \.heic file; JPEG or PNG would be"),
+    "a hidden folder of images (`.owl/`)": (hidden, r"not used, being hidden: '\.owl/'"),
     "`.pdf`, `.txt`, … beside the images": (
         beside_files,
         r"not read: 2 \.txt files, 1 file without a suffix, 1 \.json file, 1 \.pdf file; JPEG",

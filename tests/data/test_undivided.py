@@ -121,6 +121,15 @@ def unread(root: Path) -> Path:
     return root
 
 
+def hidden(root: Path) -> Path:
+    plain(root)
+    (root / ".owl").mkdir()
+    (root / ".cache").mkdir()
+    (root / ".cache" / "notes.txt").write_text("x")
+    picture((9, 7), 5).save(root / ".owl" / "a.png")
+    return root
+
+
 def nested(root: Path) -> Path:
     plain(root)
     (root / "cat" / "2023" / "May").mkdir(parents=True)
@@ -182,6 +191,7 @@ TAKEN: dict[str, tuple[Callable[[Path], Path], int, int, str]] = {
     "animations": (animated, 10, 2, "has no test set"),
     "turned photographs": (turned, 9, 2, "has no test set"),
     "unread endings": (unread, 8, 2, "not read: 4 .heic files, 1 .txt file; JPEG or PNG would be"),
+    "a hidden folder of images": (hidden, 8, 2, "not used, being hidden: '.owl/'"),
     "images in folders inside a class": (nested, 9, 2, "has no test set: 2 of its 11 images"),
     "archives inside": (archive_inside, 8, 2, "not read: 1 .gz file, 1 .zip file; JPEG or PNG would be"),
     "three images a class": (few, 4, 2, "has no test set: 2 of its 6 images"),

@@ -293,7 +293,14 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
         files += [f"{prefix}{name}/{image}" for image in images]
         labels += [label] * len(images)
     labels_of_files = torch.tensor(labels, dtype=torch.int64)
-    return FileSource(root, files, labels_of_files, classes, tuple(_notes_of_unread(unread)))
+    return FileSource(root, files, labels_of_files, classes, (*_notes_of_hidden(folder), *_notes_of_unread(unread)))
+
+
+def _notes_of_hidden(folder: Path) -> list[str]:
+    """A line that names the hidden folders of images, which could have been meant as classes."""
+    hidden = [entry.name for entry in os.scandir(folder) if entry.name.startswith(".") and entry.is_dir()]
+    named = [f"{name}/" for name in sorted(hidden) if any(is_image(file) for file in os.listdir(folder / name))]
+    return [f"not used, being hidden: {listed(named)}"] if named else []
 
 
 def _files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: bool = False) -> Iterator[Path]:
