@@ -299,7 +299,7 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
 def _notes_of_hidden(folder: Path) -> list[str]:
     """A line that names the hidden folders of images, which could have been meant as classes."""
     hidden = [entry.name for entry in os.scandir(folder) if entry.name.startswith(".") and entry.is_dir()]
-    named = [f"{name}/" for name in sorted(hidden) if any(is_image(file) for file in os.listdir(folder / name))]
+    named = [f"{name}/" for name in sorted(hidden) if any(is_image(file.name) for file in (folder / name).iterdir())]
     return [f"not used, being hidden: {listed(named)}"] if named else []
 
 
