@@ -60,6 +60,13 @@ def layer_probe() -> Any:
     return probe_layers(model(), train, test, device=torch.device("cpu"))
 
 
+def quantization_sensitivity() -> Any:
+    vision_transformer: Any = model()
+    return vit.analysis.quantization_sensitivity(
+        vision_transformer, lambda each: each(IMAGES), torch.zeros(len(IMAGES)).long()
+    )
+
+
 def random_hits() -> torch.Tensor:
     return torch.rand(12) < 0.5
 
@@ -74,6 +81,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "PatchFilters": lambda: patch_filters(model()),
     "PatchSimilarity": lambda: patch_similarity(model(), IMAGES),
     "PositionSimilarity": lambda: position_similarity(model()),
+    "QuantizationSensitivity": quantization_sensitivity,
     "ReceptiveField": lambda: effective_receptive_field(model(), [IMAGES]),
     "Relevance": lambda: relevance(model(), IMAGES),
     "RepresentationSimilarity": lambda: representation_similarity(model(), model(), [(IMAGES, IMAGES)]),

@@ -105,7 +105,7 @@ def small() -> VisionTransformer:
     model = VisionTransformer(
         ViTConfig(image_size=(16, 16), patch_size=(4, 4), width=64, depth=3, num_heads=4, num_classes=7)
     )
-    nn.init.normal_(model.head.weight)  # type: ignore[union-attr]
+    nn.init.normal_(model.get_parameter("head.weight"))
     return model.eval()
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from vit.analysis.positions import similarity_of as similarity_of
     from vit.analysis.profile import AttentionProfile as AttentionProfile
     from vit.analysis.profile import attention_profile as attention_profile
+    from vit.analysis.quantization import QuantizationSensitivity as QuantizationSensitivity
+    from vit.analysis.quantization import quantization_sensitivity as quantization_sensitivity
     from vit.analysis.receptive_field import ReceptiveField as ReceptiveField
     from vit.analysis.receptive_field import effective_receptive_field as effective_receptive_field
     from vit.analysis.report import draw_analysis as draw_analysis

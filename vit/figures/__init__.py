@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vit.figures.patch_maps import plot_patch_components as plot_patch_components
     from vit.figures.patch_maps import plot_patch_similarity as plot_patch_similarity
     from vit.figures.position_similarity import plot_position_similarity as plot_position_similarity
+    from vit.figures.quantization_sensitivity import plot_quantization_sensitivity as plot_quantization_sensitivity
     from vit.figures.receptive_field import plot_receptive_field as plot_receptive_field
     from vit.figures.reliability import plot_reliability as plot_reliability
     from vit.figures.representation_similarity import plot_representation_similarity as plot_representation_similarity
