@@ -195,6 +195,15 @@ def test_attention_to_oneself_alone_has_no_entropy() -> None:
 # ------------------------------------------------------------------ against the map
 
 
+def test_the_lowest_number_of_a_type_may_stand_for_a_mask() -> None:
+    query, key = torch.randn(2, 1, 2, 5, 4).unbind()
+    masked = torch.tensor([False, True, False, True, False])
+    bias = torch.zeros(5, 5).masked_fill_(masked, torch.finfo(torch.float32).min)
+    found = attention_statistics(query, key, bias=bias)
+    expected = attention_statistics(query, key, mask=~masked.expand(5, 5))
+    torch.testing.assert_close(found.entropy, expected.entropy)
+
+
 @pytest.mark.parametrize("groups", [H, G, 1])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
