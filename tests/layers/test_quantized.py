@@ -133,6 +133,12 @@ def test_layers_can_be_kept() -> None:
         for_inference(model, torch.float32, keep=kept)
 
 
+@pytest.mark.parametrize("keep", ["blocks.0.attention.qkv", [3], None])
+def test_what_is_kept_is_a_list_of_names(keep: Any) -> None:
+    with pytest.raises(ValueError, match=r"keep: .* is not valid: it must be "):
+        for_inference(small(), "int8", keep=keep)
+
+
 def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="it is packed already"):
         for_inference(for_inference(small(), "int8"), "int8")

@@ -38,6 +38,7 @@ def for_inference(
     `keep` that is no linear layer of the blocks.
     """
     check_type("model", model, nn.Module)
+    check_type("keep", keep, Sequence[str])
     if dtype not in (*_TYPES, "int8"):
         choices = ", ".join(map(str, _TYPES))
         raise ValueError(f"dtype: {dtype!r} is not valid: choose from {choices}, or the string 'int8'")
