@@ -23,6 +23,7 @@ python -m benchmarks NAME …
 
   forward     forward passes against other libraries' models       [--models Ti S] [--compile]
   step        training steps against other libraries' models       [--models Ti S] [--compile]
+  eight_bits  int8 against float, onnxruntime and torchao          [--models Ti S] [--batch_sizes 1 8]
   data        source to augmented batch, against two loaders       --config FILE [--workers 0 1 2]
   epoch       whole training epochs against the reference loop     --config FILE [--workers 0 1 2]
   attention   the backends, and auto against sdpa in models        [--models …]
@@ -106,6 +107,20 @@ def _models(kind: Literal["forward", "step"], argv: list[str]) -> None:
     given = {name: value for name, value in args.items() if value is not None}
     measure_table(Table(kind=kind, **given), output, partial(print, flush=True))
     print(f"see {output}/table.md")
+
+
+def _eight_bits(argv: list[str]) -> None:
+    what = "Vision Transformers of eight bits against float ones, onnxruntime's and timm's under torchao, in turns."
+    parser = _parser("eight_bits", what, turns=7)
+    parser.add_argument("--models", nargs="+", default=["Ti", "S", "B"], metavar="NAME", help="default: Ti S B")
+    parser.add_argument("--batch_sizes", nargs="+", type=int, default=[1, 8], help="default: 1 8")
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    from benchmarks.eight_bits import bench_eight_bits, markdown
+
+    result = bench_eight_bits(args.models, args.batch_sizes, turns=args.turns, progress=progress)
+    print(markdown(result))
+    _write(result, args.output)
 
 
 def _pipeline(kind: Literal["data", "epoch"], argv: list[str]) -> None:
@@ -366,6 +381,7 @@ def _layers(argv: list[str]) -> None:
 BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "forward": partial(_models, "forward"),
     "step": partial(_models, "step"),
+    "eight_bits": _eight_bits,
     "data": partial(_pipeline, "data"),
     "epoch": partial(_pipeline, "epoch"),
     "attention": _attention,

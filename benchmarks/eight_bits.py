@@ -1,0 +1,162 @@
+"""Speed of eight bits: our int8 models against our own float ones, onnxruntime's float and int8, and timm with torchao.
+
+All sides are one model with the same weights and images, timed in turns. onnxruntime runs the file that `vit export`
+writes (logits of prepared images); torchao quantises timm's model (weights of int8 per channel, vectors at every call),
+compiled, as its documentation advises. The difference of every side's logits from the float32 model's is measured too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.model_speed import MODELS
+from benchmarks.reference_models import build_reference, installed_references
+from benchmarks.timing import ProgressFn, quartiles, speedups, time_interleaved
+from vit.config import Preprocessing, check, check_positive, nearest
+from vit.deployment.program import write_program
+from vit.hub import create_model
+from vit.models.inference import for_inference
+from vit.models.vision_transformer import VisionTransformer
+from vit.processor import MULTIPLIES_BFLOAT16, MULTIPLIES_BYTES, machine
+from vit.weights.convert import perturb_weights
+
+Forward = Callable[[], Tensor]
+OURS = "vit int8"
+SHORTEST = 0.25
+"""Seconds of a turn at least."""
+CONVENTIONS = {
+    "images_per_second": "median and quartiles of the turns",
+    "times_as_fast": f"{OURS} over the side, within a turn; median and quartiles of the turns",
+    "change": "norm of the difference from the float32 model's logits over their norm",
+}
+
+
+def bench_eight_bits(
+    models: Sequence[str] = ("Ti", "S", "B"),
+    batch_sizes: Sequence[int] = (1, 8),
+    *,
+    turns: int = 7,
+    progress: ProgressFn = lambda _: None,
+) -> dict[str, Any]:
+    """Measure images/s of every side for every model and batch size. ValueError for unknown models and no turns."""
+    for name in models:
+        check(name in MODELS, "--models", name, nearest(name, MODELS))
+    for size in batch_sizes:
+        check_positive("--batch_sizes", size)
+    check_positive("--turns", turns)
+    rows = []
+    for name in models:
+        torch.manual_seed(0)
+        model = create_model(**MODELS[name][0])
+        assert isinstance(model, VisionTransformer)
+        perturb_weights(model, scale=0.02)
+        for size in batch_sizes:
+            rows.append({"model": name, "batch_size": size, **_measure(model.eval(), size, turns, progress)})
+            progress(line(rows[-1]))
+    return {
+        "rows": rows,
+        "turns": turns,
+        "machine": {**machine("cpu", ("timm", "onnxruntime", "torchao")), "multiplies_bytes": MULTIPLIES_BYTES},
+        "conventions": CONVENTIONS,
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    sides = [
+        f"{name} {rate['median']:.1f}" + (f" ({row['times_as_fast'][name]['median']:.2f})" if name != OURS else "")
+        for name, rate in row["images_per_second"].items()
+    ]
+    return f"{row['model']}, {row['batch_size']} at once, images/s (times {OURS}): {', '.join(sides)}"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """A table: images/s of int8, and how many times as fast that is as every other side."""
+    others = list(dict.fromkeys(name for row in result["rows"] for name in row["times_as_fast"]))
+    head = ["model", "batch", f"{OURS}, images/s", *(f"over {name}" for name in others)]
+    lines = [head, ["---"] * len(head)]
+    for row in result["rows"]:
+        ratios = [row["times_as_fast"].get(name) for name in others]
+        shown = ["–" if ratio is None else f"{ratio['median']:.2f}" for ratio in ratios]
+        lines.append([row["model"], str(row["batch_size"]), f"{row['images_per_second'][OURS]['median']:.1f}", *shown])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _measure(model: VisionTransformer, batch_size: int, turns: int, progress: ProgressFn) -> dict[str, Any]:
+    images = torch.randn(batch_size, 3, *model.config.image_size)
+    with torch.inference_mode():
+        expected = model(images)
+    sides: dict[str, Forward] = {}
+    for name, side in _sides(model, images, progress):
+        sides[name] = side
+        progress(f"  {name}: ready")
+    changes = {name: float((side().float() - expected).norm() / expected.norm()) for name, side in sides.items()}
+    times = time_interleaved(sides, turns, "cpu", shortest=SHORTEST, seed=f"eight bits {batch_size}")
+    others = [name for name in sides if name != OURS]
+    return {
+        "images_per_second": {name: quartiles([batch_size / each.wall for each in times[name]]) for name in sides},
+        "times_as_fast": {name: quartiles(speedups(times[OURS], times[name])) for name in others},
+        "change": {name: round(change, 5) for name, change in changes.items()},
+    }
+
+
+def _sides(model: VisionTransformer, images: Tensor, progress: ProgressFn) -> Iterator[tuple[str, Forward]]:
+    yield OURS, _forward(for_inference(model, "int8"), images)
+    yield "vit fp32", _forward(for_inference(model), images)
+    if MULTIPLIES_BFLOAT16:
+        yield "vit bf16", _forward(for_inference(model, torch.bfloat16), images.bfloat16())
+    if find_spec("onnxruntime"):
+        yield "onnxruntime fp32", _onnxruntime(model, images, eight_bits=False)
+        yield "onnxruntime int8", _onnxruntime(model, images, eight_bits=True)
+    if "timm" in installed_references():
+        yield "timm fp32", _forward(build_reference("timm", model)[0].eval(), images)
+        if find_spec("torchao") is None:
+            progress("  without torchao: it is not installed")
+        else:
+            yield "timm torchao int8", _torchao(build_reference("timm", model)[0].eval(), images)
+
+
+def _forward(model: nn.Module, images: Tensor) -> Forward:
+    def run() -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = model(images)
+        return logits
+
+    return run
+
+
+def _onnxruntime(model: nn.Module, images: Tensor, *, eight_bits: bool) -> Forward:
+    import onnxruntime
+
+    size = (images.shape[2], images.shape[3])
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        preprocessing = Preprocessing(image_size=size)
+        write_program(model, "logits", preprocessing, False, "onnx", path, "model", {}, eight_bits=eight_bits)
+        session = onnxruntime.InferenceSession(path, _options(), providers=["CPUExecutionProvider"])
+    given = {session.get_inputs()[0].name: images.numpy()}
+    return lambda: torch.from_numpy(session.run(None, given)[0])
+
+
+def _options() -> Any:
+    """As many threads as torch has: onnxruntime takes one for each physical core."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    return options
+
+
+def _torchao(model: nn.Module, images: Tensor) -> Forward:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    torch.compiler.reset()
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    compiled: Any = torch.compile(model)
+    return _forward(compiled, images)
