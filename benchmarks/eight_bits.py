@@ -138,7 +138,17 @@ def _onnxruntime(model: nn.Module, images: Tensor, *, eight_bits: bool) -> Forwa
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         preprocessing = Preprocessing(image_size=size)
-        write_program(model, "logits", preprocessing, False, "onnx", path, "model", {}, eight_bits=eight_bits)
+        write_program(
+            model,
+            "logits",
+            preprocessing,
+            inside=False,
+            format="onnx",
+            path=path,
+            source="model",
+            description={},
+            eight_bits=eight_bits,
+        )
         session = onnxruntime.InferenceSession(path, _options(), providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: images.numpy()}
     return lambda: torch.from_numpy(session.run(None, given)[0])

@@ -218,6 +218,13 @@ def test_where_none_was_validated_the_last_is_the_best(tmp_path: Path) -> None:
     assert find_checkpoint(tmp_path, "best") == last
 
 
+def test_where_all_are_damaged_each_damage_is_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        (write_checkpoint(tmp_path, step, made(step)) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"no readable checkpoint \(.*step-0+2/model.*; .*step-0+1/model"):
+        find_checkpoint(tmp_path)
+
+
 def test_a_folder_without_checkpoints_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{tmp_path}.* holds no readable checkpoint"):
         find_checkpoint(tmp_path)

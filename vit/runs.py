@@ -21,7 +21,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -251,6 +251,12 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
     return Checkpoint(state=state, tensors=tensors, path=path)
 
 
+def newest_state(run: Path) -> dict[str, Any]:
+    """The state of the run's newest checkpoint, whose tensors are not looked at; empty where there is none."""
+    folders = _step_folders(run / "checkpoints")
+    return (_read_json(folders[-1] / _STATE) or {}) if folders else {}
+
+
 def last_checkpoint(run: Path) -> Path | None:
     """The newest checkpoint that verifies; each newer one that does not is named in a warning. None: there is none."""
     refused: list[DamagedCheckpoint] = []
@@ -278,7 +284,8 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
         raise ValueError(f"checkpoint: {str(location)!r} is not a folder; give a run folder (with checkpoints/ in it)")
     last = last_checkpoint(location)
     if last is None:
-        raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint (looked in checkpoints/step-*)")
+        damage = "; ".join(damaged_checkpoints(location)) or "looked in checkpoints/step-*"
+        raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint ({damage})")
     state = _read_json(last / _STATE) or {}
     check_state(state, last, [])
     best = state.get("best")
@@ -335,6 +342,23 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         if isinstance(record, dict):
             records.append(record)
     return records
+
+
+def keep_earlier(
+    folder: Path, stem: str, files: Sequence[str], is_same: Callable[[dict[str, Any]], bool]
+) -> Path | None:
+    """Put the files of an earlier result aside, unless `is_same` says that its `STEM.json` is of the same.
+
+    The folder that has them now, or None. A `.json` that cannot be read is put aside too.
+    """
+    try:
+        if is_same(json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))):
+            return None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        pass  # of an earlier version, or none of ours
+    return put_aside(folder, [folder / name for name in files])
 
 
 def put_aside(folder: Path, files: Iterable[Path]) -> Path:

@@ -94,10 +94,10 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     """
     path = run / "config.yaml"
     if not path.is_file():
-        of_run = (run / "state.json").is_file() and (run.parent.parent / "config.yaml").is_file()
         inside = sorted(run.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime)
-        if of_run:
-            near = f"did you mean the run of this checkpoint, {str(run.parent.parent)!r}?"
+        around = run.parent if run.is_file() else run.parent.parent
+        if (around / "config.yaml").is_file() and (run.is_file() or run.parent.name == "checkpoints"):
+            near = f"did you mean the run that it belongs to, {str(around)!r}?"
         else:
             near = f"did you mean {str(inside[-1].parent)!r}?" if inside else nearest_path(run)
         raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml){near and f'; {near}'}")
@@ -303,7 +303,9 @@ def _meant_by(word: str) -> str:
     from vit.runs import holds_checkpoints
 
     if holds_checkpoints(Path(word)):
-        return f"it is a run; did you mean --resume {word}, or --model.pretrained {word}?"
+        return (
+            f"it is a run; `vit train --resume {word}` continues it, --model.pretrained {word} begins with its weights"
+        )
     if Path(word).is_dir():
         return f"did you mean --data {word}?"
     try:
@@ -352,7 +354,7 @@ def _data_at(place: str, section: Any) -> dict[str, str]:
         check(False, "--data", place, f"{rule}; {near}" if near else rule)
     from vit.runs import holds_checkpoints
 
-    rule = f"it is a run, not images; did you mean --resume {place}?"
+    rule = f"it is a run, not images; `vit train --resume {place}` continues it"
     check(not holds_checkpoints(Path(place)), "--data", place, rule)
     return {"data.name": section.folder_set, "data.root": place}
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.training.tiny import tiny
 from vit.cli import main
+from vit.hub import open_model
 from vit.layers.quantized import quantizes_here
 from vit.training.loop import train
 
@@ -64,6 +66,18 @@ def test_predictions_of_eight_bits(run: Path, tmp_path: Path, capsys: pytest.Cap
         assert main(["predict", str(run), str(images), "--output", f"{tmp_path}/{dtype}.csv", "--dtype", dtype]) == 0
     assert said[0] != said[1]
     assert (tmp_path / "auto.csv").read_text() != (tmp_path / "int8.csv").read_text()
+
+
+def test_eight_bits_are_computed_on_the_cpu_alone(run: Path) -> None:
+    opened = open_model(run, dtype="int8")
+    with pytest.raises(ValueError, match=r"device: 'meta' is not valid: eight bits .* give --device cpu"):
+        opened.computing(torch.device("meta"))
+    assert opened.computing(torch.device("cpu")) is opened.computing(torch.device("cpu"))
+
+
+def test_the_record_says_so(run: Path) -> None:
+    (file,) = (run / "predictions").glob("*_int8.json")
+    assert json.loads(file.read_text())["dtype"] == "int8"
 
 
 @pytest.mark.parametrize(

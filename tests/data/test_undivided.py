@@ -23,7 +23,7 @@ from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
-from vit.data.folders import FileSource, images_below
+from vit.data.folders import FileSource, images_below, notes_of
 from vit.data.identity import count_copies, file_identities
 from vit.data.images import check_test, open_test, open_training
 from vit.data.order import epoch_order
@@ -152,6 +152,9 @@ def with_runs(root: Path) -> Path:
     plain(root)
     (root / "runs" / "first").mkdir(parents=True)
     (root / "runs" / "first" / "config.yaml").write_text("")
+    (root / "newest" / "checkpoints").mkdir(parents=True)  # a run under another name
+    (root / "newest" / "config.yaml").write_text("")
+    picture((9, 7), 5).save(root / "newest" / "curves.png")
     (root / "__MACOSX" / "cat").mkdir(parents=True)
     return root
 
@@ -200,6 +203,16 @@ TAKEN: dict[str, tuple[Callable[[Path], Path], int, int, str]] = {
     "a list with parts": (listed_with_parts, 8, 2, ""),
     "a validation folder": (validation_folder, 10, 2, ""),
 }
+
+
+def test_a_hidden_folder_that_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = hidden(tmp_path / "photos")
+    (root / ".Trashes").mkdir()
+    picture((9, 7), 5).save(root / ".Trashes" / "a.png")
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != ".Trashes" and may(path, mode))
+    (note,) = (note for note in notes_of(open_training(config_for(root))[0].source) if "being hidden" in note)
+    assert note == "not used, being hidden: '.owl/'"
 
 
 @pytest.mark.parametrize(("make", "num_train", "num_test", "said"), TAKEN.values(), ids=list(TAKEN))

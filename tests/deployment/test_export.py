@@ -24,7 +24,8 @@ from vit.data.images import open_test
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.deployment import Judge, Trial, Unfaithful
 from vit.deployment import export as room
-from vit.deployment.export import TOLERANCES, check_export, export_classifier
+from vit.deployment.errors import TOLERANCES
+from vit.deployment.export import check_export, export_classifier
 from vit.deployment.program import write_program
 from vit.hub import OpenedModel
 from vit.libraries import NEVER_TRAINED

@@ -44,20 +44,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("metrics.jsonl", "mine\n"),
         ("figures/fox.txt", "mine"),
         ("config.yaml", "model:\n  name: vit  # a recipe by hand\ntrain:\n  epochs: 3\n"),
+        ("images.csv", "file,label\na.jpg,cat\n"),
         ("cat/fox.png", ""),
     ],
 )
+@pytest.mark.parametrize("more", [[], ["--resume"]], ids=["begun", "resumed"])
 def test_no_run_begins_among_files_of_others(
-    name: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, content: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "project" / name
     file.parent.mkdir(parents=True)
     file.write_text(content)
     (tmp_path / "recipe.yaml").write_text(dump_run_config(tiny(), {}))
     words = ["train", "--config", str(tmp_path / "recipe.yaml"), "--output_dir", str(tmp_path / "project")]
-    assert main(words) == 2
+    assert main([*words, *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "a run writes such files, and these are none of a run: " in line
+    holds_images = "it holds images, in cat/, and a run's folders beside them would be taken for classes"
+    written = "a run writes such files, and these are none of a run: "
+    assert (holds_images if name == "cat/fox.png" else written) in line
     assert name.split("/")[0] in line
     assert file.read_text() == content
     assert [path for path in (tmp_path / "project").rglob("*") if path.is_file()] == [file]
@@ -100,10 +104,15 @@ def test_an_earlier_comparison_is_put_aside(place: Path, tmp_path: Path, capsys:
     assert main([*words, "--images", "6"]) == 0
     assert not (output / "earlier-1").exists(), "the same models and images"
     assert main(words) == 0
-    assert "was of other models or images, and is in" in capsys.readouterr().err
+    assert "was of other models, images or settings, and is in" in capsys.readouterr().err
     assert (output / "earlier-1" / "comparison.json").read_bytes() == first
     assert (output / "earlier-1" / "comparison.html").is_file()
-    assert json.loads((output / "comparison.json").read_text())["data"]["images"] == 12
+    second = json.loads((output / "comparison.json").read_text())
+    assert second["data"]["images"] == 12
+    (output / "comparison_notes.txt").write_text("mine")
+    assert main([*words, "--image_size", "16"]) == 0
+    assert json.loads((output / "earlier-2" / "comparison.json").read_text()) == second
+    assert (output / "comparison_notes.txt").read_text() == "mine"
 
 
 def test_an_earlier_evaluation_is_put_aside(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +124,31 @@ def test_an_earlier_evaluation_is_put_aside(place: Path, tmp_path: Path, capsys:
     assert "an earlier evaluation, made otherwise, is kept in" in capsys.readouterr().err
     assert (tmp_path / "earlier-1" / file.name).read_bytes() == first
     assert json.loads(file.read_text())["preprocessing"]["image_size"] == [48, 48]
+
+
+def test_an_evaluation_of_images_that_were_replaced_is_put_aside(place: Path, tmp_path: Path) -> None:
+    """Here by one that the model takes for the same: only the size of the file tells."""
+    photos = tmp_path / "photos"
+    shutil.copytree(place / "photos", photos)
+    words = ["eval", str(place / "run"), "--data", str(photos), "--output_dir", str(tmp_path / "out")]
+    assert main(words) == 0
+    (file,) = (tmp_path / "out").glob("*_best_auto.json")
+    first = file.read_bytes()
+    image = next((photos / "test").rglob("*.png"))
+    image.write_bytes(image.read_bytes() + b"more")
+    assert main(words) == 0
+    assert (tmp_path / "out" / "earlier-1" / file.name).read_bytes() == first
+
+
+def test_an_evaluation_with_frozen_features_is_put_aside(place: Path, tmp_path: Path) -> None:
+    words = ["eval", str(place / "run"), "--output_dir", str(tmp_path)]
+    assert main([*words, "--transfer"]) == 0
+    (file,) = tmp_path.glob("*_best_auto.json")
+    first = file.read_bytes()
+    assert "transfer" in json.loads(first)
+    assert main(words) == 0
+    assert (tmp_path / "earlier-1" / file.name).read_bytes() == first
+    assert "transfer" not in json.loads(file.read_text())
 
 
 def test_outputs_do_not_go_into_the_folder_of_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,8 +207,8 @@ def test_a_finished_run_gets_its_history_back(place: Path, tmp_path: Path) -> No
 def test_what_is_no_run_or_no_data_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(place / "run")
     for words, said in (
-        (["train", run], f"it is a run; did you mean --resume {run}, or --model.pretrained {run}?"),
-        (["train", "--data", run], f"it is a run, not images; did you mean --resume {run}?"),
+        (["train", run], f"it is a run; `vit train --resume {run}` continues it, --model.pretrained {run} begins"),
+        (["train", "--data", run], f"it is a run, not images; `vit train --resume {run}` continues it"),
         (["eval", run, "--checkpoint", "worst"], "--select best or last chooses a checkpoint"),
         (["eval", ""], "it is empty"),
     ):

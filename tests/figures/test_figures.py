@@ -182,3 +182,9 @@ def test_drawing_changes_no_global_state(tmp_path: Path) -> None:
     plot_confusion_matrix(np.eye(3, dtype=int), ["a", "b", "c"])
     assert dict(matplotlib.rcParams) == before
     assert Gcf.get_all_fig_managers() == []
+
+
+def test_an_emoji_in_a_class_name_is_no_warning(tmp_path: Path) -> None:
+    figure = plot_confusion_matrix(np.eye(2, dtype=int), ["\N{FOX FACE}", "cat"])
+    save_figure(figure, tmp_path / "counts.png", {"counts": [], "conventions": "rows: true class"})
+    assert (tmp_path / "counts.png").is_file()

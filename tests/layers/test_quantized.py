@@ -139,11 +139,31 @@ def test_what_is_kept_is_a_list_of_names(keep: Any) -> None:
         for_inference(small(), "int8", keep=keep)
 
 
+def test_inputs_are_those_of_the_float_model() -> None:
+    fast, images = for_inference(small(), "int8"), torch.randn(2, 3, 16, 16)
+    with torch.inference_mode():
+        expected = fast(images)
+        assert expected.dtype == torch.float32
+        torch.testing.assert_close(fast(images=images), expected)
+        assert fast.forward_features(images).dtype == torch.float32
+        with pytest.raises(ValueError, match=r"images: torch\.uint8 is not valid"):
+            fast(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
+
+
+def test_it_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantized_layer, x = QuantizedLinear(layer()), torch.randn(1, 19)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(ValueError, match="not compiled: compile the original model"):
+        quantized_layer(x)
+
+
 def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="it is packed already"):
         for_inference(for_inference(small(), "int8"), "int8")
     with pytest.raises(ValueError, match=r"choose from torch.float32, .*, or the string 'int8'"):
         for_inference(small(), "int4")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="packed: False is not valid: with dtype='int8'"):
+        for_inference(small(), "int8", packed=False)
     monkeypatch.setattr("vit.models.inference.quantizes_here", lambda: False)
     with pytest.raises(ValueError, match="'int8' is not valid: eight-bit products are computed on x86"):
         for_inference(small(), "int8")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vit.comparison.statistics import paired_share_interval
 from vit.config import check, check_arguments
-from vit.models.inference import for_inference, quantizable_layers
+from vit.models.inference import check_quantizable, for_inference, quantizable_layers
 from vit.models.model import Model
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def quantization_sensitivity(
     given the number of passes over the images done and of all, which is two more than there are layers. The
     model stays as it is. ValueError for models and processors without eight-bit products, as in `for_inference`.
     """
+    check_quantizable(model)
     layers = quantizable_layers(model)
     total = len(layers) + 2
     contestants: list[Sequence[str]] = [*([each for each in layers if each != name] for name in layers), ()]

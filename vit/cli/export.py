@@ -19,6 +19,7 @@ from vit.cli.sources import (
     split_settings,
 )
 from vit.config import check, check_positive
+from vit.deployment.errors import TOLERANCES
 
 if TYPE_CHECKING:
     from vit.deployment import Trial
@@ -46,7 +47,8 @@ def export(argv: list[str]) -> None:
         "--tolerance",
         type=float,
         metavar="POINTS",
-        help="largest difference in accuracy with which the file is kept (default: 0.1, of eight bits 0.5)",
+        help="largest difference in accuracy with which the file is kept (default: "
+        f"{100 * TOLERANCES['auto']:g}, of eight bits {100 * TOLERANCES['int8']:g})",
     )
     add_dtype_option(parser)
     add_model_options(parser)
@@ -92,8 +94,6 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
 
 def _tolerance(opened: OpenedModel, args: Namespace) -> float:
     """A fraction."""
-    from vit.deployment.export import TOLERANCES
-
     return TOLERANCES[opened.dtype] if args.tolerance is None else args.tolerance / 100
 
 

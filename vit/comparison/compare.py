@@ -23,7 +23,7 @@ from vit.config import DataConfig, check, check_arguments, check_positive
 from vit.data.folders import check_outside
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.splits import balanced_subset
-from vit.engine import Accelerator, make_accelerator
+from vit.engine import Accelerator, make_accelerator, precision_of
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
@@ -146,6 +146,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
         "seed": request.resampling.seed,
         "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
         "versions": versions(),
+        "precision": precision_of(accelerator),
         **comparison_metrics(predictions, request.resampling),
     }
     num_broken = max(each.predictions.num_broken for each in evaluated)

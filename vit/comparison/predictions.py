@@ -125,7 +125,7 @@ def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = 
     data = replace(eval_set.data, cache_gib=0.0)  # images are read once
     loader = EvalLoader(eval_set.split, model.preprocessing, data)
     names = model.class_names or [str(number) for number in range(model.num_classes)]
-    module, title = model.computing.to(accelerator.device), f"{model.name}, {eval_set.name}"
+    module, title = model.computing(accelerator.device), f"{model.name}, {eval_set.name}"
     with progress_bar(title, len(eval_set.split), unit="img", quiet=quiet) as bar:
         computed = predict_all(
             module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update

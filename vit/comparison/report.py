@@ -17,8 +17,10 @@ from vit.comparison.page import comparison_page, page_html, page_markdown
 from vit.comparison.tables import Table
 from vit.config import check_arguments
 from vit.config.validation import flatten
-from vit.runs import put_aside, write_json
+from vit.runs import keep_earlier, write_json
 
+_ENDINGS = (".json", ".csv", ".md", ".html", "_pairs.csv", "_classes.csv")
+_OF_DATA = ("fingerprint", "training_fingerprint")
 _PICTURE = re.compile(r"\((figures/[^)]+)\.png\)")
 
 
@@ -31,7 +33,7 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     result = comparison.result
-    keep_earlier(folder, "comparison", result)
+    keep_earlier_report(folder, "comparison", result)
     write_json(folder / "comparison.json", result)
     write_csv(folder / "comparison.csv", [flat_row(model) for model in result["models"]])
     write_csv(folder / "comparison_pairs.csv", [flat_row(pair) for pair in result["pairs"]])
@@ -48,26 +50,22 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
     (folder / "comparison.html").write_text(page_html(page, figures), encoding="utf-8")
 
 
-def keep_earlier(folder: Path, stem: str, result: dict[str, Any]) -> None:
-    """Move the report in `folder` whose files begin with `stem`, if it is of other models or images, and say so."""
-    try:
-        before = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
-        if _subject(before) == _subject(json.loads(json.dumps(result))):
-            return
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError):
-        pass  # a file that is none of ours is kept too
-    page = folder / f"{stem}.md"
-    pictures = _PICTURE.findall(page.read_text(encoding="utf-8")) if page.is_file() else []
-    figures = [folder / f"{picture}{suffix}" for picture in pictures for suffix in (".png", ".svg", ".json", ".csv")]
-    earlier = put_aside(folder, [*sorted(folder.glob(f"{stem}*")), *figures])
-    said = f"note: {folder}/{stem}.html was of other models or images, and is in {earlier} now"
-    print(said, file=sys.stderr)
+def keep_earlier_report(folder: Path, stem: str, result: dict[str, Any]) -> None:
+    """Put the report `stem` in `folder` aside if it is of other models, images or settings, and say so."""
+    subject, page = _subject(json.loads(json.dumps(result))), folder / f"{stem}.md"
+    pictures = _PICTURE.findall(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else []
+    files = [*(f"{stem}{ending}" for ending in _ENDINGS)]
+    files += [f"{picture}{ending}" for picture in pictures for ending in (".png", ".svg", ".json", ".csv")]
+    if earlier := keep_earlier(folder, stem, files, lambda before: bool(_subject(before) == subject)):
+        said = f"note: {folder}/{stem}.html was of other models, images or settings, and is in {earlier} now"
+        print(said, file=sys.stderr)
 
 
 def _subject(result: dict[str, Any]) -> Any:
-    return [[model["source"], model.get("identity")] for model in result["models"]], result["data"]["fingerprint"]
+    """What a report is about: another one of the same may replace it."""
+    models = [[model[name] for name in ("source", "identity", "gmacs", "provenance")] for model in result["models"]]
+    data = [result["data"][name] for name in _OF_DATA if name in result["data"]]
+    return models, data, result.get("precision"), sorted(result.get("features", ()))
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

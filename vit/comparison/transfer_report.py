@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.comparison.page import Page, page_html, page_markdown, page_title
-from vit.comparison.report import keep_earlier
+from vit.comparison.report import keep_earlier_report
 from vit.comparison.tables import (
     Table,
     confounders_table,
@@ -30,7 +30,7 @@ _PROTOCOLS = {"knn": "k-NN", "linear_probe": "linear probe"}
 def write_transfer_report(result: Result, folder: Path) -> None:
     """Write transfer.{json,md,html} and figures/ to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    keep_earlier(folder, "transfer", result)
+    keep_earlier_report(folder, "transfer", result)
     write_json(folder / "transfer.json", result)
     figures = draw_figures(result, folder / "figures")
     page = transfer_page(result)

@@ -298,8 +298,9 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
 
 def _notes_of_hidden(folder: Path) -> list[str]:
     """A line that names the hidden folders of images, which could have been meant as classes."""
-    hidden = [entry.name for entry in os.scandir(folder) if entry.name.startswith(".") and entry.is_dir()]
-    named = [f"{name}/" for name in sorted(hidden) if any(is_image(file.name) for file in (folder / name).iterdir())]
+    hidden = [path for path in sorted(folder.iterdir()) if path.name.startswith(".") and path.is_dir()]
+    readable = [path for path in hidden if os.access(path, os.R_OK | os.X_OK)]  # unlike .Trashes on some disks
+    named = [f"{path.name}/" for path in readable if any(is_image(file.name) for file in path.iterdir())]
     return [f"not used, being hidden: {listed(named)}"] if named else []
 
 

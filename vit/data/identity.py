@@ -76,6 +76,21 @@ def notes_of_copies(test: Split, *others: Split, most: int) -> list[str]:
     return [f"{share} are training or validation images too, byte by byte; take them out of one"] if copies else []
 
 
+def sizes_digest(split: Split) -> str:
+    """12 hexadecimal digits that change where a file of the split has another size or is gone; without files empty.
+
+    The split's fingerprint is of its names and labels.
+    """
+    paths, digest = paths_of(split), hashlib.sha256()
+    for path in paths:
+        try:
+            size = path.stat().st_size
+        except OSError:
+            size = -1
+        digest.update(f"{size}\n".encode())
+    return digest.hexdigest()[:12] if paths else ""
+
+
 def paths_of(split: Split) -> list[Path]:
     """The files of a split; none where images are no files."""
     source = split.source

@@ -93,8 +93,9 @@ def listed(names: Iterable[str], last: str = "and", most: int = 3) -> str:
 
 
 def _may_be_class(folder: Path) -> bool:
+    is_run = (folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir()
     holds_runs = folder.name == "runs" and any(folder.glob("*/config.yaml"))
-    return not folder.name.startswith(".") and folder.name != "__MACOSX" and not holds_runs
+    return not folder.name.startswith(".") and folder.name != "__MACOSX" and not is_run and not holds_runs
 
 
 def _sorted_folders(root: Path) -> tuple[list[Path], list[Path]]:

@@ -99,7 +99,10 @@ def list_of(source: Path) -> Path:
 def read_images(path: Path) -> RunImages:
     """Read a run's list. ValueError for another file."""
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        columns, *rows = [*csv.reader(file)] or [[]]
+        try:
+            columns, *rows = [*csv.reader(file)] or [[]]
+        except csv.Error:
+            columns, rows = [], []
     if columns not in (_COLUMNS, _COLUMNS_BEFORE) or any(len(row) != len(columns) for row in rows):
         raise ValueError(f"{path}: it is no list of a run's images, with the columns {', '.join(_COLUMNS)}")
     return {file: RunImage(part, identity[0] if identity else "") for file, part, *identity in rows}

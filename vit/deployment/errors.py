@@ -1,6 +1,9 @@
-"""The error of an export that was made, and is not good enough."""
+"""How far an exported file may be from its model, and the error of one that is further."""
 
 from __future__ import annotations
+
+TOLERANCES = {"auto": 0.001, "int8": 0.005}
+"""Of accuracy, as fractions, by `OpenedModel.dtype`."""
 
 
 class Unfaithful(RuntimeError):

@@ -23,6 +23,7 @@ from torch import nn
 from vit.config import Preprocessing, check, check_arguments
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import Split, fingerprint
+from vit.deployment.errors import TOLERANCES
 from vit.deployment.onnx_preprocessing import PIXELS
 from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, write_program
 from vit.deployment.proof import Answers, Judge, Proof, prove
@@ -32,8 +33,6 @@ from vit.runs import replace_atomically, write_json
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 BATCH_SIZES = (1, 3)
 """The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
-TOLERANCES = {"auto": 0.001, "int8": 0.005}
-"""Of accuracy, as fractions, by `OpenedModel.dtype`."""
 _ONNX_LIMIT = 2**31
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGER = (1.3, 0.8)
@@ -124,9 +123,16 @@ def export_classifier(
     sides = _Sides(model, preprocessing, answer)
     with replace_atomically(output) as unfinished:
         entries = _entries(described, format)
-        inside = not logits
         write_program(
-            *(model, answer, preprocessing, inside, format, unfinished, opened.source, entries), eight_bits=eight_bits
+            model,
+            answer,
+            preprocessing,
+            inside=not logits,
+            format=format,
+            path=unfinished,
+            source=opened.source,
+            description=entries,
+            eight_bits=eight_bits,
         )
         run = _load_runner(unfinished, format)
         differences, largest = _compare(sides, run)

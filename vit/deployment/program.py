@@ -52,12 +52,12 @@ def write_program(
     model: nn.Module,
     answer: Answer,
     preprocessing: Preprocessing,
+    *,
     inside: bool,
     format: Format,
     path: Path,
     source: str,
     description: Mapping[str, str],
-    *,
     eight_bits: bool = False,
 ) -> None:
     """Write the file. `inside`: it prepares uint8 images (batch, height, width, 3) of any size itself, else it takes
@@ -134,12 +134,19 @@ def _in_eight_bits(proto: onnx.ModelProto, layers: Sequence[str]) -> onnx.ModelP
         path = Path(folder) / "quantised.onnx"
         # the file may be run on a processor without VNNI, where sums of two full products would overflow
         options = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
+        before = logging.root.manager.disable
         logging.disable(logging.WARNING)  # advice about a step that the exporter has done
         try:
             quantize_dynamic(proto, path, nodes_to_quantize=nodes, op_types_to_quantize=["MatMul"], **options)
         finally:
-            logging.disable(logging.NOTSET)
-        return onnx.load(path)
+            logging.disable(before)
+        written = onnx.load(path)
+    count = sum(node.op_type == "MatMulInteger" for node in written.graph.node)
+    if count != len(layers):  # without a node that fits, onnxruntime quantises all
+        raise RuntimeError(
+            f"dtype: {count} layers were quantised instead of {len(layers)}; this exporter names them otherwise"
+        )
+    return written
 
 
 def _scopes(node: onnx.NodeProto) -> str:

@@ -59,7 +59,7 @@ def image_logits(
     With `on_broken`, that receives the message, and the image is left out.
     """
     accelerator = make_accelerator(device, "fp32")
-    model = opened.computing.to(accelerator.device).eval()
+    model = opened.computing(accelerator.device).eval()
     for path in images:
         try:
             image = _read_image(path)

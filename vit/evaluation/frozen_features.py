@@ -66,8 +66,9 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
     autocast. `kinds` are those of `resolve_features`.
     """
     device, dtype = accelerator.device, _TYPES[str(accelerator.mixed_precision)]
+    opened.check_device(device)
     if opened.dtype == "int8":
-        dtype = torch.float32  # of the images; the copy has a type of its own
+        dtype = torch.float32  # of all but the layers of bytes
     model, is_copy = opened.model, isinstance(opened.model, VisionTransformer)
     if isinstance(model, VisionTransformer):
         type_of_copy: torch.dtype | Literal["int8"] = "int8" if opened.dtype == "int8" else dtype

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
 from vit.data.folders import check_outside, notes_of
+from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator, make_accelerator, precision_of
@@ -19,10 +21,18 @@ from vit.evaluation.metrics import CONVENTIONS, classification_metrics
 from vit.evaluation.predictions import write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import TransferOptions, judge_model, open_transfer_data, warnings_of_copies
+from vit.evaluation.transfer_evaluation import (
+    TransferOptions,
+    judge_model,
+    loses_no_transfer,
+    open_transfer_data,
+    warnings_of_copies,
+)
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
-from vit.runs import put_aside, write_json
+from vit.runs import keep_earlier, write_json
+
+_ENDINGS = (".json", ".npz", ".csv")
 
 
 @check_arguments
@@ -55,8 +65,9 @@ def evaluate_model(
         "computed_by": opened.implementation,
         "weights": opened.identity,
         "opened": opened.summary(),
-        "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test)},
+        "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(test), "sizes": sizes_digest(test)},
         "precision": precision_of(accelerator),
+        "dtype": opened.dtype,
         "preprocessing": json.loads(json.dumps(asdict(opened.preprocessing))),
         "warnings": [
             *warnings_of(seen_images(opened, data, test)),
@@ -64,7 +75,8 @@ def evaluate_model(
         ],
         "notes": notes_of(test.source),
     }
-    if kept := _put_aside(folder, stem, record):
+    record["transfer_options"] = None if transfer is None else asdict(transfer)
+    if kept := keep_earlier(folder, stem, [f"{stem}{ending}" for ending in _ENDINGS], partial(_is_same, record)):
         record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     try:
         if images is not None and opened.provenance.is_random:
@@ -83,17 +95,10 @@ def evaluate_model(
     return record | {"file": str(folder / f"{stem}.json")}
 
 
-def _put_aside(folder: Path, stem: str, record: dict[str, Any]) -> Path | None:
-    """Move the files of an evaluation of the same name with other weights, precision, preprocessing or images."""
-    try:
-        before = json.loads((folder / f"{stem}.json").read_text())
-        if all(before[name] == record[name] for name in ("weights", "precision", "preprocessing", "data")):
-            return None
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        pass  # of an earlier version, or none of ours
-    return put_aside(folder, [folder / f"{stem}{suffix}" for suffix in (".json", ".npz", ".csv")])
+def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation was made alike, and has nothing that this one will not have."""
+    alike = all(before[name] == record[name] for name in ("weights", "precision", "preprocessing", "data"))
+    return alike and loses_no_transfer(before, record["transfer_options"])
 
 
 def _head_metrics(
@@ -103,7 +108,7 @@ def _head_metrics(
     columns = head_columns(opened, split.source.class_names)
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    model, test = opened.computing.to(accelerator.device), EvalLoader(split, opened.preprocessing, data)
+    model, test = opened.computing(accelerator.device), EvalLoader(split, opened.preprocessing, data)
     with progress_bar(opened.name, len(split), unit="img") as bar:
         predictions = predict_all(
             model, test, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update

@@ -5,7 +5,8 @@ FOLDER/features/…   shards of features (`feature_store`), and the protocols' p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ class TransferOptions:
         check(len(self.features) > 0, "--features", self.features, f"choose from {', '.join(FEATURES)}")
         check_positive("--train_images", self.num_train_images)
         check_positive("--images", self.num_test_images)
+
+
+def loses_no_transfer(before: Mapping[str, Any], options: Mapping[str, Any] | None) -> bool:
+    """Whether an earlier record has no results of frozen features, or was made with the same options."""
+    theirs = before.get("transfer_options")
+    return theirs is None or theirs == json.loads(json.dumps(options))
 
 
 @dataclass(frozen=True)

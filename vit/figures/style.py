@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,7 +135,8 @@ def save_figure(figure: Figure, path: str | Path, data: dict[str, Any]) -> None:
     assert data.get("conventions"), "the data need their conventions"
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with style():
+    with style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of an emoji in a class name, drawn as a box
         figure.savefig(path)
     text = json.dumps(_json_value(data), indent=1, ensure_ascii=False, allow_nan=False)
     path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from vit.config import Preprocessing, check
 from vit.libraries import Provenance
-from vit.models.inference import for_inference
+from vit.models.inference import for_inference, quantizable_layers
 from vit.models.model import Model as OurModel
 from vit.weights.report import LoadReport
 
@@ -49,7 +49,7 @@ class OpenedModel(Generic[Model]):
     report: LoadReport | None = None
     """The use of every tensor; None where the library loaded them, and for an architecture's name."""
     dtype: Literal["auto", "int8"] = "auto"
-    """`int8`: `computing` multiplies bytes."""
+    """`int8`: predictions are computed by products of bytes."""
     checkpoint: Path | None = None
     """The checkpoint folder of a run."""
     state: Mapping[str, Any] | None = None
@@ -83,16 +83,33 @@ class OpenedModel(Generic[Model]):
         """12 hexadecimal digits of its weights, and how they are rounded."""
         return weights_digest(self.model) + (f"-{self.dtype}" if self.dtype != "auto" else "")
 
+    def computing(self, device: torch.device) -> nn.Module:
+        """The module that computes predictions, on the device: the model, or its eight-bit copy.
+
+        ValueError where the latter cannot be.
+        """
+        self.check_device(device)
+        return self.model.to(device) if self.dtype == "auto" else self._eight_bits
+
     @cached_property
-    def computing(self) -> nn.Module:
-        """The module that computes predictions: the model, or its eight-bit copy. ValueError where that cannot be."""
-        if self.dtype == "auto":
-            return self.model
-        ours = isinstance(self.model, OurModel)
-        rule = f"eight bits are for models that vit computes, and {self.source} is computed by {self.implementation}"
-        check(ours, "dtype", self.dtype, rule)
+    def _eight_bits(self) -> nn.Module:
+        self.check_dtype()
         assert isinstance(self.model, OurModel)
-        return for_inference(self.model, self.dtype)
+        return for_inference(self.model, "int8")
+
+    def check_device(self, device: torch.device) -> None:
+        """ValueError for eight bits elsewhere than on a CPU."""
+        rule = "eight bits are computed on the CPU; give --device cpu"
+        check(self.dtype == "auto" or device.type == "cpu", "device", device.type, rule)
+
+    def check_dtype(self) -> None:
+        """ValueError for eight bits of a model that has none: one of another library's code, or without blocks."""
+        if self.dtype == "auto":
+            return
+        rule = f"eight bits are for models that vit computes, and {self.source} is computed by {self.implementation}"
+        check(isinstance(self.model, OurModel), "dtype", self.dtype, rule)
+        rule = f"{type(self.model).__name__} has no blocks with linear layers"
+        check(bool(quantizable_layers(self.model)), "dtype", self.dtype, rule)
 
     def __repr__(self) -> str:
         """One line: the module, the report and a run's state would fill pages."""

@@ -88,7 +88,7 @@ def open_model(
     opened.model.eval()
     if dtype == "int8":
         opened = replace(opened, name=f"{opened.name} · int8", dtype=dtype)
-        _ = opened.computing  # refused here, if at all
+        opened.check_dtype()
     return replace(opened, num_classes=count_classes(opened)) if kind in ("module", "function") else opened
 
 

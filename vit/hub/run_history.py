@@ -10,7 +10,7 @@ from typing import Any
 from vit.config import AugmentConfig, DataConfig
 from vit.config.validation import make_settings
 from vit.libraries import NOT_STATED, Provenance, timm, torchvision
-from vit.runs import find_checkpoint, holds_checkpoints, last_checkpoint, read_checkpoint
+from vit.runs import find_checkpoint, holds_checkpoints, newest_state, read_checkpoint
 from vit.wording import counted
 
 State = Mapping[str, Any]
@@ -19,13 +19,13 @@ _OWN_IMAGES = ("imagefolder", "table")
 
 
 def epochs_of_run(checkpoint: Path, planned: int) -> str:
-    """In words, the epochs that the run of a checkpoint was trained for, of those that it shall be."""
-    last = last_checkpoint(checkpoint.resolve().parent.parent)
-    if last is None:
+    """In words, the epochs that the run of a checkpoint was trained for so far, of those that it shall be."""
+    state = newest_state(checkpoint.resolve().parent.parent)
+    try:
+        done, asked = int(state["progress"]["epoch"]), int(state["config"]["train"]["epochs"])
+    except (KeyError, TypeError, ValueError):  # a checkpoint alone, or of an earlier version
         return counted(planned, "epoch")
-    state = read_checkpoint(last, []).state
-    done, planned = state["progress"]["epoch"], state["config"]["train"]["epochs"]
-    return counted(planned, "epoch") if done >= planned else f"{done} of {counted(planned, 'epoch')}, then stopped"
+    return counted(asked, "epoch") if done >= asked else f"{done} of {counted(asked, 'epoch')}"
 
 
 def provenance_of_run(state: State, *, averaged: bool = True, epochs: str | None = None) -> Provenance:

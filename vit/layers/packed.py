@@ -26,6 +26,8 @@ class InferenceLinear(nn.Module):
     """
 
     takes_every_type = False
+    to_compile = "for_inference(…, packed=False)"
+    """What may be compiled instead."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class InferenceLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
-            _refuse("is not compiled: compile for_inference(…, packed=False)")
+            _refuse(f"is not compiled: compile {self.to_compile}")
         if x.dtype != self.dtype and not self.takes_every_type:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
         if x.device.type != "cpu":

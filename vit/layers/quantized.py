@@ -29,6 +29,7 @@ class QuantizedLinear(InferenceLinear):
     """`linear(x)` with weights and vectors of eight bits, for vectors of any type and with a result of that type."""
 
     takes_every_type = True
+    to_compile = "the original model"
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(linear)
@@ -63,7 +64,8 @@ class QuantizedLinear(InferenceLinear):
 
 def quantizes_here() -> bool:
     """True on an x86 processor, with a torch that has the operators."""
-    return torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return is_x86 and torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
 
 
 def quantize_linear_layers(model: nn.Module, source: nn.Module, names: Collection[str]) -> None:

@@ -15,7 +15,6 @@ from vit.config.rules import check
 from vit.layers.packed import InferenceLinear, is_packable, pack_linear_layers, packing_is_faster
 from vit.layers.quantized import quantize_linear_layers, quantizes_here
 from vit.models.model import Model
-from vit.processor import MULTIPLIES_BFLOAT16
 
 M = TypeVar("M", bound=Model)
 _TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -32,10 +31,10 @@ def for_inference(
 
     `int8`, on x86 processors: the blocks' linear layers multiply bytes, weights with a scale for each channel and
     vectors with one for each token. Patch embedding, norms, attention, head, and the layers whose names are in `keep`,
-    compute in bfloat16 where the processor multiplies it, else in float32, and images have any type.
+    compute in float32, which images have too.
 
-    ValueError for another type, for a packed model, a processor or model without eight-bit products, and for a name in
-    `keep` that is no linear layer of the blocks.
+    ValueError for another type, for a packed model, a processor or model without eight-bit products, for a name in
+    `keep` that is no linear layer of the blocks, and for `packed` or `keep` without effect.
     """
     check_type("model", model, nn.Module)
     check_type("keep", keep, Sequence[str])
@@ -45,6 +44,7 @@ def for_inference(
     if any(isinstance(module, InferenceLinear) for module in model.modules()):
         raise ValueError("model: it is packed already; give the original model")
     if isinstance(dtype, str):
+        check(packed, "packed", packed, "with dtype='int8' the layers of bytes are always packed")
         return _quantized(model, keep)
     if keep:
         raise ValueError(f"keep: {keep!r} is not valid: it has an effect only with dtype='int8'")
@@ -59,20 +59,25 @@ def quantizable_layers(model: nn.Module) -> list[str]:
     return [name for name, part in model.named_modules() if name.startswith("blocks.") and is_packable(part)]
 
 
-def _quantized(model: M, keep: Sequence[str]) -> M:
-    layers = quantizable_layers(model)
-    if not layers:
+def check_quantizable(model: nn.Module) -> None:
+    """ValueError for a model without linear layers in blocks, on another device than the CPU, or on another processor
+    than x86.
+    """
+    if not quantizable_layers(model):
         raise ValueError(f"dtype: 'int8' is not valid: {type(model).__name__} has no blocks with linear layers")
+    if not (_is_on_cpu(model) and quantizes_here()):
+        raise ValueError("dtype: 'int8' is not valid: eight-bit products are computed on x86 processors only")
+
+
+def _quantized(model: M, keep: Sequence[str]) -> M:
+    check_quantizable(model)
+    layers = quantizable_layers(model)
     for name in keep:
         near = get_close_matches(name, layers, n=1) or layers[:1]
         rule = f"it is no linear layer of the blocks; did you mean {near[0]!r}?"
         check(name in layers, "keep", name, rule)
-    if not (_is_on_cpu(model) and quantizes_here()):
-        raise ValueError("dtype: 'int8' is not valid: eight-bit products are computed on x86 processors only")
-    rest = torch.bfloat16 if MULTIPLIES_BFLOAT16 else torch.float32
-    inference_copy = _frozen(model, rest)
+    inference_copy = _frozen(model, torch.float32)
     quantize_linear_layers(inference_copy, model, {*layers} - {*keep})
-    inference_copy.register_forward_pre_hook(lambda _, images: (images[0].to(rest), *images[1:]))
     return inference_copy
 
 

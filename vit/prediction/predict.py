@@ -200,7 +200,7 @@ Classes = tuple[tuple[str, float], ...]
 
 def _classifier(opened: OpenedModel, accelerator: Accelerator, most: int) -> Callable[[Tensor], list[Classes]]:
     """uint8 images (n, 3, H, W) to the classes of each."""
-    model, dtype, autocast = opened.computing.to(accelerator.device).eval(), torch.float32, accelerator.autocast
+    model, dtype, autocast = opened.computing(accelerator.device).eval(), torch.float32, accelerator.autocast
     if opened.dtype != "auto":
         autocast = torch.inference_mode
     elif isinstance(model, Model):  # a copy without autocast is faster

@@ -121,9 +121,8 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )
-    if not resume and (others := _files_of_others(run)):
-        rule = f"a run writes such files, and these are none of a run: {', '.join(others)}; name another folder"
-        raise ValueError(f"output_dir: {str(run)!r} is not valid: {rule}")
+    if not (holds_checkpoints(run) or read_metrics(run)):
+        _check_replaces_nothing(run)
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
     if continued is not None and (summary := _finished(session)):
@@ -148,18 +147,34 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
     return None
 
 
-def _files_of_others(run: Path) -> list[str]:
-    """Files in a folder without a run that a run would replace, but for what one leaves that was stopped at once."""
+def _check_replaces_nothing(run: Path) -> None:
+    """ValueError for a folder without a run that holds images, or files that a run would replace.
+
+    What a run leaves that was stopped at once may be there.
+    """
+    folders = [folder for folder in folders_in(run) if folder.name not in _WRITTEN_AT_THE_END]
+    images = next((folder.name for folder in folders if holds_images(folder)), None)
+    rule = f"it holds images, in {images}/, and a run's folders beside them would be taken for classes"
+    check(images is None, "output_dir", str(run), f"{rule}; name another folder")
     found = [name for name in _WRITTEN_AT_THE_END if (run / name).exists()]
     config, history = run / "config.yaml", run / "metrics.jsonl"
     if config.is_file() and not is_dumped(config.read_text(encoding="utf-8", errors="replace")):
         found.append(config.name)
-    found += [
-        f"images in {folder.name}" for folder in folders_in(run) if folder.name not in found and holds_images(folder)
-    ][:1]
     if history.is_file() and history.stat().st_size:  # and nothing of it is a run's
         found.append(history.name)
-    return found
+    if list_of(run).is_file() and not _is_images_list(list_of(run)):
+        found.append(list_of(run).name)
+    rule = f"a run writes such files, and these are none of a run: {', '.join(found)}; name another folder"
+    check(not found, "output_dir", str(run), rule)
+
+
+def _is_images_list(path: Path) -> bool:
+    """Whether a file is a run's list of its images."""
+    try:
+        read_images(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _finished(session: Session) -> dict[str, Any]:

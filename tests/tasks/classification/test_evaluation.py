@@ -109,8 +109,8 @@ def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: P
     stored = strict_json(file)
     file.write_text(json.dumps(stored | {"nll": stored["nll"] + 0.1}))  # as of images that were replaced since then
     last = evaluate_checkpoint(EvalRequest(run, output_dir=tmp_path))
-    kept = tmp_path / f"{file.stem}.earlier-1.json"
-    assert last["notes"] == [f"an earlier evaluation gave other numbers; it is kept as {kept}"]
+    kept = tmp_path / "earlier-1" / file.name
+    assert last["notes"] == [f"an earlier evaluation, made otherwise, is kept in {kept.parent}"]
     assert strict_json(kept)["nll"] == stored["nll"] + 0.1
     assert strict_json(file)["nll"] == pytest.approx(stored["nll"])
     assert kept.with_suffix(".npz").is_file()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +15,8 @@ import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
 from vit.data.folders import check_outside, notes_of
-from vit.data.images import ImageSource, fingerprint, open_test, place_name
+from vit.data.identity import sizes_digest
+from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import gather_uneven, make_accelerator, precision_of
 from vit.evaluation.evaluate import predict_all
@@ -24,17 +24,25 @@ from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusio
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data, warnings_of_copies
+from vit.evaluation.transfer_evaluation import (
+    judge_model,
+    loses_no_transfer,
+    open_transfer_data,
+    warnings_of_copies,
+)
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
 from vit.progress import progress_bar
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.task import EvalRequest
 
-_ENDINGS = (".npz", ".csv", "_confusion_matrix.png", "_confusion_matrix.json", "_mistakes.png", "_mistakes.json")
+_ENDINGS = (
+    *(".json", ".npz", ".csv", "_confusion_matrix.png", "_confusion_matrix.json"),
+    *("_mistakes.png", "_mistakes.json"),
+)
 _SPEED = "over all processes, decoding and preprocessing included, from the first image to the last"
 
 
@@ -57,7 +65,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     if request.output_dir is not None:
         check_outside("--output_dir", request.output_dir, split.source)
     check_classes(config.data, split.source.class_names, loaded.class_names)
-    model = accelerator.prepare(loaded.computing)
+    model = accelerator.prepare(loaded.computing(accelerator.device))
     loader = EvalLoader(
         split,
         preprocessing,
@@ -84,12 +92,12 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
         opened = replace(loaded, stated_preprocessing=preprocessing)
         metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
-    metrics["precision"] = precision_of(accelerator)
+    metrics |= {"precision": precision_of(accelerator), "dtype": request.dtype}
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
     metrics["warnings"] = [*warnings_of(seen), *(warnings_of_copies(images) if request.transfer and images else [])]
     metrics["notes"] = notes_of(split.source)
     if accelerator.is_main_process:
-        metrics["file"] = str(_store(request, loaded.state, config.data, split.source, predictions, metrics))
+        metrics["file"] = str(_store(request, loaded.state, config.data, split, predictions, metrics))
     accelerator.wait_for_everyone()
     return metrics
 
@@ -128,7 +136,7 @@ def _store(
     request: EvalRequest,
     state: Mapping[str, Any],
     data: DataConfig,
-    source: ImageSource,
+    split: Split,
     predictions: Predictions,
     metrics: dict[str, Any],
 ) -> Path:
@@ -139,15 +147,18 @@ def _store(
     dtype = f"_{request.dtype}" if request.dtype != "auto" else ""
     part = request.transfer.suffix if request.transfer else ""
     stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{dtype}{part}"
-    if kept := _put_aside(folder, stem, state["progress"]["step"], metrics):
-        metrics["notes"] = [*metrics["notes"], f"an earlier evaluation gave other numbers; it is kept as {kept}"]
+    sizes = sizes_digest(split)
+    metrics["transfer_options"] = None if request.transfer is None else asdict(request.transfer)
+    files = [f"{stem}{ending}" for ending in _ENDINGS]
+    if kept := keep_earlier(folder, stem, files, partial(_is_same, state["progress"]["step"], sizes, metrics)):
+        metrics["notes"] = [*metrics["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     predictions.save(folder / f"{stem}.npz")
-    write_table(folder / f"{stem}.csv", predictions, source)
+    write_table(folder / f"{stem}.csv", predictions, split.source)
     counts = confusion_matrix(predictions)
     record = {
         "checkpoint": str(request.checkpoint),
         "step": state["progress"]["step"],
-        "data": {"name": data.name, "root": data.root, "fingerprint": predictions.fingerprint},
+        "data": {"name": data.name, "root": data.root, "fingerprint": predictions.fingerprint, "sizes": sizes},
         **metrics,
         "conventions": CONVENTIONS | {"images_per_second": _SPEED} | (TRANSFER_CONVENTIONS if request.transfer else {}),
     }
@@ -159,25 +170,15 @@ def _store(
     }
     figure = plot_confusion_matrix(counts, predictions.class_names)
     save_figure(figure, folder / f"{stem}_confusion_matrix.png", numbers)
-    draw_mistakes(folder / f"{stem}_mistakes.png", predictions, source)
+    draw_mistakes(folder / f"{stem}_mistakes.png", predictions, split.source)
     return folder / f"{stem}.json"
 
 
-def _put_aside(folder: Path, stem: str, step: int, metrics: Mapping[str, Any]) -> Path | None:
-    """Rename the files of an earlier evaluation with other results, as of images that were replaced since then."""
-    try:
-        before = json.loads((folder / f"{stem}.json").read_text())
-        same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
-        same &= before.get("precision", metrics["precision"]) == metrics["precision"]
-        # the loss is rounded by precision and batches
-        if same and math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4):
-            return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is none, or one that was not written to its end
-    number = 1
-    while (kept := folder / f"{stem}.earlier-{number}.json").exists():
-        number += 1
-    for ending in (*_ENDINGS, ".json"):
-        if (file := folder / f"{stem}{ending}").exists():
-            file.rename(folder / f"{stem}.earlier-{number}{ending}")
-    return kept
+def _is_same(step: int, sizes: str, metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation gave the same results, unlike one of images that were replaced since then."""
+    same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
+    same &= before["data"].get("sizes", sizes) == sizes
+    same &= before.get("precision", metrics["precision"]) == metrics["precision"]
+    # the loss is rounded by precision and batches
+    same &= math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4)
+    return same and loses_no_transfer(before, metrics["transfer_options"])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from vit.config import check
@@ -10,12 +14,12 @@ from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.engine import make_accelerator
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import judge_model, open_transfer_data
+from vit.evaluation.transfer_evaluation import judge_model, loses_no_transfer, open_transfer_data
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
 from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import DecoderConfig, MaskedAutoencoder
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderRun
 from vit.tasks.masked_autoencoder.metrics import Meter
 from vit.tasks.masked_autoencoder.report import measure
@@ -55,6 +59,14 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
         request.folder.mkdir(parents=True, exist_ok=True)
         part = request.transfer.suffix if request.transfer else ""
         stem = f"{place_name(config.data)}_{request.chosen}_{request.weights}{part}"
+        metrics["transfer_options"] = None if request.transfer is None else asdict(request.transfer)
+        kept = keep_earlier(
+            request.folder,
+            stem,
+            [f"{stem}.json", f"{stem}_reconstructions.png"],
+            partial(_is_same, state["progress"]["step"], metrics),
+        )
+        metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
         result.pictures.save(request.folder / f"{stem}_reconstructions.png")
         record = {
             "checkpoint": str(request.checkpoint),
@@ -67,3 +79,10 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
         metrics["file"] = str(request.folder / f"{stem}.json")
     accelerator.wait_for_everyone()
     return metrics
+
+
+def _is_same(step: int, metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation gave the same results, but for rounding, and has none that this one lacks."""
+    same = [before["step"], before["n_seen"]] == [step, metrics["n_seen"]]
+    same &= all(math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("loss", "knn"))
+    return same and loses_no_transfer(before, metrics["transfer_options"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.comparison.page import Page, data_summary, page_html, page_markdown, page_title
-from vit.comparison.report import keep_earlier
+from vit.comparison.report import keep_earlier_report
 from vit.comparison.tables import (
     Table,
     confounders_table,
@@ -31,7 +31,7 @@ MOST_CLASSES = 40
 def write_report(result: Result, folder: Path) -> None:
     """Write comparison.{json,md,html} and figures/ to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    keep_earlier(folder, "comparison", result)
+    keep_earlier_report(folder, "comparison", result)
     write_json(folder / "comparison.json", result)
     path = folder / "figures" / "average_precision.png"
     figures = {path: draw_classes(result, path)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from vit.engine import make_accelerator
 from vit.evaluation.classify import image_logits
 from vit.evaluation.multilabel import probabilities
 from vit.hub import OpenedModel, open_model
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.tasks.multilabel.config import MultilabelRun
 from vit.tasks.multilabel.metrics import CONVENTIONS, decision_metrics, metrics_by_class, ranking_metrics
 from vit.tasks.multilabel.report import draw_classes
 from vit.tasks.multilabel.table import open_test
 from vit.tasks.multilabel.training import predict_labels
 from vit.tasks.task import EvalRequest
+
+_ENDINGS = (".json", ".npz", "_average_precision.png", "_average_precision.json")
 
 
 def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
@@ -41,21 +45,31 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     loader = EvalLoader(open_test(config.data, opened.class_names), preprocessing, config.data, **place)
     thresholds = np.array(opened.thresholds)
-    model = accelerator.prepare(opened.computing)
+    model = accelerator.prepare(opened.computing(accelerator.device))
     predictions = predict_labels(accelerator, model, loader, opened.class_names, thresholds)
     metrics: dict[str, Any] = {**ranking_metrics(predictions), **decision_metrics(predictions)}
+    metrics["dtype"] = request.dtype
     metrics["classes"] = metrics_by_class(predictions)
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         size = f"_{request.image_size}px" if request.image_size else ""
         dtype = f"_{request.dtype}" if request.dtype != "auto" else ""
         stem = f"{Path(config.data.test_table).stem}_{request.chosen}_{request.weights}{size}{dtype}"
+        files = [f"{stem}{ending}" for ending in _ENDINGS]
+        kept = keep_earlier(request.folder, stem, files, partial(_is_same, metrics))
+        metrics["notes"] = [f"an earlier evaluation gave other numbers; it is kept in {kept}"] if kept else []
         predictions.save(request.folder / f"{stem}.npz")
         write_json(request.folder / f"{stem}.json", {**metrics, "conventions": CONVENTIONS})
         draw_classes(predictions, request.folder / f"{stem}_average_precision.png")
         metrics["file"] = str(request.folder / f"{stem}.json")
     accelerator.wait_for_everyone()
     return metrics
+
+
+def _is_same(metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation gave the same results, but for rounding."""
+    names = ("map", "f1_macro", "f1_micro", "n_seen", "n_total")
+    return all(math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in names)
 
 
 def open_test_images(config: MultilabelRun) -> Split:
