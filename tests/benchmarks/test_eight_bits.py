@@ -1,0 +1,65 @@
+"""The comparison of eight bits with other sides: one model on all of them, ratios within a turn, refused arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import eight_bits
+from benchmarks.__main__ import main
+from benchmarks.eight_bits import OURS, bench_eight_bits, markdown
+from benchmarks.model_speed import MODELS
+from vit.layers.quantized import quantizes_here
+
+pytestmark = pytest.mark.skipif(not quantizes_here(), reason="no x86 processor, or a torch without oneDNN")
+TINY: dict[str, Any] = {"name": "vit", "image_size": 8, "patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "Ti", (TINY | {"num_classes": 5}, (2,)))
+    monkeypatch.setattr(eight_bits, "SHORTEST", 0.0)
+    found = eight_bits.find_spec  # torchao compiles for a minute
+    monkeypatch.setattr(eight_bits, "find_spec", lambda name: None if name == "torchao" else found(name))
+
+
+def test_all_sides_are_one_model() -> None:
+    said: list[str] = []
+    result = bench_eight_bits(["Ti"], [2], turns=2, progress=said.append)
+    (row,) = result["rows"]
+    sides = {OURS, "vit fp32", "onnxruntime fp32", "onnxruntime int8", "timm fp32"}
+    assert sides <= set(row["images_per_second"]) <= {*sides, "vit bf16"}
+    assert max(row["change"][name] for name in sides if name.endswith("fp32")) < 1e-4
+    assert all(0 < row["change"][name] < 0.1 for name in sides if name.endswith("int8"))
+    assert set(row["times_as_fast"]) == set(row["images_per_second"]) - {OURS}
+    assert "  without torchao: it is not installed" in said
+    assert result["machine"]["multiplies_bytes"] in (True, False)
+    assert markdown(result).count("\n") == 2
+
+
+def test_onnxruntime_has_the_threads_of_torch() -> None:
+    assert eight_bits._options().intra_op_num_threads == torch.get_num_threads()
+
+
+def test_the_command_writes_what_it_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "eight_bits.json"
+    words = ["eight_bits", "--models", "Ti", "--batch_sizes", "2", "--turns", "1", "--output", str(file)]
+    assert main(words) == 0
+    assert capsys.readouterr().out.strip() == markdown(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--models", "Tj"], "--models: 'Tj' is not valid: choose from B, CIFAR, L, S, Ti"),
+        (["--batch_sizes", "0"], "--batch_sizes: 0 is not valid: it must be above 0"),
+        (["--turns", "0"], "--turns: 0 is not valid: it must be above 0"),
+    ],
+)
+def test_bad_arguments_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eight_bits", *words]) == 2
+    assert message in capsys.readouterr().err
