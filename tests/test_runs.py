@@ -297,3 +297,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         write_json(path, {"a": float("nan")})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_checkpoint_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_checkpoint(tmp_path, 1, made(1.0))
+    (write_checkpoint(tmp_path, 2, made(2.0)) / "model.safetensors").write_bytes(b"")
+    for _ in range(3):
+        find_checkpoint(tmp_path)
+    assert len([each for each in caplog.messages if "refused a damaged checkpoint" in each]) == 1

@@ -17,6 +17,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, gather_object
 from torch import Tensor
 
+from vit.config.rules import check, nearest
 from vit.launcher import launched_with_cpu_flag
 from vit.processor import MULTIPLIES_BFLOAT16, machine_memory
 
@@ -30,6 +31,7 @@ __all__ = [
     "make_accelerator",
 ]
 
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
 
@@ -63,13 +65,17 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
 
 
 def choose_precision(kind: str, precision: str) -> str:
-    """Resolve `auto`: bf16 where it is faster than fp32, unless the launcher's `--mixed_precision` says otherwise."""
+    """Resolve `auto`: bf16 where it is faster than fp32, unless the launcher's `--mixed_precision` says otherwise.
+
+    ValueError for what the device does not compute, and for other names: Accelerate would take fp8 with torchao.
+    """
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if launched not in ("no", "fp32"):
         if precision not in ("auto", launched):
             rule = f"contradicts the launcher's --mixed_precision {launched}; give one of them"
             raise ValueError(f"train.precision: {precision!r} {rule}")
         precision = launched
+    check(precision in PRECISIONS, "train.precision", precision, nearest(precision, PRECISIONS))
     if precision == "fp16" and kind == "cpu":
         raise ValueError("train.precision: 'fp16' is not computed on a CPU; use 'bf16', 'fp32' or 'auto'")
     return ("bf16" if has_fast_bf16(kind) else "fp32") if precision == "auto" else precision

@@ -24,6 +24,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +268,15 @@ def last_checkpoint(run: Path) -> Path | None:
             refused.append(error)
             continue
         for damage in refused:
-            log.warning("refused a damaged checkpoint: %s; using one before it, %s", damage, folder.name)
+            _warn_once(f"refused a damaged checkpoint: {damage}; using one before it, {folder.name}")
         return folder
     return None
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """A command looks for the checkpoint of a run several times."""
+    log.warning("%s", text)
 
 
 def find_checkpoint(location: Path, select: str = "best") -> Path:
@@ -295,7 +302,7 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     try:
         verify_checkpoint(folder)
     except DamagedCheckpoint as error:
-        log.warning("refused a damaged checkpoint, the best: %s; using the last, %s", error, last.name)
+        _warn_once(f"refused a damaged checkpoint, the best: {error}; using the last, {last.name}")
         return last
     return folder
 

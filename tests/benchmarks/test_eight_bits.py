@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ TINY: dict[str, Any] = {"name": "vit", "image_size": 8, "patch_size": 4, "width"
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "Ti", (TINY | {"num_classes": 5}, (2,)))
     monkeypatch.setattr(eight_bits, "SHORTEST", 0.0)
-    found = eight_bits.find_spec  # torchao compiles for a minute
-    monkeypatch.setattr(eight_bits, "find_spec", lambda name: None if name == "torchao" else found(name))
+    # torchao compiles for a minute
+    monkeypatch.setattr(eight_bits, "find_spec", lambda name: None if name == "torchao" else find_spec(name))
 
 
 def test_all_sides_are_one_model() -> None:

@@ -215,3 +215,32 @@ def test_what_is_no_run_or_no_data_is_named(place: Path, capsys: pytest.CaptureF
         assert main(words) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_pictures_replace_no_other_files_beside_them(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rate.json").write_text('{"mine": 1}')
+    words = ["plan", "--config", "your_images", "--data", str(place / "photos"), "--figure"]
+    assert main([*words, str(tmp_path / "rate.png")]) == 2
+    assert "which is a file of something else; name another picture" in capsys.readouterr().err
+    assert (tmp_path / "rate.json").read_text() == '{"mine": 1}'
+    assert main([*words, str(place / "photos" / "train" / "cat" / "rate.png")]) == 2
+    assert "it lies among the images" in capsys.readouterr().err
+    for _ in range(2):  # its own numbers may be replaced
+        assert main([*words, str(tmp_path / "other.png")]) == 0
+
+
+def test_an_edited_setting_of_a_stopped_run_is_named(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(place / "run", run)
+    settings = run / "config.yaml"
+    text = settings.read_text()
+    (before,) = (line for line in text.splitlines() if line.startswith("  weight_decay: "))
+    settings.write_text(text.replace(before, "  weight_decay: 0.5  # file"))
+    for more in ([], ["--epochs", "3"]):
+        assert main(["train", "--resume", str(run), *more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"optim.weight_decay: 0.5 is not valid: {settings} was altered: the run was started with" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -189,10 +190,24 @@ def check_file(option: str, file: Path | None) -> None:
 
 
 def check_picture(option: str, file: Path | None) -> None:
-    """Raise ValueError for a file that is no PNG, and as `check_file` does."""
+    """Raise ValueError for a file that is no PNG, where its numbers beside it would replace another file, and as
+    `check_file` does.
+    """
     if file is not None:
         check(file.suffix == ".png", option, str(file), "it must end in .png")
         check_file(option, file)
+        numbers = file.with_suffix(".json")
+        rule = f"its numbers are written to {str(numbers)!r}, which is a file of something else; name another picture"
+        check(not numbers.exists() or _is_of_a_figure(numbers), option, str(file), rule)
+
+
+def _is_of_a_figure(numbers: Path) -> bool:
+    """Whether a file is what `save_figure` writes beside a picture."""
+    try:
+        content = json.loads(numbers.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "conventions" in content
 
 
 def refuse_without_effect(args: argparse.Namespace, parser: Parser, used: Collection[str], why: str) -> None:

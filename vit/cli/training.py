@@ -93,7 +93,7 @@ def plan(argv: list[str]) -> None:
     resolved = resolve_run(chosen_config(args.config, overrides), overrides)
     from vit.training.plan import draw_plan, make_plan
 
-    planned = make_plan(resolved.config, resolved.origins)
+    planned = make_plan(resolved.config, resolved.origins, figure=args.figure)
     print(planned.text())
     if args.figure:
         draw_plan(planned, args.figure)

@@ -43,7 +43,16 @@ from vit.runs import (
     restore_metrics,
     write_checkpoint,
 )
-from vit.settings import DEFAULT, WEIGHTS, differences, dump_run_config, is_dumped, read_summary, run_config_from
+from vit.settings import (
+    DEFAULT,
+    WEIGHTS,
+    differences,
+    dump_run_config,
+    is_dumped,
+    read_run_config,
+    read_summary,
+    run_config_from,
+)
 from vit.training.progress import Progress
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
@@ -337,6 +346,7 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
     changed = forbidden_changes(before, session.config)
     # what was not written down is compared below, with the model and the preprocessing
     changed = {name: pair for name, pair in changed.items() if name not in OF_THE_WEIGHTS or pair[0] is not None}
+    _check_own_settings(session.run, before, changed)
     old_epochs, new_epochs = changed.pop("train.epochs", (0, 0))
     if new_epochs < old_epochs or (old_epochs and changed):
         others = f", and {', '.join(changed)} would change with it" if changed else ""
@@ -374,6 +384,16 @@ def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path
             f"train.precision: this device would continue in {session.precision}; the run was started in "
             f"{state['precision']}, set it to that"
         )
+
+
+def _check_own_settings(run: Path, before: RunConfig, changed: Mapping[str, Any]) -> None:
+    """ValueError where a setting differs because the run's own file of settings was edited."""
+    settings = run / "config.yaml"
+    edited = forbidden_changes(before, read_run_config(settings)[0]) if changed and settings.is_file() else {}
+    for name in (name for name in changed if name in edited and name != "train.epochs"):
+        old, new = edited[name]
+        rule = f"{settings} was altered: the run was started with {old!r}; put that back"
+        raise ValueError(f"{name}: {new!r} is not valid: {rule}")
 
 
 def _what_data_changed(session: Session) -> str:

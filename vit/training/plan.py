@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
+from vit.data.folders import check_outside
 from vit.training.display import run_facts
 from vit.training.schedule import rate_curve
 from vit.training.session import open_session
@@ -33,12 +34,15 @@ class Plan:
         return "\n".join([*lines, f"{'learning rate':{width}}  {marks}"])
 
 
-def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None) -> Plan:
+def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None, *, figure: Path | None = None) -> Plan:
     """Do everything that training does before its first step: open the data, load model and weights.
 
-    So ValueError is raised for every setting that training would refuse. `origins` says where each setting came from.
+    So ValueError is raised for every setting that training would refuse, and for a `figure` that shall be written among
+    the images. `origins` says where each setting came from.
     """
     session = open_session(config, Path(), compiles=False)  # nothing is run
+    if figure is not None and session.task.info.images is not None:
+        check_outside("--figure", figure, session.task.info.images[0].source)
     optim, loader = config.optim, session.task.train_loader
     warmup = session.warmup_samples(config.train.epochs)
     decay = f"to {optim.min_lr:g}" if optim.schedule in ("cosine", "linear") else "after warm-up"
