@@ -15,7 +15,7 @@ from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
 from vit.config.part_names import part_named
 from vit.data.decoding import BrokenImage
-from vit.data.folders import FileSource
+from vit.data.folders import FileSource, open_unlabelled
 from vit.data.images import check_test, fingerprint, open_test, open_training
 from vit.data.splits import Split
 
@@ -337,3 +337,9 @@ def test_a_child_is_suggested_only_where_it_is_the_one_with_images(tmp_path: Pat
     assert f"did you mean --data.root {tmp_path / 'photos'}?" in said_of(tmp_path)
     parts("Train")(tmp_path / "more")
     assert "expected " in said_of(tmp_path)
+
+
+def test_images_without_labels_are_read_from_archives(tmp_path: Path) -> None:
+    source = open_unlabelled([str(zipped(tmp_path))])
+    assert len(source) == 10
+    assert source.read(0).mode == "RGB"

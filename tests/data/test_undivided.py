@@ -773,7 +773,8 @@ def test_a_folder_of_ones_own_from_training_to_the_card(
     assert summary["test.n_near_duplicates"] >= 3
     card = (run / "README.md").read_text()
     assert cut in card
-    told = f"{summary['test.n_near_duplicates']} of the test images are nearly the same as a training image"
+    count = summary["test.n_near_duplicates"]
+    told = f"{count} of the test images {'is' if count == 1 else 'are'} nearly the same as a training image"
     assert told in card
     assert told in said
     assert len((run / "predictions" / "near_duplicates.tsv").read_text().splitlines()) > 3

@@ -135,7 +135,8 @@ def headline(summary: dict[str, Any]) -> str:
 
 def _duplicate_notes(summary: dict[str, Any]) -> list[str]:
     count = summary["test.n_near_duplicates"]
-    return [f"{count:,} of the test images are nearly the same as a training image ({DUPLICATES})"] if count else []
+    verb = "is" if count == 1 else "are"
+    return [f"{count:,} of the test images {verb} nearly the same as a training image ({DUPLICATES})"] if count else []
 
 
 def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
