@@ -279,6 +279,8 @@ def test_dropout_keeps_the_mean(backend: str) -> None:
         ({"mask": torch.ones(N, M, dtype=torch.int64)}, "mask: torch.int64 is not valid: a mask is boolean"),
         ({"dropout": 1.0}, "dropout: 1.0 is not valid: it must be at least 0 and below 1"),
         ({"dropout": -0.1}, "dropout: -0.1 is not valid"),
+        ({"dropout": "a"}, "dropout: 'a' is not valid: it must be a number"),
+        ({"dropout": 0.5, "rng": torch.Generator()}, "rng: .* is not valid: it must be a SampleRandom"),
         ({"bias": torch.ones(N, M, dtype=torch.bool)}, "bias: torch.bool is not valid"),
         ({"mask": torch.ones(M, N, dtype=torch.bool)}, "mask: shape .7, 5. is not valid: it must broadcast to b h n m"),
         ({"score": Constant(), "scale": 2.0}, "scale: 2.0 is not valid: the score Constant takes none"),
@@ -286,10 +288,15 @@ def test_dropout_keeps_the_mean(backend: str) -> None:
 )
 def test_refusals(options: dict[str, Any], message: str) -> None:
     query, key, value, _ = tensors()
-    if "rng" in options:
+    if options.get("rng") == "rng":
         options = options | {"rng": SampleRandom.at(0, 0, torch.arange(B))}
     with pytest.raises(ValueError, match=message):
         attend(query, key, value, **options)
+
+
+def test_lengths_are_a_tensor() -> None:
+    with pytest.raises(ValueError, match=r"lengths: \[3\] is not valid: it must be "):
+        masks.padding([3], 5)  # type: ignore[arg-type]
 
 
 def test_shapes_that_do_not_fit() -> None:

@@ -47,7 +47,11 @@ def attend(
     backend that does not support the options.
     """
     check_shapes(query, key, value, score)
-    check_rate("dropout", dropout)
+    if dropout != 0.0:
+        check_type("dropout", dropout, float)
+        check_rate("dropout", dropout)
+    if rng is not None:
+        check_type("rng", rng, SampleRandom)
     _check_scale(scale)
     options = AttentionOptions(
         score=score,

@@ -9,9 +9,12 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from vit.config.arguments import check_type
+
 
 def padding(lengths: Tensor, num_keys: int) -> Tensor:
     """Allow the first `lengths` keys of every sample, (b,), or query, (b, n): `b 1 1 m` or `b 1 n m`."""
+    check_type("lengths", lengths, Tensor)
     if lengths.dim() not in (1, 2) or lengths.is_floating_point():
         shape, dtype = tuple(lengths.shape), lengths.dtype
         raise ValueError(f"lengths: {shape} of {dtype} is not valid: they must be integers of shape (b,) or (b, n)")
