@@ -18,6 +18,7 @@ from vit.data.decoding import BrokenImage
 from vit.data.folders import FileSource, open_unlabelled
 from vit.data.images import check_test, fingerprint, open_test, open_training
 from vit.data.splits import Split
+from vit.evaluation.classify import find_images
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_images.md"
 
@@ -340,6 +341,15 @@ def test_a_child_is_suggested_only_where_it_is_the_one_with_images(tmp_path: Pat
 
 
 def test_images_without_labels_are_read_from_archives(tmp_path: Path) -> None:
-    source = open_unlabelled([str(zipped(tmp_path))])
+    archive = str(zipped(tmp_path))
+    source = open_unlabelled([archive])
     assert len(source) == 10
     assert source.read(0).mode == "RGB"
+    assert len(find_images([archive])[0]) == 10
+
+
+def test_an_empty_test_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+    make_folder(tmp_path / "train", {"cat": 5, "dog": 5})
+    (tmp_path / "test").mkdir()
+    with pytest.raises(ValueError, match=r"test' is not valid: it holds no class folders; .* or remove it"):
+        open_training(DataConfig(name="imagefolder", root=str(tmp_path)))

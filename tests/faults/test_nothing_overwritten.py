@@ -109,10 +109,16 @@ def test_an_earlier_comparison_is_put_aside(place: Path, tmp_path: Path, capsys:
     assert (output / "earlier-1" / "comparison.html").is_file()
     second = json.loads((output / "comparison.json").read_text())
     assert second["data"]["images"] == 12
+    assert main([*words, "--speed"]) == 0
+    assert not (output / "earlier-2").exists(), "nothing is lost"
+    second = json.loads((output / "comparison.json").read_text())
     (output / "comparison_notes.txt").write_text("mine")
     assert main([*words, "--image_size", "16"]) == 0
     assert json.loads((output / "earlier-2" / "comparison.json").read_text()) == second
     assert (output / "comparison_notes.txt").read_text() == "mine"
+    assert main([*words, "--image_size", "16", "--speed"]) == 0
+    assert main([*words, "--image_size", "16"]) == 0
+    assert (output / "earlier-3" / "comparison.json").is_file(), "speeds"
 
 
 def test_an_earlier_evaluation_is_put_aside(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from vit.config.arguments import check_type
 def padding(lengths: Tensor, num_keys: int) -> Tensor:
     """Allow the first `lengths` keys of every sample, (b,), or query, (b, n): `b 1 1 m` or `b 1 n m`."""
     check_type("lengths", lengths, Tensor)
-    if lengths.dim() not in (1, 2) or lengths.is_floating_point():
+    if lengths.dim() not in (1, 2) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         shape, dtype = tuple(lengths.shape), lengths.dtype
         raise ValueError(f"lengths: {shape} of {dtype} is not valid: they must be integers of shape (b,) or (b, n)")
     keys = torch.arange(num_keys, device=lengths.device)

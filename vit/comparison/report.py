@@ -56,7 +56,9 @@ def keep_earlier_report(folder: Path, stem: str, result: dict[str, Any]) -> None
     pictures = _PICTURE.findall(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else []
     files = [*(f"{stem}{ending}" for ending in _ENDINGS)]
     files += [f"{picture}{ending}" for picture in pictures for ending in (".png", ".svg", ".json", ".csv")]
-    if earlier := keep_earlier(folder, stem, files, lambda before: bool(_subject(before) == subject)):
+    if earlier := keep_earlier(
+        folder, stem, files, lambda before: _subject(before) == subject and not _loses(before, result)
+    ):
         said = f"note: {folder}/{stem}.html was of other models, images or settings, and is in {earlier} now"
         print(said, file=sys.stderr)
 
@@ -66,6 +68,12 @@ def _subject(result: dict[str, Any]) -> Any:
     models = [[model[name] for name in ("source", "identity", "gmacs", "provenance")] for model in result["models"]]
     data = [result["data"][name] for name in _OF_DATA if name in result["data"]]
     return models, data, result.get("precision"), sorted(result.get("features", ()))
+
+
+def _loses(before: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Whether an earlier report has measured something that this one has not, as speeds or corruptions."""
+    rows = zip(before["models"], result["models"], strict=True)
+    return bool(before.keys() - result) or any(earlier.keys() - row for earlier, row in rows)
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

@@ -268,6 +268,9 @@ def _classes_if_readable(folder: Path) -> list[str] | None:
 def _check_same_classes(training: Path, expected: list[str], folder: Path, found: list[str]) -> None:
     if expected == found:
         return
+    if not found:
+        rule = "it holds no class folders; give it those of the training images, or remove it"
+        raise ValueError(f"data.root: {str(folder)!r} is not valid: {rule}")
     only_train, only_test = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     parts = [
         f"only in {where}/: {', '.join(map(repr, names[:3]))}{' …' if len(names) > 3 else ''} ({len(names)})"

@@ -27,6 +27,7 @@ from vit.models.model import Model
 from vit.models.zoo import architecture_overrides
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import TaskInfo
+from vit.wording import in_giga
 
 Run = TypeVar("Run", bound=ImageRun)
 logger = logging.getLogger(__name__)
@@ -302,7 +303,7 @@ class ImageReport:
         products = "" if isinstance(task.model, ResNet) else ", attention's products included"
         return {
             "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
-            "multiply-adds an image": f"{self._multiply_adds(size) / 1e9:.4f} G forward{products}",
+            "multiply-adds an image": f"{in_giga(self._multiply_adds(size))} forward{products}",
             "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate{to_test}; "
             f"{task.config.data.batch_size} a step",
             **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(self.notes())},

@@ -31,7 +31,7 @@ from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import ImageReport, notes_of_broken
 from vit.tasks.task import Rates
-from vit.wording import counted
+from vit.wording import counted, in_giga
 
 MOST_COMPARED = 30_000
 """Images of a user's own that are searched for near-duplicates; more would take longer than a minute or two."""
@@ -173,7 +173,7 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], confi
         ),
         ("test top-1 of the last weights", f"{summary['last.test.top1']:.2%}"),
         ("parameters", f"{summary['params']:,}"),
-        ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
+        ("multiply-adds an image", in_giga(1e9 * summary["gmacs"])),
         (
             "training",
             f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s, "

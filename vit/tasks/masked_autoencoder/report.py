@@ -25,7 +25,7 @@ from vit.tasks.masked_autoencoder.metrics import Meter
 from vit.tasks.masked_autoencoder.reconstruction import Reconstructions, reconstruct
 from vit.tasks.masked_autoencoder.training import MaskedPrediction, decoder_of
 from vit.tasks.task import Rates
-from vit.wording import counted
+from vit.wording import counted, in_giga
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def model_card(run: Path, summary: dict[str, Any]) -> str:
         ("validation loss (chose the weights)", f"{summary['val.loss']:.4f} at step {summary['best.step']:.0f}"),
         ("test k-NN accuracy of the last weights", f"{summary['last.test.knn']:.2%}"),
         ("parameters, decoder included", f"{summary['params']:,}"),
-        ("multiply-adds of the encoder on a whole image", f"{summary['gmacs']:.4f} G"),
+        ("multiply-adds of the encoder on a whole image", in_giga(1e9 * summary["gmacs"])),
         ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]

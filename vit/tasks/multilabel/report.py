@@ -26,7 +26,7 @@ from vit.tasks.multilabel.metrics import (
 from vit.tasks.multilabel.table import open_test
 from vit.tasks.multilabel.training import Multilabel
 from vit.tasks.task import Rates
-from vit.wording import counted
+from vit.wording import counted, in_giga
 
 MOST_READ = 30_000
 """Images of a part whose files are compared before training; more would take longer than a minute or two."""
@@ -94,7 +94,7 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
         ("validation mAP (chose the weights)", f"{summary['val.map']:.2%} at step {summary['best.step']:.0f}"),
         ("test mAP of the last weights", f"{summary['last.test.map']:.2%}"),
         ("parameters", f"{summary['params']:,}"),
-        ("multiply-adds an image", f"{summary['gmacs']:.4f} G"),
+        ("multiply-adds an image", in_giga(1e9 * summary["gmacs"])),
         ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
