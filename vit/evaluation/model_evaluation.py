@@ -75,7 +75,8 @@ def evaluate_model(
         ],
         "notes": notes_of(test.source),
     }
-    record["transfer_options"] = None if transfer is None else asdict(transfer)
+    if transfer is not None:
+        record["transfer_options"] = asdict(transfer)
     if kept := keep_earlier(folder, stem, [f"{stem}{ending}" for ending in _ENDINGS], partial(_is_same, record)):
         record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     try:
@@ -98,7 +99,7 @@ def evaluate_model(
 def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation was made alike, and has nothing that this one will not have."""
     alike = all(before[name] == record[name] for name in ("weights", "precision", "preprocessing", "data"))
-    return alike and loses_no_transfer(before, record["transfer_options"])
+    return alike and loses_no_transfer(before, record.get("transfer_options"))
 
 
 def _head_metrics(

@@ -148,7 +148,8 @@ def _store(
     part = request.transfer.suffix if request.transfer else ""
     stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{dtype}{part}"
     sizes = sizes_digest(split)
-    metrics["transfer_options"] = None if request.transfer is None else asdict(request.transfer)
+    if request.transfer:
+        metrics["transfer_options"] = asdict(request.transfer)
     files = [f"{stem}{ending}" for ending in _ENDINGS]
     if kept := keep_earlier(folder, stem, files, partial(_is_same, state["progress"]["step"], sizes, metrics)):
         metrics["notes"] = [*metrics["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
@@ -181,4 +182,4 @@ def _is_same(step: int, sizes: str, metrics: Mapping[str, Any], before: dict[str
     same &= before.get("precision", metrics["precision"]) == metrics["precision"]
     # the loss is rounded by precision and batches
     same &= math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4)
-    return same and loses_no_transfer(before, metrics["transfer_options"])
+    return same and loses_no_transfer(before, metrics.get("transfer_options"))

@@ -59,7 +59,8 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
         request.folder.mkdir(parents=True, exist_ok=True)
         part = request.transfer.suffix if request.transfer else ""
         stem = f"{place_name(config.data)}_{request.chosen}_{request.weights}{part}"
-        metrics["transfer_options"] = None if request.transfer is None else asdict(request.transfer)
+        if request.transfer:
+            metrics["transfer_options"] = asdict(request.transfer)
         kept = keep_earlier(
             request.folder,
             stem,
@@ -85,4 +86,4 @@ def _is_same(step: int, metrics: Mapping[str, Any], before: dict[str, Any]) -> b
     """Whether an earlier evaluation gave the same results, but for rounding, and has none that this one lacks."""
     same = [before["step"], before["n_seen"]] == [step, metrics["n_seen"]]
     same &= all(math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("loss", "knn"))
-    return same and loses_no_transfer(before, metrics["transfer_options"])
+    return same and loses_no_transfer(before, metrics.get("transfer_options"))
