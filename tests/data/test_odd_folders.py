@@ -340,12 +340,13 @@ def test_a_child_is_suggested_only_where_it_is_the_one_with_images(tmp_path: Pat
     assert "expected " in said_of(tmp_path)
 
 
-def test_images_without_labels_are_read_from_archives(tmp_path: Path) -> None:
+def test_an_archive_of_images_without_labels_is_named(tmp_path: Path) -> None:
+    """Unpacked beside it, its images would be among those that a class folder with it in it holds."""
     archive = str(zipped(tmp_path))
-    source = open_unlabelled([archive])
-    assert len(source) == 10
-    assert source.read(0).mode == "RGB"
-    assert len(find_images([archive])[0]) == 10
+    with pytest.raises(ValueError, match=r"--data: .*zip' is not valid: it is an archive; unpack it first"):
+        open_unlabelled([archive])
+    with pytest.raises(ValueError, match=r"image: .*zip' is an archive; unpack it first"):
+        find_images([archive])
 
 
 def test_an_empty_test_folder_is_said_to_be_empty(tmp_path: Path) -> None:

@@ -150,8 +150,11 @@ def test_an_evaluation_with_frozen_features_is_put_aside(place: Path, tmp_path: 
     words = ["eval", str(place / "run"), "--output_dir", str(tmp_path)]
     assert main([*words, "--transfer"]) == 0
     (file,) = tmp_path.glob("*_best_auto.json")
+    record = json.loads(file.read_text())
+    assert "transfer" in record
+    del record["transfer_options"]  # as an earlier version wrote it
+    file.write_text(json.dumps(record))
     first = file.read_bytes()
-    assert "transfer" in json.loads(first)
     assert main(words) == 0
     assert (tmp_path / "earlier-1" / file.name).read_bytes() == first
     assert "transfer" not in json.loads(file.read_text())
@@ -250,3 +253,26 @@ def test_an_edited_setting_of_a_stopped_run_is_named(
         assert main(["train", "--resume", str(run), *more]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert f"optim.weight_decay: 0.5 is not valid: {settings} was altered: the run was started with" in line
+
+
+@pytest.mark.parametrize("history", ["", '{"step": 1, "lo', "\0" * 64], ids=["none", "cut", "lost in a power cut"])
+def test_a_run_that_was_killed_at_once_begins_again(
+    place: Path, history: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.yaml", "images.csv"):
+        shutil.copy(place / "run" / name, run / name)
+    (run / "metrics.jsonl").write_text(history)
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "summary.json").is_file()
+
+
+def test_numbers_of_a_report_are_none_of_a_picture(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "comparison.json").write_text('{"models": [], "conventions": {}}')
+    words = ["plan", "--config", "your_images", "--data", str(place / "photos")]
+    assert main([*words, "--figure", str(tmp_path / "comparison.png")]) == 2
+    assert "which is a file of something else" in capsys.readouterr().err

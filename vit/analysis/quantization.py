@@ -1,4 +1,4 @@
-"""What eight bits cost, layer by layer: accuracy and logits with a single linear layer quantised, each one in turn.
+"""Cost of eight bits, layer by layer: accuracy and logits with a single linear layer quantised, each one in turn.
 
 Tells which layers to leave out of `for_inference(model, "int8", keep=[…])`.
 """

@@ -198,11 +198,14 @@ def check_picture(option: str, file: Path | None) -> None:
         check_file(option, file)
         numbers = file.with_suffix(".json")
         rule = f"its numbers are written to {str(numbers)!r}, which is a file of something else; name another picture"
-        check(not numbers.exists() or _is_of_a_figure(numbers), option, str(file), rule)
+        is_free = not numbers.exists() or (file.is_file() and _is_of_a_figure(numbers))
+        check(is_free, option, str(file), rule)
 
 
 def _is_of_a_figure(numbers: Path) -> bool:
     """Whether a file is what `save_figure` writes beside a picture."""
+    if not numbers.is_file():
+        return False
     try:
         content = json.loads(numbers.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -119,6 +119,8 @@ def open_comparison(request: CompareRequest) -> OpenedComparison:
     names = full.source.class_names
     seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
     models = open_models(request.models, num_classes=random_head_size(names), **{**request.options, **seed})
+    for model in models:
+        model.check_device(accelerator.device)
     columns = [head_columns(model, names, command="vit compare") for model in models]
     test = balanced_subset(full, request.num_images, stream="comparison")
     return OpenedComparison(

@@ -64,7 +64,7 @@ def keep_earlier_report(folder: Path, stem: str, result: dict[str, Any]) -> None
 
 
 def _subject(result: dict[str, Any]) -> Any:
-    """What a report is about: another one of the same may replace it."""
+    """The models, images and settings of a report, which another one of the same may replace."""
     models = [[model[name] for name in ("source", "identity", "gmacs", "provenance")] for model in result["models"]]
     data = [result["data"][name] for name in _OF_DATA if name in result["data"]]
     return models, data, result.get("precision"), sorted(result.get("features", ()))

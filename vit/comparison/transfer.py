@@ -94,6 +94,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
     models = open_models(request.models, **{**request.options, **seed})
     for model in models:
         resolve_features(model, request.transfer.features)
+        model.check_device(accelerator.device)
         _ = model.preprocessing
     seen = check_unseen(models, request.data, data.test, request.leaky)
     judged = [judge_model(model, data, request.transfer, request.output_dir, accelerator) for model in models]

@@ -19,7 +19,7 @@ from torch import Tensor
 from vit.config import DataConfig, check
 from vit.config.part_names import part_named
 from vit.config.rules import nearest_path
-from vit.data.archives import image_root, is_archive, unpacked
+from vit.data.archives import image_root, is_archive
 from vit.data.decoding import SUFFIXES, MissingImages, read_rgb
 from vit.data.parts import (
     ANNOTATIONS,
@@ -176,14 +176,15 @@ def _open_beside(config: DataConfig, folder: Path) -> FileSource:
 
 
 def open_unlabelled(paths: Sequence[str]) -> FileSource:
-    """Open image files, and all images below folders and in archives, with the single class ''.
+    """Open image files, and all images below folders, with the single class ''.
 
-    ValueError where there are none.
+    ValueError where there are none, and for archives.
     """
     files: list[str] = []
     notes: list[str] = []
-    for given in map(Path, paths):
-        path = unpacked(given) if is_archive(given) and given.is_file() else given
+    for path in map(Path, paths):
+        archive = is_archive(path) and path.is_file()
+        check(not archive, "--data", str(path), "it is an archive; unpack it first, and give its folder")
         if path.is_dir():
             images, unread = images_below(path)
             check(bool(images), "--data", str(path), "the folder holds no images")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vit.config import check, check_arguments
 from vit.config.rules import nearest_path
-from vit.data.archives import is_archive, unpacked
+from vit.data.archives import is_archive
 from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.folders import images_below
 from vit.data.lists import LISTS, read_files
@@ -76,9 +76,9 @@ def image_logits(
 
 
 def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> tuple[list[Path], list[str]]:
-    """Image files: those given, those below folders and in archives (unpacked beside them), those that a text file
-    lists by lines or a CSV list in its column of files, and for `-` those of the standard input. ValueError for a
-    folder or a list without images.
+    """Image files: those given, those below folders, those that a text file lists by lines or a CSV list in its
+    column of files, and for `-` those of the standard input. ValueError for an archive, and for a folder or a list
+    without images.
 
     Lines name files relative to the working folder, or else to the list's; a CSV list the other way round. Beside the
     images, lines for the user about files that are not read, and about text files taken as lists.
@@ -95,8 +95,7 @@ def find_images(places: Sequence[str], standard_input: Iterable[str] = ()) -> tu
             found, unread = images_below(path)
             notes += unread
         elif is_archive(path) and path.is_file():
-            found, unread = images_below(unpacked(path))
-            notes += unread
+            raise ValueError(f"image: {place!r} is an archive; unpack it first, and give its folder")
         elif path.suffix.lower() in _LISTS and path.is_file():
             lines = [line for line in _read_text(path).splitlines() if line.strip()]
             found = [Path(line) if Path(line).exists() else path.parent / line for line in lines]

@@ -53,6 +53,7 @@ def evaluate_model(
     ValueError, without `transfer`, for a head of other classes and a model without a head.
     """
     accelerator = make_accelerator(device, precision)
+    opened.check_device(accelerator.device)
     rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
     folder = Path(folder)
@@ -98,7 +99,8 @@ def evaluate_model(
 
 def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation was made alike, and has nothing that this one will not have."""
-    alike = all(before[name] == record[name] for name in ("weights", "precision", "preprocessing", "data"))
+    alike = all(before[name] == record[name] for name in ("weights", "precision", "preprocessing"))
+    alike &= {"sizes": record["data"]["sizes"], **before["data"]} == record["data"]  # earlier versions had no sizes
     return alike and loses_no_transfer(before, record.get("transfer_options"))
 
 

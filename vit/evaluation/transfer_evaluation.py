@@ -66,8 +66,9 @@ class TransferOptions:
 
 def loses_no_transfer(before: Mapping[str, Any], options: Mapping[str, Any] | None) -> bool:
     """Whether an earlier record has no results of frozen features, or was made with the same options."""
-    theirs = before.get("transfer_options")
-    return theirs is None or theirs == json.loads(json.dumps(options))
+    if "transfer" not in before:
+        return True
+    return options is not None and before.get("transfer_options") == json.loads(json.dumps(options))
 
 
 @dataclass(frozen=True)

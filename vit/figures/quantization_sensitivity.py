@@ -1,4 +1,4 @@
-"""What eight bits in a single linear layer change, by the layer's block and kind."""
+"""Change by eight bits in a single linear layer, by its block and kind."""
 
 from __future__ import annotations
 

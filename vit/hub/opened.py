@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from vit.config import Preprocessing, check
 from vit.libraries import Provenance
-from vit.models.inference import for_inference, quantizable_layers
+from vit.models.inference import check_quantizable, for_inference, quantizable_layers
 from vit.models.model import Model as OurModel
 from vit.weights.report import LoadReport
 
@@ -98,9 +98,11 @@ class OpenedModel(Generic[Model]):
         return for_inference(self.model, "int8")
 
     def check_device(self, device: torch.device) -> None:
-        """ValueError for eight bits elsewhere than on a CPU."""
-        rule = "eight bits are computed on the CPU; give --device cpu"
-        check(self.dtype == "auto" or device.type == "cpu", "device", device.type, rule)
+        """ValueError where eight bits are not computed: elsewhere than on a CPU, and on other processors than x86."""
+        if self.dtype == "auto":
+            return
+        check(device.type == "cpu", "device", device.type, "eight bits are computed on the CPU; give --device cpu")
+        check_quantizable(self.model)
 
     def check_dtype(self) -> None:
         """ValueError for eight bits of a model that has none: one of another library's code, or without blocks."""

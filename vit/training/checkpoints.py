@@ -130,7 +130,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         raise ValueError(
             f"output_dir: {str(run)!r} holds a run already; continue it with --resume {run} or choose another folder"
         )
-    if not (holds_checkpoints(run) or read_metrics(run)):
+    if not (holds_checkpoints(run) or read_metrics(run) or (resume and _has_own_settings(session))):
         _check_replaces_nothing(run)
     session.accelerator.wait_for_everyone()  # every process has checked before the main one writes
     continued = load_session(session) if resume else None
@@ -171,19 +171,21 @@ def _check_replaces_nothing(run: Path) -> None:
         found.append(config.name)
     if history.is_file() and history.stat().st_size:  # and nothing of it is a run's
         found.append(history.name)
-    if list_of(run).is_file() and not _is_images_list(list_of(run)):
+    if list_of(run).is_file() and not config.is_file():
         found.append(list_of(run).name)
     rule = f"a run writes such files, and these are none of a run: {', '.join(found)}; name another folder"
     check(not found, "output_dir", str(run), rule)
 
 
-def _is_images_list(path: Path) -> bool:
-    """Whether a file is a run's list of its images."""
+def _has_own_settings(session: Session) -> bool:
+    """Whether the run's folder has the settings that it is continued with: it is a run, whatever it has lost."""
+    settings = session.run / "config.yaml"
     try:
-        read_images(path)
+        return settings.is_file() and (
+            forbidden_changes(read_run_config(settings)[0], session.config).keys() <= {"train.epochs"}
+        )
     except ValueError:
         return False
-    return True
 
 
 def _finished(session: Session) -> dict[str, Any]:

@@ -56,6 +56,20 @@ def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
     assert len(json.loads((run / "figures" / "reconstructions.json").read_text())["images"]) == 8
 
 
+def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:
+    words = ["eval", str(run), "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    assert main(words) == 0
+    files = {path.name for path in tmp_path.iterdir()}
+    assert "earlier-1" not in files
+    (record,) = (path for path in tmp_path.glob("*.json") if "reconstructions" not in path.name)
+    changed = json.dumps(json.loads(record.read_text()) | {"loss": 99.0})
+    record.write_text(changed)
+    assert main(words) == 0
+    assert {path.name for path in (tmp_path / "earlier-1").iterdir()} == files
+    assert (tmp_path / "earlier-1" / record.name).read_text() == changed
+
+
 def test_eval_finds_what_training_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(run)]) == 0
     found, summary = (

@@ -249,6 +249,18 @@ def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsy
     assert (tmp_path / "test_best_auto.npz").is_file()
 
 
+def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:
+    words = ["eval", str(run), "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    assert main(words) == 0
+    files = {path.name for path in tmp_path.iterdir()}
+    assert "earlier-1" not in files
+    record = tmp_path / "test_best_auto.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"map": 0.0}))
+    assert main(words) == 0
+    assert {path.name for path in (tmp_path / "earlier-1").iterdir()} == files
+
+
 def test_data_is_the_folder_of_the_tables(
     run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

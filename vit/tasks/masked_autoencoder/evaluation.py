@@ -64,7 +64,7 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
         kept = keep_earlier(
             request.folder,
             stem,
-            [f"{stem}.json", f"{stem}_reconstructions.png"],
+            [f"{stem}{ending}" for ending in (".json", "_reconstructions.png", "_reconstructions.json")],
             partial(_is_same, state["progress"]["step"], metrics),
         )
         metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
