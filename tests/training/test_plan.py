@@ -56,7 +56,7 @@ def test_every_row(plan: Plan) -> None:
     assert plan.rows == {
         "model": "vit with patch_size (4, 4), width 16, depth 2, num_heads 2, image (8, 8), 3 classes",
         "parameters": f"{number:,}, of which {number:,} are trained",
-        "multiply-adds an image": f"{MULTIPLY_ADDS / 1e9:.4f} G forward, attention's products included",
+        "multiply-adds an image": f"{MULTIPLY_ADDS / 1e3:.1f} k forward, attention's products included",
         "images": "54 to train on, 6 to validate; 16 a step",
         "steps": "16 (4 epochs of 4); few for a model from scratch: raise --epochs, or begin with pretrained weights "
         "(--model.pretrained)",

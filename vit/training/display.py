@@ -44,7 +44,7 @@ def header(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     rows = run_facts(session, origins)
     parameters = list(session.unwrapped_model.parameters())
     frozen = "" if all(each.requires_grad for each in parameters) else f", {_num_trained(session):,} of them trained"
-    cost = f"; {rows['multiply-adds an image'].partition(' G')[0]} G multiply-adds" if "images" in rows else ""
+    cost = f"; {rows['multiply-adds an image'].partition(' forward')[0]} multiply-adds" if "images" in rows else ""
     rows["model"] += f"; {count_parameters(session.unwrapped_model):,} parameters{frozen}{cost}"
     notes = {name: rows.pop(name) for name in list(rows) if name.startswith("note") or name in ("reset", SHRUNK)}
     for name in ("parameters", "multiply-adds an image"):
