@@ -54,6 +54,7 @@ TYPED = {
     "train --data nowhere": "--data: 'nowhere' is not valid: it is neither a folder nor one of digits, cifar10",
     "train --data picz": "imagenette, imagefolder, fake, torchvision:CLASS; did you mean 'pics'?",
     "train --resume runs/my_rum": "is not a run folder (it has no config.yaml); did you mean 'runs/my_run'?",
+    "train --resume runs/my_run/figures/curves.png": "did you mean the run that it belongs to, 'runs/my_run'?",
     "train --resume runs/my_run/config.yaml": "did you mean the run that it belongs to, 'runs/my_run'?",
     "train --resume runs": "'runs' is not a run folder (it has no config.yaml); did you mean 'runs/my_run'?",
     "eval runs/my_run --checkpoint last": "--checkpoint: there is no such option; did you mean --select last?",

@@ -95,8 +95,8 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     path = run / "config.yaml"
     if not path.is_file():
         inside = sorted(run.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime)
-        around = run.parent if run.is_file() else run.parent.parent
-        if (around / "config.yaml").is_file() and (run.is_file() or run.parent.name == "checkpoints"):
+        with_settings = (folder for folder in run.parents if (folder / "config.yaml").is_file())
+        if around := next((folder for folder in with_settings if (folder / "checkpoints").is_dir()), None):
             near = f"did you mean the run that it belongs to, {str(around)!r}?"
         else:
             near = f"did you mean {str(inside[-1].parent)!r}?" if inside else nearest_path(run)
