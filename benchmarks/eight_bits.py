@@ -1,8 +1,9 @@
 """Speed of eight bits: our int8 models against our own float ones, onnxruntime's float and int8, and timm with torchao.
 
-All sides are one model with the same weights and images, timed in turns. onnxruntime runs the file that `vit export`
-writes (logits of prepared images); torchao quantises timm's model (weights of int8 per channel, vectors at every call),
-compiled, as its documentation advises. The difference of every side's logits from the float32 model's is measured too.
+Ours are measured as `for_inference` gives them, and compiled. All sides are one model with the same weights and images,
+timed in turns. onnxruntime runs the file that `vit export` writes (logits of prepared images); torchao quantises timm's
+model (weights of int8 per channel, vectors at every call), compiled, as its documentation advises. The difference of
+every side's logits from the float32 model's is measured too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vit.processor import MULTIPLIES_BFLOAT16, MULTIPLIES_BYTES, machine
 from vit.weights.convert import perturb_weights
 
 Forward = Callable[[], Tensor]
-OURS = "vit int8"
+OURS = "vit int8 compiled"
 SHORTEST = 0.25
 """Seconds of a turn at least."""
 CONVENTIONS = {
@@ -107,10 +108,16 @@ def _measure(model: VisionTransformer, batch_size: int, turns: int, progress: Pr
 
 
 def _sides(model: VisionTransformer, images: Tensor, progress: ProgressFn) -> Iterator[tuple[str, Forward]]:
-    yield OURS, _forward(for_inference(model, "int8"), images)
-    yield "vit fp32", _forward(for_inference(model), images)
+    torch.compiler.reset()
+    types: dict[str, Any] = {"int8": "int8", "fp32": torch.float32}
     if MULTIPLIES_BFLOAT16:
-        yield "vit bf16", _forward(for_inference(model, torch.bfloat16), images.bfloat16())
+        types["bf16"] = torch.bfloat16
+    for name, dtype in types.items():
+        given = images.bfloat16() if name == "bf16" else images
+        yield f"vit {name}", _forward(for_inference(model, dtype), given)
+        compiled = for_inference(model, dtype)
+        compiled.compile()
+        yield f"vit {name} compiled", _forward(compiled, given)
     if find_spec("onnxruntime"):
         yield "onnxruntime fp32", _onnxruntime(model, images, eight_bits=False)
         yield "onnxruntime int8", _onnxruntime(model, images, eight_bits=True)
@@ -166,7 +173,6 @@ def _options() -> Any:
 def _torchao(model: nn.Module, images: Tensor) -> Forward:
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-    torch.compiler.reset()
     quantize_(model, Int8DynamicActivationInt8WeightConfig())
     compiled: Any = torch.compile(model)
     return _forward(compiled, images)

@@ -249,7 +249,7 @@ def _timed_pass(
     images = batch[0].to(DTYPES[cell.dtype])
     if is_ours:
         assert isinstance(model, VisionTransformer)
-        inference_copy = for_inference(model, DTYPES[cell.dtype], packed=not cell.compiled)
+        inference_copy = for_inference(model, DTYPES[cell.dtype])
         packed = any(isinstance(module, PackedLinear) for module in inference_copy.modules())
         way = "for_inference, packed" if packed else "for_inference"
         return way, _forward(cell, inference_copy, images, autocast=False)

@@ -301,7 +301,7 @@ def test_every_library_is_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(inference, "packing_is_faster", lambda _: True)
     row = measure_cell(next(table.cells()), table, _say_nothing)
     assert compiled == ["vit", "timm"]
-    assert row["ways"]["vit"] == {"forward": "for_inference", "step": "fp32"}[kind]
+    assert row["ways"]["vit"] == {"forward": "for_inference, packed", "step": "fp32"}[kind]
 
 
 def test_on_cuda_graphs_play_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,7 @@ def test_later_changes_of_the_layer_have_no_effect() -> None:
         (lambda model: model.load_state_dict({}, strict=False), "cannot load weights"),
         (lambda model: model.bfloat16(), "stays torch.float32 on the CPU"),
         (lambda model: model.to("meta"), "stays torch.float32 on the CPU"),
-        (
-            lambda model: torch.compile(model, backend="eager", fullgraph=True)(torch.randn(3, 19)),
-            "is not compiled",
-        ),
+        (lambda model: torch.export.export(model, (torch.randn(3, 19),)), "is not exported: export the original model"),
     ],
 )
 def test_unsupported_operations_are_one_line_errors(attempt: Callable[[nn.Module], Any], message: str) -> None:
@@ -73,9 +70,34 @@ def test_unsupported_operations_are_one_line_errors(attempt: Callable[[nn.Module
         attempt(packed_model)
 
 
-def test_the_compiler_breaks_the_graph_at_it() -> None:
-    packed_model, x = nn.Sequential(PackedLinear(layer()), nn.ReLU()), torch.randn(3, 19)
-    torch.testing.assert_close(torch.compile(packed_model, backend="eager")(x), packed_model(x))
+@pytest.mark.parametrize("fuses", [True, False])
+def test_the_compiler_sees_one_operator(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_FUSES_GELU", fuses)
+    part, x = FeedForward(19, 76, 0.0, 0).eval(), torch.randn(2, 7, 19)
+    expected = part(x).detach()
+    pack_linear_layers(part)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(part, backend=backend, fullgraph=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(part(x), expected)
+        torch.testing.assert_close(compiled(x), expected)
+    (graph,) = graphs
+    assert str(graph.graph).count("torch.ops.vit.inference_product") == 2
+    assert "gelu" not in str(graph.graph)
+
+
+def test_each_layer_is_found_by_its_number_as_long_as_it_lives() -> None:
+    first, second = PackedLinear(layer()), PackedLinear(nn.Linear(19, 13))
+    x, number = torch.randn(3, 19), first.number
+    assert torch.equal(torch.ops.vit.inference_product(x, second.number, 13, torch.float32), second(x))
+    assert number in packed._layers
+    del first
+    assert number not in packed._layers
 
 
 def test_moving_to_its_own_device_and_type_is_allowed() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from vit.config import ViTConfig
 from vit.layers import quantized
+from vit.layers.feedforward import FeedForward
 from vit.layers.quantized import QuantizedLinear, quantizes_here
 from vit.models import VisionTransformer
 from vit.models.inference import for_inference, quantizable_layers
@@ -150,11 +151,37 @@ def test_inputs_are_those_of_the_float_model() -> None:
             fast(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
 
 
-def test_it_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    quantized_layer, x = QuantizedLinear(layer()), torch.randn(1, 19)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    with pytest.raises(ValueError, match="not compiled: compile the original model"):
-        quantized_layer(x)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_it_gives_the_same_numbers(backend: str) -> None:
+    torch.manual_seed(0)
+    fast, compiled, images = for_inference(small(), "int8"), for_inference(small(), "int8"), torch.randn(3, 3, 16, 16)
+    compiled.compile(backend=backend, fullgraph=True)
+    with torch.inference_mode():
+        for batch in (images, images[:1], images.repeat(2, 1, 1, 1)):
+            torch.testing.assert_close(compiled(batch), fast(batch), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_compiler_itself_gives_nearly_the_same_numbers() -> None:
+    """Sums in another order may round a byte otherwise."""
+    model, images = small(), torch.randn(3, 3, 16, 16)
+    limits: dict[Any, float] = {torch.float32: 1e-5, "int8": 0.03}
+    for dtype, limit in limits.items():
+        fast, compiled = for_inference(model, dtype), for_inference(model, dtype)
+        compiled.compile()
+        with torch.inference_mode():
+            expected = fast(images)
+            assert (compiled(images) - expected).norm() <= limit * expected.norm()
+
+
+def test_gelu_behind_bytes_is_exact() -> None:
+    hidden = torch.randn(5, 7)
+    expected = nn.functional.gelu(hidden)
+    assert torch.equal(torch.ops.vit.gelu(hidden), expected)
+    assert torch.equal(quantized.gelu_of_hidden(hidden), expected)
+    fast = for_inference(small(), "int8", keep=["blocks.1.feedforward.fc1"])
+    kinds = [module.activation for module in fast.modules() if isinstance(module, FeedForward)]
+    assert kinds == [quantized.gelu_of_hidden, nn.functional.gelu, quantized.gelu_of_hidden]
 
 
 def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

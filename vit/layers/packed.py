@@ -1,12 +1,16 @@
 """Linear layers for inference: their weights are packed for the processor once, not at every call.
 
-The products are oneDNN's, through the operators that torch's compiler uses in frozen models.
+The products are oneDNN's, through the operators that torch's compiler uses in frozen models. In a program of
+`torch.compile` each is one operator, `vit::inference_product`, which finds its layer by a number: the compiler cannot
+hold packed weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Never, TypeGuard
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -16,32 +20,50 @@ from vit.layers.feedforward import FeedForward
 from vit.linear import is_plain
 from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 
+_FUSES_GELU = "AVX512" in torch.backends.cpu.get_cpu_capability()
+"""True where a product with GELU behind it takes less time than both one after the other (`LOG.md`)."""
+_layers: WeakValueDictionary[int, InferenceLinear] = WeakValueDictionary()
+_numbers = count()
+
 
 class InferenceLinear(nn.Module):
     """A linear layer with prepared weights, `... i -> ... o` on a CPU.
 
-    The layer has no parameters; `torch.compile` breaks the graph at it, and fails with `fullgraph`. ValueError for
-    other devices, for gradients, and on any attempt to copy, save, load, cast or move the layer; the model
-    that contains it may then be partly changed.
+    The layer has no parameters. ValueError for other devices, for gradients, in `torch.export`, and on any attempt to
+    copy, save, load, cast or move the layer; the model that contains it may then be partly changed.
     """
 
     takes_every_type = False
-    to_compile = "for_inference(…, packed=False)"
-    """What may be compiled instead."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        self.number = next(_numbers)
+        _layers[self.number] = self
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = linear.weight.dtype
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
-    def product(self, x: Tensor) -> Tensor:
-        """The layer's result for vectors that it takes."""
+    def multiply(self, x: Tensor) -> Tensor:
+        """What the compiler does not see of the layer: the product with packed weights, of type `result_type`."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:
+    def result_type(self) -> torch.dtype:
+        return self.dtype
+
+    def multiply_apart(self, x: Tensor) -> Tensor:
+        """`multiply`, as one operator where the compiler looks on."""
         if torch.compiler.is_compiling():
-            _refuse(f"is not compiled: compile {self.to_compile}")
+            product: Tensor = torch.ops.vit.inference_product(x, self.number, self.out_features, self.result_type())
+            return product
+        return self.multiply(x)
+
+    def product(self, x: Tensor) -> Tensor:
+        """The layer's result for vectors that it takes."""
+        return self.multiply_apart(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            _refuse("is not exported: export the original model")
         if x.dtype != self.dtype and not self.takes_every_type:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")
         if x.device.type != "cpu":
@@ -69,10 +91,24 @@ class InferenceLinear(nn.Module):
         return self
 
 
+torch.library.define("vit::inference_product", "(Tensor x, int layer, int out_features, ScalarType dtype) -> Tensor")
+
+
+@torch.library.impl("vit::inference_product", "CPU")
+def _inference_product(x: Tensor, layer: int, out_features: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
+    return _layers[layer].multiply(x)
+
+
+torch.library.register_fake(
+    "vit::inference_product",
+    lambda x, layer, out_features, dtype: x.new_empty(*x.shape[:-1], out_features, dtype=dtype),  # noqa: ARG005
+)
+
+
 class PackedLinear(InferenceLinear):
     """`linear(x)` from a packed copy of its weights, for vectors of their type: ValueError for others.
 
-    With `fuse_gelu`, GELU (erf) is applied before rounding.
+    With `fuse_gelu`, GELU (erf) follows, where the processor is fast at it before the product is rounded.
     """
 
     def __init__(self, linear: nn.Linear, *, fuse_gelu: bool = False) -> None:
@@ -80,8 +116,12 @@ class PackedLinear(InferenceLinear):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
         self.activation = "gelu" if fuse_gelu else "none"
 
-    def product(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.activation, [], "none")
+    def multiply(self, x: Tensor) -> Tensor:
+        fused = self.activation if _FUSES_GELU else "none"
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, fused, [], "none")
+        if fused != self.activation:
+            gelu(result, out=result)  # type: ignore[call-arg]  # torch's stub lacks it
+        return result
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation}"

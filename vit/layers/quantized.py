@@ -12,7 +12,9 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
+from vit.layers.feedforward import FeedForward
 from vit.layers.packed import InferenceLinear
 from vit.processor import MULTIPLIES_BYTES
 
@@ -29,7 +31,6 @@ class QuantizedLinear(InferenceLinear):
     """`linear(x)` with weights and vectors of eight bits, for vectors of any type and with a result of that type."""
 
     takes_every_type = True
-    to_compile = "the original model"
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(linear)
@@ -39,27 +40,68 @@ class QuantizedLinear(InferenceLinear):
         rounded = (weights / scale[:, None]).round_().to(torch.int8)
         self.packed = torch.ops.onednn.qlinear_prepack(rounded, None)
         self.scale, self.zeros = scale, torch.zeros_like(scale, dtype=torch.int64)
-        self.sums = (rounded.float().sum(dim=1) * scale)[None]  # 1 o: what a vector of ones gives
+        self.sums = rounded.float().sum(dim=1) * scale  # o: what a vector of ones gives
         self.offset = torch.zeros(self.out_features) if self.bias is None else self.bias.float()
 
     def product(self, x: Tensor) -> Tensor:
-        tokens = x.reshape(-1, self.in_features)  # t i
-        result = tokens.new_empty(len(tokens), self.out_features, dtype=torch.float32)  # t o
-        for part, out in zip(tokens.split(_TOKENS_AT_ONCE), result.split(_TOKENS_AT_ONCE), strict=True):
-            self._write_product(part, out)
+        tokens = x.reshape(-1, self.in_features).float()  # t i
+        if torch.compiler.is_compiling():
+            result = self._product(tokens)
+        else:
+            result = tokens.new_empty(len(tokens), self.out_features)  # t o
+            for part, out in zip(tokens.split(_TOKENS_AT_ONCE), result.split(_TOKENS_AT_ONCE), strict=True):
+                self._product(part, out)
         return result.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
-    def _write_product(self, tokens: Tensor, result: Tensor) -> None:
-        # every vector is lowest + scale · bytes: behind a GELU nearly all numbers lie on one side of zero
-        lowest, highest = tokens.amin(dim=1, keepdim=True).float(), tokens.amax(dim=1, keepdim=True).float()  # t 1
-        scale = (highest - lowest).clamp_(min=_SMALLEST) / _LARGEST
-        steps = ((tokens - lowest) / scale).round_()
-        rounded = steps.to(torch.int8) if _LARGEST <= 127 else steps.sub_(128).to(torch.int8).add_(-128)  # wraps around
-        product = torch.ops.onednn.qlinear_pointwise(
-            *(rounded.view(torch.uint8), 1.0, 0, self.packed, self.scale, self.zeros, None),
+    def _product(self, tokens: Tensor, out: Tensor | None = None) -> Tensor:
+        # every vector is lowest + step · bytes: behind a GELU nearly all numbers lie on one side of zero
+        lowest, highest = tokens.amin(dim=1, keepdim=True), tokens.amax(dim=1, keepdim=True)  # t 1
+        step = (highest - lowest).clamp_(min=_SMALLEST) / _LARGEST
+        product = self.multiply_apart(_to_bytes((tokens - lowest).div_(step)))
+        product.addr_((lowest / step)[:, 0], self.sums)
+        return torch.addcmul(self.offset, product, step, out=out)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        product: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(x, 1.0, 0, self.packed, self.scale, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
-        torch.addmm(self.offset, lowest, self.sums, out=result).addcmul_(product, scale)
+        return product
+
+    def result_type(self) -> torch.dtype:
+        return torch.float32
+
+
+torch.library.define("vit::gelu", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("vit::gelu", "CPU")
+def _gelu(x: Tensor) -> Tensor:
+    return gelu(x)
+
+
+torch.library.register_fake("vit::gelu", torch.empty_like)
+
+
+def gelu_of_hidden(hidden: Tensor) -> Tensor:
+    """GELU (erf) in place, for nothing else holds the vectors.
+
+    One operator for the compiler: otherwise it computes GELU twice, for the next layer's range and for its bytes.
+    """
+    if torch.compiler.is_compiling():
+        result: Tensor = torch.ops.vit.gelu(hidden)
+        return result
+    gelu(hidden, out=hidden)  # type: ignore[call-arg]  # torch's stub lacks it
+    return hidden
+
+
+def _to_bytes(steps: Tensor) -> Tensor:
+    """Rounded, in place. Without the compiler float to int8, whose bytes wrap around, is faster than to uint8."""
+    steps.round_()
+    if torch.compiler.is_compiling():
+        return steps.to(torch.uint8)
+    rounded = steps.to(torch.int8) if _LARGEST <= 127 else steps.sub_(128).to(torch.int8).add_(-128)
+    return rounded.view(torch.uint8)
 
 
 def quantizes_here() -> bool:
@@ -75,4 +117,7 @@ def quantize_linear_layers(model: nn.Module, source: nn.Module, names: Collectio
         original = source.get_submodule(name)
         assert isinstance(original, nn.Linear)
         quantized = QuantizedLinear(original, model.get_parameter(f"{name}.weight").dtype)
-        setattr(model.get_submodule(parent), child, quantized.train(model.training))
+        part = model.get_submodule(parent)
+        setattr(part, child, quantized.train(model.training))
+        if isinstance(part, FeedForward) and child == "fc1" and part.activation is gelu:
+            part.activation = gelu_of_hidden

@@ -27,7 +27,8 @@ def for_inference(
 
     Autocast casts the weights in every pass and keeps the residual stream in float32; this copy does neither. On a CPU
     where that is faster its plain linear layers (no hooks, not quantised) are `packed`, with the GELU that follows. A
-    packed model cannot be cast, copied or saved, and should have no hooks and not be compiled (give `packed=False`).
+    packed model cannot be cast, copied, saved or exported, and should have no hooks. Compiled by its `compile()`, which
+    takes up to a minute at the first call, it is faster for few images, and with `int8` always.
 
     `int8`, on x86 processors: the blocks' linear layers multiply bytes, weights with a scale for each channel and
     vectors with one for each token. Patch embedding, norms, attention, head, and the layers whose names are in `keep`,
