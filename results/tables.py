@@ -56,6 +56,19 @@ def speed(batch_size: int, *, compiled: bool) -> str:
     return markdown(header, rows)
 
 
+def eight_bits(file: str) -> str:
+    """int8, compiled, over every other side: rows of models and batch sizes."""
+    found = json.loads((ROOT / file).read_text())["rows"]
+    others = list(found[0]["times_as_fast"])
+    rows = []
+    for row in found:
+        ratios = [f"{row['times_as_fast'][name]['median']:.2f}" for name in others]
+        rate, change = row["images_per_second"]["vit int8 compiled"]["median"], row["change"]["vit int8 compiled"]
+        rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{rate:.1f}", *ratios, f"{change:.1%}"))
+    header = ("model, images at once", "images/s", *(f"over {name}" for name in others), "change of the logits")
+    return markdown(header, rows)
+
+
 def behind(file: str) -> str:
     """In how many cells of a measurement of whole models another library is ahead, and by how much at most."""
     cells = json.loads((ROOT / file).read_text())["rows"]
@@ -228,6 +241,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "malformed": malformed,
     "memory": memory,
     "freed-memory": freed_memory,
+    "eight-bits": lambda: eight_bits("benchmarks/results/eight_bits_zen3.json"),
     "speed": lambda: speed(8, compiled=False),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),
