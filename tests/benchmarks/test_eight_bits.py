@@ -19,12 +19,15 @@ from vit.layers.quantized import quantizes_here
 pytestmark = pytest.mark.skipif(not quantizes_here(), reason="no x86 processor, or a torch without oneDNN")
 TINY: dict[str, Any] = {"name": "vit", "image_size": 8, "patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
 
+compiled: list[torch.nn.Module] = []
+
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "Ti", (TINY | {"num_classes": 5}, (2,)))
     monkeypatch.setattr(eight_bits, "SHORTEST", 0.0)
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda _: None)  # takes a minute
+    compiled.clear()
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled.append(model))  # takes a minute
     # torchao compiles for a minute
     monkeypatch.setattr(eight_bits, "find_spec", lambda name: None if name == "torchao" else find_spec(name))
 
@@ -37,6 +40,7 @@ def test_all_sides_are_one_model() -> None:
     assert sides <= set(row["images_per_second"]) <= {*sides, "vit bf16", "vit bf16 compiled"}
     assert max(row["change"][name] for name in sides if "fp32" in name) < 1e-4
     assert all(0 < row["change"][name] < 0.1 for name in sides if "int8" in name)
+    assert len(compiled) == sum(name.endswith("compiled") for name in row["images_per_second"])
     assert set(row["times_as_fast"]) == set(row["images_per_second"]) - {OURS}
     assert "  without torchao: it is not installed" in said
     assert result["machine"]["multiplies_bytes"] in (True, False)

@@ -82,6 +82,7 @@ def test_the_compiler_sees_one_operator(fuses: bool, monkeypatch: pytest.MonkeyP
         graphs.append(graph)
         return graph.forward
 
+    torch._dynamo.reset()  # it compiles a forward method eight times at most
     compiled = torch.compile(part, backend=backend, fullgraph=True)
     with torch.inference_mode():
         torch.testing.assert_close(part(x), expected)
@@ -98,6 +99,8 @@ def test_each_layer_is_found_by_its_number_as_long_as_it_lives() -> None:
     assert number in packed._layers
     del first
     assert number not in packed._layers
+    with pytest.raises(ValueError, match="a packed model has been deleted"):
+        torch.ops.vit.inference_product(x, number, 13, torch.float32)
 
 
 def test_moving_to_its_own_device_and_type_is_allowed() -> None:

@@ -76,6 +76,23 @@ def test_zeros_and_tiny_numbers() -> None:
     assert torch.equal(QuantizedLinear(source)(x), source.bias.expand(2, -1))
 
 
+@pytest.mark.parametrize("value", [1e-3, -5.0, 1e5, -1e7, 1e20])
+def test_equal_numbers_of_any_size(value: float) -> None:
+    """Their range is zero."""
+    source, x = layer(64, 8), torch.full((2, 64), value)
+    exact = source(x.double().float()).detach()
+    torch.testing.assert_close(QuantizedLinear(source)(x), exact, rtol=1e-2, atol=1e-2 * abs(value))
+
+
+@pytest.mark.parametrize("largest", [127, 255])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_steps_become_bytes(largest: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized, "_LARGEST", largest)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiled)
+    steps = torch.arange(largest + 1)
+    assert torch.equal(quantized._to_bytes(steps + 0.3), steps.to(torch.uint8))
+
+
 def test_it_takes_and_gives_bfloat16() -> None:
     source, x = layer(), torch.randn(3, 19).bfloat16()
     result = QuantizedLinear(source)(x)
@@ -155,6 +172,7 @@ def test_inputs_are_those_of_the_float_model() -> None:
 def test_compiled_it_gives_the_same_numbers(backend: str) -> None:
     torch.manual_seed(0)
     fast, compiled, images = for_inference(small(), "int8"), for_inference(small(), "int8"), torch.randn(3, 3, 16, 16)
+    torch._dynamo.reset()  # it compiles a forward method eight times at most
     compiled.compile(backend=backend, fullgraph=True)
     with torch.inference_mode():
         for batch in (images, images[:1], images.repeat(2, 1, 1, 1)):

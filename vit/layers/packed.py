@@ -44,7 +44,7 @@ class InferenceLinear(nn.Module):
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
     def multiply(self, x: Tensor) -> Tensor:
-        """What the compiler does not see of the layer: the product with packed weights, of type `result_type`."""
+        """The product with packed weights, which the compiler does not look into; of type `result_type`."""
         raise NotImplementedError
 
     def result_type(self) -> torch.dtype:
@@ -96,6 +96,8 @@ torch.library.define("vit::inference_product", "(Tensor x, int layer, int out_fe
 
 @torch.library.impl("vit::inference_product", "CPU")
 def _inference_product(x: Tensor, layer: int, out_features: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
+    if layer not in _layers:
+        _refuse("has been deleted: compile another one")
     return _layers[layer].multiply(x)
 
 
@@ -108,7 +110,7 @@ torch.library.register_fake(
 class PackedLinear(InferenceLinear):
     """`linear(x)` from a packed copy of its weights, for vectors of their type: ValueError for others.
 
-    With `fuse_gelu`, GELU (erf) follows, where the processor is fast at it before the product is rounded.
+    With `fuse_gelu`, GELU (erf) follows; with AVX-512 it is applied before the product is rounded.
     """
 
     def __init__(self, linear: nn.Linear, *, fuse_gelu: bool = False) -> None:

@@ -22,6 +22,8 @@ _LARGEST = 255 if MULTIPLIES_BYTES else 127
 """Of the bytes that vectors are rounded to. Without VNNI two products are added in 16 bits, which would overflow."""
 _SMALLEST = 1e-30
 """Range that a vector is taken to have at least, so that equal numbers are not divided by zero."""
+_FINEST = 1e-7
+"""The same, as a share of its numbers: a smaller range is below their rounding, and would overflow as a divisor."""
 
 _TOKENS_AT_ONCE = 256
 """So many that what lies between the steps stays in the processor's cache."""
@@ -56,7 +58,8 @@ class QuantizedLinear(InferenceLinear):
     def _product(self, tokens: Tensor, out: Tensor | None = None) -> Tensor:
         # every vector is lowest + step · bytes: behind a GELU nearly all numbers lie on one side of zero
         lowest, highest = tokens.amin(dim=1, keepdim=True), tokens.amax(dim=1, keepdim=True)  # t 1
-        step = (highest - lowest).clamp_(min=_SMALLEST) / _LARGEST
+        range_ = torch.maximum(highest - lowest, lowest.abs() * _FINEST).clamp_(min=_SMALLEST)
+        step = range_ / _LARGEST
         product = self.multiply_apart(_to_bytes((tokens - lowest).div_(step)))
         product.addr_((lowest / step)[:, 0], self.sums)
         return torch.addcmul(self.offset, product, step, out=out)
@@ -84,7 +87,7 @@ torch.library.register_fake("vit::gelu", torch.empty_like)
 
 
 def gelu_of_hidden(hidden: Tensor) -> Tensor:
-    """GELU (erf) in place, for nothing else holds the vectors.
+    """GELU (erf) in place, for nothing else holds the vectors of a layer without hooks.
 
     One operator for the compiler: otherwise it computes GELU twice, for the next layer's range and for its bytes.
     """

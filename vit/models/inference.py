@@ -27,8 +27,9 @@ def for_inference(
 
     Autocast casts the weights in every pass and keeps the residual stream in float32; this copy does neither. On a CPU
     where that is faster its plain linear layers (no hooks, not quantised) are `packed`, with the GELU that follows. A
-    packed model cannot be cast, copied, saved or exported, and should have no hooks. Compiled by its `compile()`, which
-    takes up to a minute at the first call, it is faster for few images, and with `int8` always.
+    packed model cannot be cast, copied, saved or exported, and should have no hooks (GELU overwrites what `fc1` gave).
+    Its `compile()` makes it faster, most with `int8` (`docs/performance.md`). Each copy is compiled anew, which takes
+    up to a minute at the first call, and torch compiles about eight copies in a process.
 
     `int8`, on x86 processors: the blocks' linear layers multiply bytes, weights with a scale for each channel and
     vectors with one for each token. Patch embedding, norms, attention, head, and the layers whose names are in `keep`,
