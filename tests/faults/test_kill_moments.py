@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -22,19 +23,28 @@ SAMPLE = 8
 """Moments that are tried of each run; of the first, every one."""
 
 
+SERVER = multiprocessing.get_context("forkserver")  # it never computes: torch refuses backward passes in forks of what did
+SERVER.set_forkserver_preload(["tests.faults.recipes"])
+
+
 def in_child(work: Callable[[], object], log: Path) -> int:
     """Run in a process of its own and return its status: 0, or minus the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(stream, 1), os.dup2(stream, 2)
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:  # noqa: BLE001  # all that ends a process
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    child = SERVER.Process(target=_logged, args=(work, log))
+    child.start()
+    child.join()
+    assert child.exitcode is not None
+    return child.exitcode
+
+
+def _logged(work: Callable[[], object], log: Path) -> None:
+    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(stream, 1), os.dup2(stream, 2)
+    try:
+        work()
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001  # all that ends a process
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
 
 
 def train_traced(config: RunConfig, run: Path, kill_at: int | None, told: Path | None = None) -> None:
