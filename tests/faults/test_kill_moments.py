@@ -23,7 +23,8 @@ SAMPLE = 8
 """Moments that are tried of each run; of the first, every one."""
 
 
-SERVER = multiprocessing.get_context("forkserver")  # it never computes: torch refuses backward passes in forks of what did
+# The server never computes: torch refuses backward passes in a fork of a process whose autograd threads have started.
+SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.faults.recipes"])
 
 
