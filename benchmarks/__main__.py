@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from vit.cli import run_command
 from vit.cli.parsing import Parser, check_file, check_folder, run_parser
-from vit.config import check_positive, nearest
+from vit.config import check, check_positive, nearest
 from vit.tasks.classification import require_classification
 
 _USAGE = """\
@@ -24,6 +24,7 @@ python -m benchmarks NAME …
   forward     forward passes against other libraries' models       [--models Ti S] [--compile]
   step        training steps against other libraries' models       [--models Ti S] [--compile]
   eight_bits  int8 against float, onnxruntime and torchao          [--models Ti S] [--batch_sizes 1 8]
+  deployed    accuracy in bfloat16, eight bits and as ONNX         MODEL [--data DATA] [--sensitivity 1000]
   data        source to augmented batch, against two loaders       --config FILE [--workers 0 1 2]
   epoch       whole training epochs against the reference loop     --config FILE [--workers 0 1 2]
   attention   the backends, and auto against sdpa in models        [--models …]
@@ -120,6 +121,41 @@ def _eight_bits(argv: list[str]) -> None:
 
     result = bench_eight_bits(args.models, args.batch_sizes, turns=args.turns, progress=progress)
     print(markdown(result))
+    _write(result, args.output)
+
+
+def _deployed(argv: list[str]) -> None:
+    from vit.cli.sources import DATA, MODEL, add_model_options, all_images, model_options, resolve_data, split_settings
+
+    settings, rest = split_settings(argv)
+    what = "Accuracy of a trained model in bfloat16, in eight bits and as ONNX files, against the model in float32."
+    parser = _parser("deployed", what, turns=None)
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    parser.add_argument("--data", help=DATA)
+    parser.add_argument("--images", type=int, help="about this many test images, classes balanced (default: all)")
+    parser.add_argument(
+        "--sensitivity",
+        type=int,
+        default=0,
+        metavar="IMAGES",
+        help="quantise each layer alone too, on this many validation images",
+    )
+    add_model_options(parser)
+    args = parser.parse_args(rest)
+    check_file("--output", args.output)
+    check_positive("--images", args.images)
+    check(args.sensitivity >= 0, "--sensitivity", args.sensitivity, "it must be at least 0")
+    from benchmarks.deployed import measure_deployed
+
+    data = all_images(resolve_data([args.model], args.data, settings), [args.model], settings)
+    result = measure_deployed(
+        args.model,
+        data,
+        images=args.images,
+        sensitivity=args.sensitivity,
+        progress=progress,
+        **model_options(args),
+    )
     _write(result, args.output)
 
 
@@ -382,6 +418,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "forward": partial(_models, "forward"),
     "step": partial(_models, "step"),
     "eight_bits": _eight_bits,
+    "deployed": _deployed,
     "data": partial(_pipeline, "data"),
     "epoch": partial(_pipeline, "epoch"),
     "attention": _attention,
