@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from vit.processor import MULTIPLIES_BFLOAT16, machine
+from vit.processor import MULTIPLIES_BFLOAT16, machine, multiplies_bfloat16
 
 
 def test_the_machine_and_the_versions() -> None:
@@ -13,3 +14,16 @@ def test_the_machine_and_the_versions() -> None:
     assert set(said["versions"]) == {"python", "torch", "timm"}
     assert said["device"]
     assert said["multiplies_bfloat16"] == MULTIPLIES_BFLOAT16
+
+
+@pytest.mark.parametrize(
+    ("avx512", "amx", "name", "expected"),
+    [
+        (True, False, "AMD EPYC 9R14", True),
+        (True, False, "Intel(R) Xeon(R) Processor", False),
+        (True, True, "Intel(R) Xeon(R) Platinum 8488C", True),
+        (False, False, "AMD EPYC 7R13 Processor", False),
+    ],
+)
+def test_bfloat16_counts_where_it_is_faster(avx512: bool, amx: bool, name: str, expected: bool) -> None:
+    assert multiplies_bfloat16(avx512=avx512, amx=amx, name=name) == expected

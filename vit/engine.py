@@ -82,7 +82,7 @@ def choose_precision(kind: str, precision: str) -> str:
 
 
 def has_fast_bf16(kind: str) -> bool:
-    """True if the device has bfloat16 matrix instructions (others emulate bfloat16, slower than float32)."""
+    """True if the device computes bfloat16 products faster than float32's."""
     if kind == "cuda":
         return torch.cuda.get_device_capability()[0] >= 8
     if kind == "cpu":
