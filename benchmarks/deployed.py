@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from benchmarks.timing import ProgressFn
 from vit.analysis import QuantizationSensitivity, quantization_sensitivity
 from vit.comparison.statistics import paired_share_interval
-from vit.config import DataConfig, check
+from vit.config import DataConfig
 from vit.data.images import fingerprint, open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, balanced_subset
@@ -34,7 +34,7 @@ from vit.models.model import Model
 from vit.processor import MULTIPLIES_BYTES, machine
 
 COPIES: dict[str, Any] = {"vit bf16": torch.bfloat16, "vit int8": "int8"}
-FILES = {"ONNX": "auto", "ONNX int8": "int8"}
+FILES: dict[str, Literal["auto", "int8"]] = {"ONNX": "auto", "ONNX int8": "int8"}
 CONVENTIONS = {
     "top1": "share of the test images whose most likely class is right",
     "difference": "top1 less that of the model in float32, on the same images",
@@ -59,7 +59,9 @@ def measure_deployed(
     where a file loses more than `vit export` allows.
     """
     opened = open_model(model, **options)
-    check(isinstance(opened.model, Model), "model", model, f"it is computed by {opened.implementation}, not by vit")
+    whole_model = opened.model
+    if not isinstance(whole_model, Model):
+        raise ValueError(f"model: {model!r} is not valid: it is computed by {opened.implementation}, not by vit")
     split = balanced_subset(open_test(data), images, stream="deployed")
     columns = head_columns(opened, split.source.class_names)
 
@@ -69,12 +71,12 @@ def measure_deployed(
         _, labels, logits = collect_outputs(nn.Identity(), compute, loader, device=torch.device("cpu"))
         return labels, logits[:, columns]
 
-    labels, logits = answers(opened.model, split)
+    labels, logits = answers(whole_model, split)
     whole = logits.argmax(dim=1)
     progress(f"float32: {float((whole == labels).double().mean()):.2%} of {len(labels):,} images")
     rows = {}
     for name, dtype in COPIES.items():
-        predicted = answers(_taking_float32(for_inference(opened.model, dtype)), split)[1].argmax(dim=1)
+        predicted = answers(_taking_float32(for_inference(whole_model, dtype)), split)[1].argmax(dim=1)
         rows[name] = _compare(predicted, whole, labels)
         progress(line(name, rows[name]))
     for name, dtype in FILES.items():
@@ -92,7 +94,7 @@ def measure_deployed(
     }
     if sensitivity:
         part = balanced_subset(open_training(data)[1], sensitivity, stream="sensitivity")
-        found = _sensitivity(opened.model, lambda each: answers(each, part)[1], answers(opened.model, part)[0], progress)
+        found = _sensitivity(whole_model, lambda each: answers(each, part)[1], answers(whole_model, part)[0], progress)
         result["sensitivity"] = found.numbers()
     return result
 
@@ -136,9 +138,8 @@ def _by_file(opened: OpenedModel, split: Split, columns: list[int]) -> dict[str,
 
 
 def _sensitivity(
-    model: nn.Module, logits: Callable[[nn.Module], Tensor], labels: Tensor, progress: ProgressFn
+    model: Model, logits: Callable[[nn.Module], Tensor], labels: Tensor, progress: ProgressFn
 ) -> QuantizationSensitivity:
-    assert isinstance(model, Model)
     return quantization_sensitivity(
         model, logits, labels, progress=lambda done, total: progress(f"layers alone in eight bits: {done} of {total}")
     )

@@ -25,9 +25,10 @@ def processor_name() -> str:
 
 
 def multiplies_bfloat16(*, avx512: bool, amx: bool, name: str) -> bool:
-    """True if bfloat16 products take less time than float32's: with AMX, or AVX512_BF16 on other processors than Intel's.
+    """True if bfloat16 products take less time than float32's: with AMX, or with AVX512_BF16 on AMD's processors.
 
-    Intel's Xeons issue `vdpbf16ps` a quarter as often as `vfmadd231ps`, which is half of float32's speed; Zen 4 twice it.
+    Zen 4's run at twice float32's speed. Intel's without AMX run at half of it: a Xeon issues `vdpbf16ps` a quarter as
+    often as `vfmadd231ps` (`LOG.md`).
     """
     return amx or (avx512 and "Intel" not in name)
 
