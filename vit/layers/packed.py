@@ -96,9 +96,10 @@ torch.library.define("vit::inference_product", "(Tensor x, int layer, int out_fe
 
 @torch.library.impl("vit::inference_product", "CPU")
 def _inference_product(x: Tensor, layer: int, out_features: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
-    if layer not in _layers:
+    found = _layers.get(layer)
+    if found is None:
         _refuse("has been deleted: compile another one")
-    return _layers[layer].multiply(x)
+    return found.multiply(x)
 
 
 torch.library.register_fake(
@@ -120,7 +121,7 @@ class PackedLinear(InferenceLinear):
 
     def multiply(self, x: Tensor) -> Tensor:
         fused = self.activation if _FUSES_GELU else "none"
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, fused, [], "none")
+        result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, fused, [], "none")
         if fused != self.activation:
             gelu(result, out=result)  # type: ignore[call-arg]  # torch's stub lacks it
         return result

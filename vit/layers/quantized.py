@@ -59,13 +59,12 @@ class QuantizedLinear(InferenceLinear):
         # every vector is lowest + step · bytes: behind a GELU nearly all numbers lie on one side of zero
         lowest, highest = tokens.amin(dim=1, keepdim=True), tokens.amax(dim=1, keepdim=True)  # t 1
         range_ = torch.maximum(highest - lowest, lowest.abs() * _FINEST).clamp_(min=_SMALLEST)
-        step = range_ / _LARGEST
-        product = self.multiply_apart(_to_bytes((tokens - lowest).div_(step)))
-        product.addr_((lowest / step)[:, 0], self.sums)
-        return torch.addcmul(self.offset, product, step, out=out)
+        product = self.multiply_apart(_to_bytes((tokens - lowest).mul_(_LARGEST / range_)))
+        result = torch.addr(self.offset, lowest[:, 0], self.sums, out=out)
+        return result.addcmul_(product, range_ * (1 / _LARGEST))
 
     def multiply(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.onednn.qlinear_pointwise(
+        product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
             *(x, 1.0, 0, self.packed, self.scale, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
