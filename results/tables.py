@@ -194,6 +194,35 @@ def differences(file: str) -> str:
     return markdown(("first", "second", "points ahead (95 % interval)", "p (Holm)"), rows)
 
 
+def deployed(names: Mapping[str, str]) -> str:
+    """A row for each model: its accuracy in float32, and what each of its other forms gains or loses.
+
+    `names`: of the models, by file of `results/deployed/` (`python -m benchmarks deployed`).
+    """
+    rows = []
+    for file, name in names.items():
+        found = json.loads((RESULTS / "deployed" / f"{file}.json").read_text())
+        changes = [_points(form["difference"], form["interval"]) for form in found["forms"].values()]
+        rows.append((name, f"{found['images']:,}", percent([found["top1"]]), *changes))
+    header = ("model", "test images", "float32", *found["forms"])
+    return markdown(header, rows)
+
+
+def sensitivity(file: str, most: int) -> str:
+    """A row for each of the layers whose quantisation alone changes the logits most, and one for all of them.
+
+    `file`: in `results/deployed/`, measured with `--sensitivity`.
+    """
+    found = json.loads((RESULTS / "deployed" / f"{file}.json").read_text())["sensitivity"]
+    columns = (found["layers"], found["lost"], *found["interval"], found["logit_change"])
+    *alone, together = zip(*columns, strict=True)
+    rows = [
+        (name, _points(-lost, (-high, -low)), f"{change:.1%}")
+        for name, lost, low, high, change in (*sorted(alone, key=lambda row: -row[-1])[:most], together)
+    ]
+    return markdown(("in eight bits", "points gained or lost", "change of the logits"), rows)
+
+
 def memory() -> str:
     """A row for each command on what is large: its peak, and the bound that a slow test holds it to."""
     rows = []
@@ -241,7 +270,16 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "malformed": malformed,
     "memory": memory,
     "freed-memory": freed_memory,
-    "eight-bits": lambda: eight_bits("benchmarks/results/eight_bits_zen3.json"),
+    "eight-bits": lambda: eight_bits("benchmarks/results/eight_bits_vnni.json"),
+    "eight-bits-without-vnni": lambda: eight_bits("benchmarks/results/eight_bits_zen3.json"),
+    "deployed": lambda: deployed(
+        {
+            "cifar10_vit": "ViT of 1.3 M parameters trained on CIFAR-10",
+            "tiny_vit": "ViT of 2.9 M parameters trained on Tiny-ImageNet",
+            "dinov2_probe": "DINOv2-S at 112 pixels, linear probe on CIFAR-10",
+        }
+    ),
+    "sensitivity": lambda: sensitivity("dinov2_probe", 6),
     "speed": lambda: speed(8, compiled=False),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),

@@ -33,10 +33,11 @@ def multiplies_bfloat16(*, avx512: bool, amx: bool, name: str) -> bool:
     return amx or (avx512 and "Intel" not in name)
 
 
-MULTIPLIES_BFLOAT16 = multiplies_bfloat16(
-    avx512=torch.cpu._is_avx512_bf16_supported(), amx=torch.cpu._is_amx_tile_supported(), name=processor_name()
-)
-"""True on this processor. Processors without such instructions emulate them, slower still. ARM's are not checked."""
+_AVX512_BFLOAT16, _AMX = torch.cpu._is_avx512_bf16_supported(), torch.cpu._is_amx_tile_supported()
+HAS_BFLOAT16: bool = _AVX512_BFLOAT16 or _AMX
+"""True on an x86 processor with instructions for bfloat16; others emulate it, slower still. ARM's are not checked."""
+MULTIPLIES_BFLOAT16 = multiplies_bfloat16(avx512=_AVX512_BFLOAT16, amx=_AMX, name=processor_name())
+"""True on this processor."""
 
 
 def machine_memory() -> int:

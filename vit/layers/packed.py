@@ -18,7 +18,7 @@ from torch.nn.functional import gelu
 
 from vit.layers.feedforward import FeedForward
 from vit.linear import is_plain
-from vit.processor import MULTIPLIES_BFLOAT16, processor_name
+from vit.processor import HAS_BFLOAT16, processor_name
 
 _FUSES_GELU = "AVX512" in torch.backends.cpu.get_cpu_capability()
 """True where a product with GELU behind it takes less time than both one after the other (`LOG.md`)."""
@@ -158,10 +158,11 @@ def _identity(hidden: Tensor) -> Tensor:
 def packing_is_faster(dtype: torch.dtype) -> bool:
     """True where measurements on this kind of processor found packed products faster (`LOG.md`).
 
-    bfloat16 where the processor has instructions for it (Zen 4), float32 on AMD's (Zen 4), where MKL is slower.
+    Processors with instructions for bfloat16 (Zen 4 and 5, Xeons since Sapphire Rapids), in float32 too; float32 on
+    older ones of AMD (Zen 3), where MKL is slower. On an older Xeon with AVX-512 MKL was ahead.
     """
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
-        return MULTIPLIES_BFLOAT16
-    return dtype == torch.float32 and "AMD " in processor_name()
+        return HAS_BFLOAT16
+    return dtype == torch.float32 and (HAS_BFLOAT16 or "AMD " in processor_name())
