@@ -224,6 +224,7 @@ def _analysis(argv: list[str]) -> None:
     parser.add_argument("--tokens", nargs="+", type=int, default=[196, 1024, 4096], help="square numbers of 4 or more")
     parser.add_argument("--num_heads", type=int, default=12)
     parser.add_argument("--batch_size", type=int, default=1)
+    _add_backend(parser)
     args = parser.parse_args(argv)
     check_file("--output", args.output)
     for option in ("turns", "num_heads", "batch_size"):
@@ -237,15 +238,21 @@ def _analysis(argv: list[str]) -> None:
     _write(result, args.output, show=True)
 
 
+def _add_backend(parser: Parser) -> None:
+    help_ = "of the statistics (default: %(default)s)"
+    parser.add_argument("--backend", default="auto", choices=("auto", "streamed", "compiled"), help=help_)
+
+
 def _distance(argv: list[str]) -> None:
     what = "Attention distance of a ViT-B/16, streamed and from its maps: time, memory."
     parser = _parser("distance", what, turns=1)
     parser.add_argument("--sizes", nargs="+", type=int, default=[224, 512, 1024], help="sides of the images in pixels")
+    _add_backend(parser)
     args = parser.parse_args(argv)
     check_file("--output", args.output)
     from benchmarks.distance_cost import bench_distance
 
-    result = bench_distance(args.sizes, turns=args.turns)
+    result = bench_distance(args.sizes, turns=args.turns, backend=args.backend)
     _write(result, args.output, show=True)
 
 

@@ -27,7 +27,13 @@ PATCH = 16
 
 
 def bench_distance(
-    sizes: Sequence[int] = (224, 512, 1024), *, turns: int = 1, width: int = 768, depth: int = 12, num_heads: int = 12
+    sizes: Sequence[int] = (224, 512, 1024),
+    *,
+    turns: int = 1,
+    backend: str = "auto",
+    width: int = 768,
+    depth: int = 12,
+    num_heads: int = 12,
 ) -> dict[str, Any]:
     """Measure seconds and bytes of a plain pass, of ours and of the maps, for each image side in pixels.
 
@@ -38,19 +44,20 @@ def bench_distance(
     for size in sizes:
         check_positive("--sizes", size)
         check(size % PATCH == 0, "--sizes", size, f"patches of {PATCH} must divide it")
-    rows = [_compare(size, turns, {"width": width, "depth": depth, "num_heads": num_heads}) for size in sizes]
+    rows = [_compare(size, turns, {"width": width, "depth": depth, "num_heads": num_heads}, backend) for size in sizes]
     return {
         "machine": machine("cpu", ("transformers",)),
         "architecture": {"width": width, "depth": depth, "num_heads": num_heads, "patch": PATCH},
         "sizes": rows,
         "turns": turns,
+        "backend": backend,
         "conventions": "seconds, ratios: one image; median and quartiles of the turns, ratios taken within a turn, "
         f"processor: time of all threads of the process; bytes: {TENSOR_METER}; difference: between the distances "
         "streamed and from the maps of the same model, relative to the largest",
     }
 
 
-def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
+def _compare(size: int, turns: int, shape: dict[str, Any], backend: str) -> dict[str, Any]:
     torch.manual_seed(0)
     images = torch.randn(1, 3, size, size)
     ours = create_model(f"vit_base_patch{PATCH}_224", image_size=size, num_classes=10, **shape).eval()
@@ -58,11 +65,13 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
     layout = token_layout(ours, (size, size), (size // PATCH) ** 2 + 1)
     ways: dict[str, Callable[[], Any]] = {
         "plain": torch.no_grad()(partial(ours, images)),
-        "streamed": partial(mean_attention_distance, ours, images),
+        "streamed": partial(mean_attention_distance, ours, images, backend=backend),
         "maps": partial(map_distance, usual, images, layout),
     }
     weights = {*weight_storages(ours), *weight_storages(usual)}
     peaks = {name: peak_memory_of(way, weights) for name, way in ways.items()}
+    if backend == "compiled":
+        ways["streamed"]()  # compiles anew, for the meter of memory looked on before
     times = time_interleaved(ways, turns, "cpu", seed=f"side {size}")
     wall, processor = (
         {name: quartiles([getattr(each, clock) for each in found]) for name, found in times.items()}
@@ -83,7 +92,7 @@ def _compare(size: int, turns: int, shape: dict[str, Any]) -> dict[str, Any]:
         "times_less_memory": round(peaks["maps"] / peaks["streamed"], 1),
         "times_a_plain_pass": ratio("plain", "streamed", "wall"),
         "times_a_plain_pass_processor": ratio("plain", "streamed", "processor"),
-        "largest_relative_difference": _difference(usual, images, layout),
+        "largest_relative_difference": _difference(usual, images, layout, backend),
     }
 
 
@@ -101,9 +110,10 @@ def map_distance(model: nn.Module, images: Tensor, layout: TokenLayout) -> Tenso
     return torch.stack(rows)
 
 
-def _difference(model: nn.Module, images: Tensor, layout: TokenLayout) -> float:
+def _difference(model: nn.Module, images: Tensor, layout: TokenLayout, backend: str) -> float:
     """Compare both ways on one model: the distances are streamed from the same model that gives the maps."""
-    kept, streamed = map_distance(model, images, layout), mean_attention_distance(model, images).pixels
+    kept = map_distance(model, images, layout)
+    streamed = mean_attention_distance(model, images, backend=backend).pixels
     return float((streamed - kept).abs().max() / kept.abs().max())
 
 

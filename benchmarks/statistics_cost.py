@@ -79,6 +79,7 @@ def bench_statistics(
     return {
         "device": device,
         "dtype": dtype,
+        "backend": backend,
         "turns": turns,
         "machine": machine(device),
         "batch_size": batch_size,

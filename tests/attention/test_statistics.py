@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._inductor.exc import InvalidCxxCompiler
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -256,7 +257,7 @@ def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # as many as the sizes below are for
     torch.manual_seed(0)
     for shape, rows_and_heads in (((1, 3, 211, 13), (47, 1)), ((2, 7, 53, 3), (53, 3))):
-        assert tiles._tile_size(shape[1], shape[2], shape[2], None, threads=2) == rows_and_heads
+        assert tiles._tile_size(shape[1], shape[2], shape[2], None, limit=10000) == rows_and_heads
         query, key, places = torch.randn(shape), torch.randn(shape), torch.rand(shape[2], 2)
         table = (places[:, None].double() - places).square().sum(-1).sqrt()
         ours = attention_statistics(query, key, coordinates=places)
@@ -264,13 +265,11 @@ def test_many_tiles_of_one_sample_and_of_many_heads(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("threads", "block_size", "rows_and_heads"), [(1, None, (5, 1)), (4, None, (20, 1)), (1, 3, (3, 1)), (4, 3, (3, 6))]
+    ("limit", "block_size", "rows_and_heads"),
+    [(5000, None, (5, 1)), (20000, None, (20, 1)), (5000, 3, (3, 1)), (20000, 3, (3, 6))],
 )
-def test_a_tile_grows_with_the_threads(
-    threads: int, block_size: int | None, rows_and_heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiles, "TILE", 5000)
-    assert tiles._tile_size(8, 1000, 1000, block_size, threads) == rows_and_heads
+def test_a_tile_grows_with_its_limit(limit: int, block_size: int | None, rows_and_heads: tuple[int, int]) -> None:
+    assert tiles._tile_size(8, 1000, 1000, block_size, limit) == rows_and_heads
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 3), ("meta", 1)])
@@ -282,13 +281,14 @@ def test_only_cpu_threads_count(device: str, threads: int, monkeypatch: pytest.M
         raise Seen(sizes[-1])
 
     monkeypatch.setattr(tiles, "_tile_size", see)
+    monkeypatch.setattr(tiles, "TILE", 10)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     query = torch.zeros(1, 2, 5, 4, device=device)
     options = AttentionOptions(score=DOT_PRODUCT, scale=None, mask=None, bias=None)
     spec = StatisticsSpec(
         options=options, names=(), sets=query.new_zeros(0, 5), space=None, query_offset=None, block_size=None
     )
-    with pytest.raises(Seen, match=f"^{threads}$"):
+    with pytest.raises(Seen, match=f"^{10 * threads}$"):
         tiles.streamed(query, query, spec)
 
 
@@ -328,6 +328,54 @@ def test_bounds_hold_and_keys_may_be_permuted(h: int, n: int, m: int, seed: int,
     torch.testing.assert_close(found.placed_mass, (allowed > 0).float().expand(1, h, n))
     torch.testing.assert_close(found.entropy, shuffled.entropy, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.distance, shuffled.distance, atol=1e-5, rtol=0)
+
+
+# ------------------------------------------------------------------ compiled
+
+
+COMPILED = [
+    Case(),
+    Case(groups=1, mask="dead rows", bias=True),
+    Case(cross=True, table=True, mask="padding"),
+    Case(n=1, m=40, dtype=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("case", COMPILED, ids=str)
+def test_the_compiled_loop_sums_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its function as it is, uncompiled: what the compiler makes of it is tested below."""
+    monkeypatch.setattr(tiles, "_compiled_sums", lambda: tiles._fused_sums)
+    case.check(backend="compiled", tolerance=2e-6 if case.dtype == torch.float32 else 2e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", COMPILED, ids=str)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_the_compiler_makes_of_it_sums_the_same(case: Case) -> None:
+    for block_size in (None, 3):
+        case.check(backend="compiled", block_size=block_size, tolerance=2e-6 if case.dtype == torch.float32 else 2e-2)
+
+
+def test_compiled_is_refused_on_other_devices() -> None:
+    query = torch.zeros(1, 2, 5, 4, device="meta")
+    options = AttentionOptions(score=DOT_PRODUCT, scale=None, mask=None, bias=None)
+    spec = StatisticsSpec(
+        options=options, names=(), sets=query.new_zeros(0, 5), space=None, query_offset=None, block_size=None
+    )
+    with pytest.raises(
+        ValueError, match="backend: 'compiled' is not valid: it was made for the CPU, not for meta; use"
+    ):
+        tiles.compiled(query, query, spec)
+
+
+def test_compiled_is_refused_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
+    query = torch.zeros(1, 2, 5, 4)
+    with pytest.raises(ValueError, match=r"'compiled' is not valid: it needs a C\+\+ compiler, and none was found"):
+        attention_statistics(query, query, backend="compiled")
 
 
 # ------------------------------------------------------------------ what holds besides

@@ -140,15 +140,17 @@ def mean_attention_distance(
     *,
     prefix: Prefix = "renormalised",
     without_self: bool = False,
+    backend: str = "auto",
     gather: Gather = one_process,
 ) -> AttentionDistance:
     """The distance of every head over normalised images `b 3 H W`, or batches of them; any ViT, any grid.
 
     `prefix`: how tokens without a place count (`PREFIXES`). `without_self` (with "renormalised" only): the query patch
-    does not count either. ValueError for other conventions and for what `attention_profile` refuses.
+    does not count either. `backend`, `gather`: as in `attention_profile`. ValueError for other conventions and for what
+    `attention_profile` refuses.
     """
     _check(prefix, without_self=without_self)
-    profile = attention_profile(model, images, gather=gather)
+    profile = attention_profile(model, images, backend=backend, gather=gather)
     return distance_from_profile(profile, prefix=prefix, without_self=without_self)
 
 

@@ -118,14 +118,15 @@ class AttentionProfile:
 
 @check_arguments
 def attention_profile(
-    model: nn.Module, images: Tensor | Iterable[Tensor], *, gather: Gather = one_process
+    model: nn.Module, images: Tensor | Iterable[Tensor], *, backend: str = "auto", gather: Gather = one_process
 ) -> AttentionProfile:
     """The profile over normalised images `b 3 H W`, or over batches of them, all of one size.
 
-    `gather` joins what processes have along the first axis, each process giving its share of the images. ValueError
-    where there are no images and for what `capture_attention` and `token_layout` refuse.
+    `backend`: that of `attention_statistics`; `compiled` is the fastest for many large images on a CPU. `gather` joins
+    what processes have along the first axis, each process giving its share of the images. ValueError where there are no
+    images and for what `capture_attention` and `token_layout` refuse.
     """
-    sums = _RunningSums()
+    sums = _RunningSums(backend)
     for batch in image_batches(model, images):
         sums.add(model, batch)
     assert sums.layout is not None
@@ -146,7 +147,8 @@ def attention_profile(
 class _RunningSums:
     """Sums over the images so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
         self.layout: TokenLayout | None = None
         self.names: list[str] = []
         self.count = 0
@@ -163,7 +165,7 @@ class _RunningSums:
                 self.layout = token_layout(model, (height, width), layer.query.shape[2])
             rule = f"all must be of the first one's size, {self.layout.image_size}"
             check(self.layout.image_size == (height, width), "images", (height, width), rule)
-            rows.append(profile_of_layer(layer, self.layout))
+            rows.append(profile_of_layer(layer, self.layout, self.backend))
             self.names.append(layer.name)
 
         with torch.no_grad():
@@ -175,7 +177,7 @@ class _RunningSums:
         self.count += len(images)
 
 
-def profile_of_layer(layer: AttentionLayer, layout: TokenLayout) -> Tensor:
+def profile_of_layer(layer: AttentionLayer, layout: TokenLayout, backend: str = "auto") -> Tensor:
     """Each of `QUANTITIES` for every image and head, q b h."""
     device = layer.query.device
     statistics = attention_statistics(
@@ -186,6 +188,7 @@ def profile_of_layer(layer: AttentionLayer, layout: TokenLayout) -> Tensor:
         mask=layer.mask,
         bias=layer.bias,
         scale=layer.scale,
+        backend=backend,
     )
     assert statistics.distance is not None
     assert statistics.self_mass is not None

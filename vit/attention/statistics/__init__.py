@@ -19,7 +19,7 @@ from vit.attention.statistics.space import build_space
 from vit.attention.statistics.spec import AttentionStatistics, StatisticsSpec, key_sets
 from vit.config import check, nearest
 
-STATISTICS_BACKENDS = {"streamed": streamed.streamed, "triton": fused.fused}
+STATISTICS_BACKENDS = {"streamed": streamed.streamed, "compiled": streamed.compiled, "triton": fused.fused}
 
 
 def attention_statistics(
@@ -46,9 +46,10 @@ def attention_statistics(
     that they belong to another sequence; then `self_mass` is None, and `coordinates` need `query_coordinates` (n, k).
 
     Half types are summed and returned in float32. `streamed` works on `block_size` queries at a time, in memory linear
-    in tokens (by default, as many as suit the CPU's threads: their number changes the memory, and the last bits);
-    `triton` is one kernel, which has never run on a device and is used only when named. Raises ValueError for arguments
-    that contradict each other and for a backend that does not support them.
+    in tokens (by default, as many as suit the CPU's threads: their number changes the memory, and the last bits).
+    `compiled` does the same with torch's compiler: faster on many tokens, after some seconds of compiling, on a CPU and
+    with a C++ compiler. `triton` is one kernel, which has never run on a device. Both are used only when named. Raises
+    ValueError for arguments that contradict each other and for a backend that does not support them.
     """
     check_shapes(query, key, key, score)
     num_queries, num_keys = query.shape[2], key.shape[2]

@@ -1,15 +1,16 @@
 """Statistics of the attention weights, a block of queries at a time: memory linear in tokens and in a CPU's threads.
 
-A tile of weights is computed, summed and overwritten while it is in the cache; a block's distances to the keys are
-shared by all samples and heads. Scores are in units of ln 2, for powers of two are the faster ones. Entropy, in these
-units, is `log2 z - Σ p t` with t the scores minus their maximum, and z = Σ 2^t. Notation: see `core.py`; `s` sets of
-keys.
+A tile of scores is computed, turned into weights and summed while it is in the cache; a block's distances to the keys
+are shared by all samples and heads. `compiled` sums a tile in one loop of torch's compiler, which writes no weights.
+Scores are in units of ln 2, for powers of two are the faster ones. Entropy, in these units, is `log2 z - Σ p t` with t
+the scores minus their maximum, and z = Σ 2^t. Notation: see `core.py`; `s` sets of keys.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -17,12 +18,14 @@ import torch
 from einops import repeat
 from torch import Tensor
 
-from vit.attention.backends.options import dead_rows
+from vit.attention.backends.options import Refused, dead_rows
 from vit.attention.scores import Additive, InnerProduct
 from vit.attention.statistics.spec import RawStatistics, StatisticsSpec
 
 TILE = 2**18
 """Elements of a tile per CPU thread: scores, weights and distances of about this many fit into a core's caches."""
+COMPILED_TILE = 2**20
+"""The same for `compiled`, which reads scores and distances twice and is called less often so (`LOG.md`)."""
 LOG2_E = 1 / math.log(2)
 LOWEST = -1e30
 """The score of a masked key; finite, so that 0 × t is 0."""
@@ -42,11 +45,10 @@ class Tile(NamedTuple):
         rows = self.rows if tensor.shape[2] > 1 else slice(None)
         return tensor[sample, heads, rows]
 
-    def views(self, buffers: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
-        """Views of both buffers for this tile, h n m each."""
+    def views(self, buffers: Tensor, num_keys: int) -> list[Tensor]:
+        """A view of every buffer for this tile, h n m each."""
         shape = self.heads.stop - self.heads.start, self.rows.stop - self.rows.start, num_keys
-        first, second = buffers[:, : math.prod(shape)]
-        return first.view(shape), second.view(shape)
+        return [buffer[: math.prod(shape)].view(shape) for buffer in buffers]
 
 
 class Sums(NamedTuple):
@@ -71,19 +73,47 @@ class Sums(NamedTuple):
 
 def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     """The statistics, in float32 for half types."""
+    return _by_tiles(query, key, spec, _sum_tile, tile_size=TILE, num_buffers=2)
+
+
+def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
+    """The same by `torch.compile`. `Refused` for other devices than the CPU, and without a C++ compiler."""
+    if query.device.type != "cpu":
+        raise Refused("compiled", f"it was made for the CPU, not for {query.device.type}; use 'streamed'")
+    from torch._inductor.cpp_builder import get_cpp_compiler  # the compiler takes a second to import
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        raise Refused("compiled", "it needs a C++ compiler, and none was found; use 'streamed'") from None
+    return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
+
+
+def _by_tiles(
+    query: Tensor,
+    key: Tensor,
+    spec: StatisticsSpec,
+    sum_tile: Callable[..., tuple[Tensor, Tensor, Tensor | None, Tensor]],
+    *,
+    tile_size: int,
+    num_buffers: int,
+) -> RawStatistics:
+    """`sum_tile` takes the scores, h n m, with as much room for each further buffer, the sets and the distances."""
     dtype, (b, h, n), m = torch.promote_types(query.dtype, torch.float32), query.shape[:3], key.shape[2]
     write_scores, cost = _score_writer(query, key, spec, dtype)
     every_key = spec.sets.new_ones(1, m)
     sets = torch.cat((every_key, spec.sets)).to(dtype)  # s m
     sums = Sums(query.new_zeros(b, h, n, len(sets), dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
-    num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, threads)
-    buffers = query.new_empty(2, num_heads * num_rows * m, dtype=dtype)
+    num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, tile_size * threads)
+    buffers = query.new_empty(num_buffers, num_heads * num_rows * m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
         distances = None if spec.space is None else spec.space.distances(rows, dtype)  # n m
         for sample, heads in product(range(b), _slices(h, num_heads)):
             tile = Tile(sample, heads, rows)
-            scores, weights = tile.views(buffers, m)
+            views = tile.views(buffers, m)
+            scores = views[0]
             write_scores(tile, scores)
             dead = None
             if spec.options.bias is not None:
@@ -93,30 +123,49 @@ def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
                 mask = tile.select(spec.options.mask)
                 scores.masked_fill_(~mask, LOWEST)
                 dead = dead_rows(mask)
-            _sum_tile(scores, weights, tile, sets, distances, spec.query_offset, sums)
+            if spec.query_offset is not None:
+                own = scores.diagonal(spec.query_offset + rows.start, dim1=-2, dim2=-1).clone()
+            sums.sets[tile], sums.surprise[tile], distance, largest = sum_tile(*views, sets, distances)
+            if distance is not None:
+                sums.distance[tile] = distance
+            if spec.query_offset is not None:
+                sums.self_mass[tile] = (own - largest).exp2_()
             if dead is not None:
                 sums.sets[tile].masked_fill_(dead, 0.0)
     return sums.normalised(spec)
 
 
 def _sum_tile(
-    scores: Tensor,
-    weights: Tensor,
-    tile: Tile,
-    sets: Tensor,
-    distances: Tensor | None,
-    query_offset: int | None,
-    sums: Sums,
-) -> None:
-    """Write the sums over one tile, h n m, and overwrite its scores."""
-    scores -= scores.amax(dim=-1, keepdim=True)
+    scores: Tensor, weights: Tensor, sets: Tensor, distances: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Sums of the unnormalised weights (h n s), of weight times score, and of weight times distance; the largest score.
+
+    h n each but the first. Both `scores` and `weights` are overwritten.
+    """
+    largest = scores.amax(dim=-1, keepdim=True)
+    scores -= largest
     torch.exp2(scores, out=weights)
-    sums.sets[tile] = weights @ sets.T  # five times slower with the sets in columns, `sets` m s
-    sums.surprise[tile] = scores.mul_(weights).sum(dim=-1)
+    masses = weights @ sets.T  # five times slower with the sets in columns, `sets` m s
+    surprise = scores.mul_(weights).sum(dim=-1)
+    distance = None
     if distances is not None:  # one product for each query: all heads share its distances
-        sums.distance[tile] = (distances[:, None] @ weights.permute(1, 2, 0))[:, 0].T
-    if query_offset is not None:
-        sums.self_mass[tile] = weights.diagonal(query_offset + tile.rows.start, dim1=-2, dim2=-1)
+        distance = (distances[:, None] @ weights.permute(1, 2, 0))[:, 0].T
+    return masses, surprise, distance, largest[..., 0]
+
+
+def _fused_sums(scores: Tensor, sets: Tensor, distances: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """`_sum_tile` for the compiler: nothing is overwritten."""
+    largest = scores.amax(dim=-1, keepdim=True)
+    below = scores - largest
+    rows = below.exp2()
+    masses = torch.stack([(rows * each).sum(dim=-1) for each in sets], dim=-1)
+    distance = None if distances is None else (rows * distances).sum(dim=-1)
+    return masses, (rows * below).sum(dim=-1), distance, largest[..., 0]
+
+
+@cache
+def _compiled_sums() -> Callable[..., tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+    return torch.compile(_fused_sums, dynamic=True)
 
 
 def _score_writer(
@@ -143,9 +192,8 @@ def _score_writer(
     return multiply, 1
 
 
-def _tile_size(h: int, n: int, row: int, block_size: int | None, threads: int) -> tuple[int, int]:
-    """Queries and heads of a tile whose rows allocate `row` numbers each."""
-    limit = TILE * threads
+def _tile_size(h: int, n: int, row: int, block_size: int | None, limit: int) -> tuple[int, int]:
+    """Queries and heads of a tile of at most about `limit` numbers, whose rows allocate `row` each."""
     num_rows = max(1, min(n, block_size or limit // max(1, row)))
     return num_rows, max(1, min(h, limit // max(1, num_rows * row)))
 
