@@ -24,20 +24,28 @@ def processor_name() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def multiplies_bfloat16(*, avx512: bool, amx: bool, name: str) -> bool:
+def processor_vendor() -> str:
+    """`AuthenticAMD`, `GenuineIntel` or another; on virtual machines the model's name often tells neither."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.is_file() else []
+    found = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+    return found or platform.processor().rpartition(" ")[2]  # Windows: "AMD64 Family 25 Model 97 …, AuthenticAMD"
+
+
+def multiplies_bfloat16(*, avx512: bool, amx: bool, vendor: str) -> bool:
     """True if bfloat16 products take less time than float32's: with AMX, or with AVX512_BF16 on AMD's processors.
 
     Zen 4's run at twice float32's speed. Intel's without AMX run at half of it: a Xeon issues `vdpbf16ps` a quarter as
     often as `vfmadd231ps` (`LOG.md`).
     """
-    return amx or (avx512 and "Intel" not in name)
+    return amx or (avx512 and vendor == "AuthenticAMD")
 
 
 _AVX512_BFLOAT16, _AMX = torch.cpu._is_avx512_bf16_supported(), torch.cpu._is_amx_tile_supported()
 HAS_BFLOAT16: bool = _AVX512_BFLOAT16 or _AMX
 """True on an x86 processor with instructions for bfloat16; others emulate it, slower still. ARM's are not checked."""
-MULTIPLIES_BFLOAT16 = multiplies_bfloat16(avx512=_AVX512_BFLOAT16, amx=_AMX, name=processor_name())
-"""True on this processor."""
+MULTIPLIES_BFLOAT16 = multiplies_bfloat16(avx512=_AVX512_BFLOAT16, amx=_AMX, vendor=processor_vendor())
+"""True where this processor computes bfloat16 products faster than float32's."""
 
 
 def machine_memory() -> int:

@@ -356,6 +356,17 @@ def test_what_the_compiler_makes_of_it_sums_the_same(case: Case) -> None:
         case.check(backend="compiled", block_size=block_size, tolerance=2e-6 if case.dtype == torch.float32 else 2e-2)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_more_programs_than_torch_allows_by_default() -> None:
+    """Each number of groups is one; beyond the limit a whole program is refused by torch."""
+    (query, key), ours, theirs = Case().arguments()
+    for count in range(11):
+        groups = {str(name): torch.arange(M) % 11 == name for name in range(count)}
+        found = attention_statistics(query, key, **{**ours, "key_groups": groups}, backend="compiled")
+        assert_same(found, materialised(query, key, **{**theirs, "key_groups": groups}))
+
+
 def test_compiled_is_refused_on_other_devices() -> None:
     query = torch.zeros(1, 2, 5, 4, device="meta")
     options = AttentionOptions(score=DOT_PRODUCT, scale=None, mask=None, bias=None)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.model_structure import image_batches
 from vit.analysis.tokens import TokenLayout, token_layout
-from vit.attention.statistics import attention_statistics
-from vit.config import check, check_arguments
+from vit.attention.statistics import STATISTICS_BACKENDS, attention_statistics
+from vit.config import check, check_arguments, nearest
 from vit.evaluation.evaluate import Gather, one_process
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def attention_profile(
     what processes have along the first axis, each process giving its share of the images. ValueError where there are no
     images and for what `capture_attention` and `token_layout` refuse.
     """
+    choices = ["auto", *STATISTICS_BACKENDS]
+    check(backend in choices, "backend", backend, nearest(backend, choices))
     sums = _RunningSums(backend)
     for batch in image_batches(model, images):
         sums.add(model, batch)

@@ -156,10 +156,10 @@ def _identity(hidden: Tensor) -> Tensor:
 
 
 def packing_is_faster(dtype: torch.dtype) -> bool:
-    """True where measurements on this kind of processor found packed products faster (`LOG.md`).
+    """True where packed products were found faster (`LOG.md`), or the processor is of such a kind.
 
-    Processors with instructions for bfloat16 (Zen 4 and 5, Xeons since Sapphire Rapids), in float32 too; float32 on
-    older ones of AMD (Zen 3), where MKL is slower. On an older Xeon with AVX-512 MKL was ahead.
+    With instructions for bfloat16 (measured on Zen 4 and on an Emerald Rapids without AMX), in float32 too; float32 on
+    older processors of AMD (Zen 3), where MKL is slower. On an older Xeon with AVX-512 MKL was ahead.
     """
     if not torch.backends.mkldnn.is_available():
         return False

@@ -23,7 +23,7 @@ _LARGEST = 255 if MULTIPLIES_BYTES else 127
 _SMALLEST = 1e-30
 """Range that a vector is taken to have at least, so that equal numbers are not divided by zero."""
 _FINEST = 1e-7
-"""The same, as a share of its numbers: a smaller range is below their rounding, and would overflow as a divisor."""
+"""The same, as a share of its numbers: a smaller range is below their rounding."""
 
 _TOKENS_AT_ONCE = 256
 """So many that what lies between the steps stays in the processor's cache."""

@@ -26,6 +26,7 @@ TILE = 2**18
 """Elements of a tile per CPU thread: scores, weights and distances of about this many fit into a core's caches."""
 COMPILED_TILE = 2**20
 """The same for `compiled`, which reads scores and distances twice and is called less often so (`LOG.md`)."""
+_MOST_PROGRAMS = 64
 LOG2_E = 1 / math.log(2)
 LOWEST = -1e30
 """The score of a masked key; finite, so that 0 × t is 0."""
@@ -80,6 +81,7 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     """The same by `torch.compile`. `Refused` for other devices than the CPU, and without a C++ compiler."""
     if query.device.type != "cpu":
         raise Refused("compiled", f"it was made for the CPU, not for {query.device.type}; use 'streamed'")
+    from torch._dynamo import config
     from torch._inductor.cpp_builder import get_cpp_compiler  # the compiler takes a second to import
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -87,7 +89,10 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
         get_cpp_compiler()
     except InvalidCxxCompiler:
         raise Refused("compiled", "it needs a C++ compiler, and none was found; use 'streamed'") from None
-    return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
+    # one program for each number of sets, type and kind of size (one, many): more than the eight of torch's default,
+    # after which it would compute step by step
+    with config.patch(recompile_limit=_MOST_PROGRAMS):
+        return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
 
 
 def _by_tiles(
@@ -165,7 +170,7 @@ def _fused_sums(scores: Tensor, sets: Tensor, distances: Tensor | None) -> tuple
 
 @cache
 def _compiled_sums() -> Callable[..., tuple[Tensor, Tensor, Tensor | None, Tensor]]:
-    return torch.compile(_fused_sums, dynamic=True)
+    return torch.compile(_fused_sums, dynamic=True, fullgraph=True)
 
 
 def _score_writer(
