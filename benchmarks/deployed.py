@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.timing import ProgressFn
-from vit.analysis import QuantizationSensitivity, quantization_sensitivity
+from vit.analysis import quantization_sensitivity
 from vit.comparison.statistics import paired_share_interval
 from vit.config import DataConfig
 from vit.data.images import fingerprint, open_test, open_training
@@ -92,7 +92,12 @@ def measure_deployed(
     }
     if sensitivity:
         part = balanced_subset(open_training(data)[1], sensitivity, stream="sensitivity")
-        found = _sensitivity(whole_model, lambda each: answers(each, part)[1], answers(whole_model, part)[0], progress)
+        found = quantization_sensitivity(
+            whole_model,
+            lambda each: answers(each, part)[1],
+            answers(whole_model, part)[0],
+            progress=lambda done, total: progress(f"layers alone in eight bits: {done} of {total}"),
+        )
         result["sensitivity"] = found.numbers()
     return result
 
@@ -133,11 +138,3 @@ def _by_file(opened: OpenedModel, split: Split, columns: list[int]) -> dict[str,
         "interval": list(proof.interval),
         "agreement": proof.agreement,
     }
-
-
-def _sensitivity(
-    model: Model, logits: Callable[[nn.Module], Tensor], labels: Tensor, progress: ProgressFn
-) -> QuantizationSensitivity:
-    return quantization_sensitivity(
-        model, logits, labels, progress=lambda done, total: progress(f"layers alone in eight bits: {done} of {total}")
-    )

@@ -13,23 +13,27 @@ from typing import Any
 import psutil
 import torch
 
+AMD = "AuthenticAMD"
+"""The vendor, as `processor_vendor` gives it."""
 MULTIPLIES_BYTES: bool = torch.cpu._is_vnni_supported()
 """True on an x86 processor that adds four products of bytes in 32 bits (AVX-512 VNNI)."""
 
 
 def processor_name() -> str:
     """The model name on Linux; elsewhere the architecture."""
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.is_file() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return _fact("model name") or platform.machine()
 
 
 def processor_vendor() -> str:
     """`AuthenticAMD`, `GenuineIntel` or another; on virtual machines the model's name often tells neither."""
+    return _fact("vendor_id") or platform.processor().rpartition(" ")[2]  # Windows: "AMD64 Family 25 …, AuthenticAMD"
+
+
+def _fact(name: str) -> str:
+    """What Linux says of the first processor under a name; empty elsewhere."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.is_file() else []
-    found = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
-    return found or platform.processor().rpartition(" ")[2]  # Windows: "AMD64 Family 25 Model 97 …, AuthenticAMD"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def multiplies_bfloat16(*, avx512: bool, amx: bool, vendor: str) -> bool:
@@ -38,7 +42,7 @@ def multiplies_bfloat16(*, avx512: bool, amx: bool, vendor: str) -> bool:
     Zen 4's run at twice float32's speed. Intel's without AMX run at half of it: a Xeon issues `vdpbf16ps` a quarter as
     often as `vfmadd231ps` (`LOG.md`).
     """
-    return amx or (avx512 and vendor == "AuthenticAMD")
+    return amx or (avx512 and vendor == AMD)
 
 
 _AVX512_BFLOAT16, _AMX = torch.cpu._is_avx512_bf16_supported(), torch.cpu._is_amx_tile_supported()

@@ -167,21 +167,21 @@ def test_a_hooked_layer_is_not_fused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name", "has_bfloat16", "expected"),
+    ("dtype", "vendor", "has_bfloat16", "expected"),
     [
-        (torch.bfloat16, "Intel", True, True),
-        (torch.bfloat16, "AMD EPYC", False, False),
-        (torch.float32, "AMD EPYC", False, True),
-        (torch.float32, "Intel", True, True),
-        (torch.float32, "Intel", False, False),
-        (torch.float32, "AMD64", False, False),
-        (torch.float16, "AMD EPYC", True, False),
-        (torch.float64, "AMD EPYC", True, False),
+        (torch.bfloat16, "GenuineIntel", True, True),
+        (torch.bfloat16, "AuthenticAMD", False, False),
+        (torch.float32, "AuthenticAMD", False, True),
+        (torch.float32, "GenuineIntel", True, True),
+        (torch.float32, "GenuineIntel", False, False),
+        (torch.float32, "", False, False),
+        (torch.float16, "AuthenticAMD", True, False),
+        (torch.float64, "AuthenticAMD", True, False),
     ],
 )
 def test_where_packing_is_faster(
-    dtype: torch.dtype, name: str, has_bfloat16: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, vendor: str, has_bfloat16: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "HAS_BFLOAT16", has_bfloat16)
-    monkeypatch.setattr(packed, "processor_name", lambda: name)
+    monkeypatch.setattr(packed, "processor_vendor", lambda: vendor)
     assert packing_is_faster(dtype) == expected

@@ -18,7 +18,7 @@ from torch.nn.functional import gelu
 
 from vit.layers.feedforward import FeedForward
 from vit.linear import is_plain
-from vit.processor import HAS_BFLOAT16, processor_name
+from vit.processor import AMD, HAS_BFLOAT16, processor_vendor
 
 _FUSES_GELU = "AVX512" in torch.backends.cpu.get_cpu_capability()
 """True where a product with GELU behind it takes less time than both one after the other (`LOG.md`)."""
@@ -165,4 +165,4 @@ def packing_is_faster(dtype: torch.dtype) -> bool:
         return False
     if dtype == torch.bfloat16:
         return HAS_BFLOAT16
-    return dtype == torch.float32 and (HAS_BFLOAT16 or "AMD " in processor_name())
+    return dtype == torch.float32 and (HAS_BFLOAT16 or processor_vendor() == AMD)
