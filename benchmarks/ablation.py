@@ -40,7 +40,7 @@ CONVENTIONS = {
     "interval": "95 %, Student's t over the seeds' differences",
 }
 KEPT = ("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs", "precision", "device", "seed")
-"""Of a run's summary."""
+"""Keys of a run's summary that are kept."""
 _TURNS = 2
 """In which every variant's steps are timed; the faster counts, as other work can only slow them down."""
 

@@ -45,7 +45,7 @@ class Large:
     prepare: Callable[[Path], None]
     exit_code: int = 0
     rule: str
-    """What its memory grows with."""
+    """The quantities that its memory grows with."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _SAMPLE = 2.0
 """Seconds for which the load is watched before a seed."""
 _POLL = 0.1
 _KEPT = ("seed", "test.top1", "epochs", "images_seen", "params", "gmacs", "precision")
-"""Of a run's summary."""
+"""Keys of a run's summary that are kept."""
 
 
 class BusyMachine(ValueError):

@@ -27,7 +27,7 @@ class Measured(NamedTuple):
     peak: int
     """Largest resident memory of the process, MiB."""
     said: str
-    """What it wrote to standard error."""
+    """The process's standard error."""
 
 
 def run_process(words: list[str]) -> tuple[dict[str, float], str]:

@@ -32,11 +32,13 @@ def test_no_number_is_shown_as_zeros(number: float, text: str) -> None:
 @pytest.mark.parametrize("folder", ["vit", "benchmarks", "results"])
 def test_docstrings_open_with_a_noun_or_a_verb(folder: str) -> None:
     root = Path(vit.__file__).parents[1] / folder
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     vague = [
-        f"{file.relative_to(root)}: {text.splitlines()[0]}"
+        f"{file.relative_to(root)}:{node.lineno}: {text.splitlines()[0]}"
         for file in root.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, documented) and (text := ast.get_docstring(node)) and text.startswith(("What ", "Of "))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)  # a constant's or a field's as well
+        and isinstance(text := node.value.value, str)
+        and text.startswith(("What ", "Of "))
     ]
     assert not vague

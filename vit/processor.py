@@ -30,7 +30,7 @@ def processor_vendor() -> str:
 
 
 def _fact(name: str) -> str:
-    """What Linux says of the first processor under a name; empty elsewhere."""
+    """A field of the first processor in `/proc/cpuinfo`; empty on other systems than Linux."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.is_file() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -31,7 +31,7 @@ CONVENTIONS = {
     "intervals": "95 %, Wilson, over the test images; of one probe, whose training images stay the same",
 }
 READINGS = {"class": "class token", "patches": "mean of the patches"}
-"""What the legend says of each reading."""
+"""The legend's label for each reading."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from vit.wording import counted
 logger = logging.getLogger(__name__)
 STATE = "analysis.json"
 _TITLES = {"layer_similarity": "Similarity of the blocks", "layer_probe": "Linear probe after every block"}
-"""Of the figures whose titles are not their names."""
+"""Titles of the figures that are not called by their names."""
 ProgressFn = Callable[[str], None]
 """Called with a line for each finished figure."""
 

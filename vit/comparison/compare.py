@@ -93,7 +93,7 @@ class OpenedComparison:
     """The part of `full` that the models are compared on."""
     real_labels: RealLabels | None
     seen: Sequence[SeenImages]
-    """What the runs behind the models have seen of `test`."""
+    """Images of `test` that the runs behind the models have seen."""
     accelerator: Accelerator
 
 

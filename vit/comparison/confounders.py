@@ -66,7 +66,7 @@ class _Rule:
     explanation: str
     read: Callable[[OpenedModel], str]
     title: str
-    """Of what may be stated of one model and not of another one."""
+    """Heading for what may be stated of one model and not of another one."""
     untrained_too: bool = False
     """Applies to models that were never trained as well."""
     same: Callable[[OpenedModel, OpenedModel], bool] | None = None

@@ -23,10 +23,10 @@ from vit.runs import replace_atomically
 
 FILE_NAME = "images.csv"
 MOST_IDENTIFIED = 200_000
-"""Of larger sets the files are listed by name alone: reading a part of every one of them would delay the training."""
+"""Files of larger sets are listed by name alone: reading a part of every one of them would delay the training."""
 _COLUMNS = ["file", "split", "identity"]
 _COLUMNS_BEFORE = ["file", "split"]
-"""Of earlier versions."""
+"""Columns of the files that earlier versions wrote."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TOLERANCES = {"auto": 0.001, "int8": 0.005}
-"""Of accuracy, as fractions, by `OpenedModel.dtype`."""
+"""Largest differences in accuracy, as fractions, by `OpenedModel.dtype`."""
 
 
 class Unfaithful(RuntimeError):

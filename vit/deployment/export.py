@@ -51,7 +51,7 @@ class Trial:
     split: Split
     judge: Judge
     images: str
-    """What they are, in the plural."""
+    """The images' description, in the plural."""
     tolerance: float = TOLERANCES["auto"]
     """The largest difference in accuracy, a fraction, with which the file is written."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Format = Literal["onnx", "torch"]
 Answer = Literal["logits", "softmax", "sigmoid"]
-"""What the program gives: logits, or probabilities."""
+"""The program's output: logits, or probabilities."""
 IMAGES = "images"
 """The prepared ones."""
 DESCRIPTION = "description.json"

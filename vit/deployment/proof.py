@@ -47,7 +47,7 @@ class Proof:
     interval: tuple[float, float]
     agreement: float
     largest_difference: float
-    """Of a probability, or of a logit where the file gives logits."""
+    """Largest difference of a probability, or of a logit where the file gives logits."""
     model_seconds: float
     file_seconds: float
 
@@ -83,7 +83,8 @@ class Judge:
     columns: Sequence[int]
     """The head's outputs for the data's classes, in their order."""
     thresholds: NDArray[np.float32] | None = None
-    """Of a model that gives an image any number of labels, in the data's order; None: the largest answer counts."""
+    """Thresholds of a model that gives an image any number of labels, in the data's order; None: the largest answer
+    counts."""
 
     def predicted(self, answers: Answers) -> NDArray[np.int64]:
         """(n, k) answers to (n,) classes, or (n, k) of 0 and 1."""

@@ -19,7 +19,7 @@ from vit.layers.packed import InferenceLinear
 from vit.processor import MULTIPLIES_BYTES
 
 _LARGEST = 255 if MULTIPLIES_BYTES else 127
-"""Of the bytes that vectors are rounded to. Without VNNI two products are added in 16 bits, which would overflow."""
+"""Largest byte that vectors are rounded to. Without VNNI two products are added in 16 bits, which would overflow."""
 _SMALLEST = 1e-30
 """Range that a vector is taken to have at least, so that equal numbers are not divided by zero."""
 _FINEST = 1e-7

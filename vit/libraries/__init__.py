@@ -19,14 +19,14 @@ _ALSO = {"hf-hub": "hf"}
 RANDOM = "RANDOM"
 """`Provenance.weights` of a model that was never trained."""
 NOT_STATED = "not stated"
-"""What a source does not say of its weights; every text about provenance has these words."""
+"""Stands for whatever a source does not say of its weights; every text about provenance has these words."""
 
 
 CANNOT_BUILD = (
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError),
     *(OSError, RuntimeError, TypeError, ValueError),
 )
-"""What libraries raise for a configuration that none of their models has."""
+"""Errors that libraries raise for a configuration that none of their models has."""
 
 
 class NoCounterpart(ValueError):
@@ -51,12 +51,12 @@ class Provenance:
     started_from: str = NOT_STATED
     """The weights before training on the last data set, or `random weights`."""
     epochs: str = NOT_STATED
-    """Of the whole training on the last data set."""
+    """Length of the whole training on the last data set."""
     images_seen: str = NOT_STATED
     """In it, until these weights."""
     augmentation: str = NOT_STATED
     precision: str = NOT_STATED
-    """Of training."""
+    """Number format of training."""
 
     @property
     def is_random(self) -> bool:

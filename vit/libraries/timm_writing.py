@@ -19,7 +19,7 @@ ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu
 """Class of a layer → our setting, which is also timm's name for it."""
 POOLINGS = {"token": "cls", "avg": "gap", "map": "map"}
 _NORM_EPS = 1e-6
-"""Of timm's norms where none is given."""
+"""Epsilon of timm's norms where none is given."""
 
 
 def timm_forward(config: ViTConfig, tensors: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:

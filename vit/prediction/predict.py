@@ -48,7 +48,7 @@ class Predicted:
     num_before: int
     """Rows of an earlier call, which was stopped."""
     seconds: float
-    """Of this call's images, reading included."""
+    """Time for this call's images, reading included."""
 
     def text(self) -> str:
         here = self.num_images - self.num_before

@@ -17,7 +17,7 @@ from vit.config import check
 from vit.prediction.rows import Row
 
 _ROWS_IN_GROUP = 10_000
-"""Of a Parquet file; a group is in memory at once."""
+"""Rows in a Parquet file's row group; a group is in memory at once."""
 
 
 def check_table(path: Path) -> None:

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/images.py`)."""
 _NEEDED = ("config", "task", "progress", "best", "data_fingerprint", "precision", "scaler", "processes")
-"""What a run continues from, in a checkpoint's state."""
+"""Keys of a checkpoint's state without which no run can be continued."""
 _FREE_TO_CHANGE = (
     *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),

@@ -41,7 +41,7 @@ class TimmFolder:
     settings: Mapping[str, Any]
     """`pretrained_cfg`, as far as it says something."""
     arguments: Mapping[str, Any]
-    """What timm's function of the architecture is given, the number of classes included."""
+    """Keyword arguments of timm's function for the architecture, the number of classes included."""
 
     @property
     def file(self) -> Path:

@@ -23,7 +23,7 @@ from vit.tasks.multilabel.config import TableDataConfig
 
 logger = logging.getLogger(__name__)
 MARKS = (" ", ",", ";", "|", "/")
-"""What people put between labels."""
+"""Separators that people put between labels."""
 
 
 def open_training(config: TableDataConfig) -> tuple[Split, Split]:

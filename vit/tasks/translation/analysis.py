@@ -47,7 +47,7 @@ HEALTHY = {
     "alignment": "In a trained translator each word looks at the one that it translates: near the diagonal, and off "
     "it where the languages order words otherwise (Bahdanau et al. 2015, figure 3).",
 }
-"""What a trained model shows, by kind."""
+"""The pattern that a trained model's attention shows, by kind."""
 QUANTITIES = {
     "entropy": "entropy (nats)",
     "distance": "distance (tokens)",

@@ -23,7 +23,7 @@ MULTI30K_PAGE = "https://github.com/multi30k/dataset (data/task1/raw)"
 LONGEST_LINE = 10_000
 """Characters of a line. It is one sentence, with whose length memory and time grow."""
 _MOST_BYTES = 2**30
-"""Of a file, unpacked: a hundred million words, many times what its vocabulary and its batches are made for."""
+"""Largest size of a file, unpacked: a hundred million words, many times what vocabulary and batches are made for."""
 _HELD_OUT = 10
 
 
