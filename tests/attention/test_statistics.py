@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -387,6 +391,22 @@ def test_compiled_is_refused_without_a_compiler(monkeypatch: pytest.MonkeyPatch)
     query = torch.zeros(1, 2, 5, 4)
     with pytest.raises(ValueError, match=r"'compiled' is not valid: it needs a C\+\+ compiler, and none was found"):
         attention_statistics(query, query, backend="compiled")
+
+
+def test_compiled_names_a_compiler_that_fails(tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\necho "omp.h:1: fatal error: none here" >&2\n[ "$1" = --version ]\n')
+    compiler.chmod(0o755)
+    code = """
+import torch
+from vit.attention import attention_statistics
+query = torch.zeros(1, 2, 5, 4)
+attention_statistics(query, query, backend="compiled")
+"""
+    environment = {**os.environ, "CXX": str(compiler), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    message = f"backend: 'compiled' is not valid: {compiler} failed: omp.h:1: fatal error: none here; use 'streamed'"
+    assert ended.stderr.rstrip().splitlines()[-1].endswith(message)
 
 
 # ------------------------------------------------------------------ what holds besides

@@ -78,12 +78,13 @@ def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
 
 
 def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
-    """The same by `torch.compile`. `Refused` for other devices than the CPU, and without a C++ compiler."""
+    """The same by `torch.compile`. `Refused` for other devices than the CPU, and without a C++ compiler that works."""
     if query.device.type != "cpu":
         raise Refused("compiled", f"it was made for the CPU, not for {query.device.type}; use 'streamed'")
-    from torch._dynamo import config
-    from torch._inductor.cpp_builder import get_cpp_compiler  # the compiler takes a second to import
-    from torch._inductor.exc import InvalidCxxCompiler
+    from torch._dynamo import config  # the compiler takes a second to import
+    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
 
     try:
         get_cpp_compiler()
@@ -92,7 +93,13 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     # one program for each number of sets, type and kind of size (one, many): more than the eight of torch's default,
     # after which it would compute step by step
     with config.patch(recompile_limit=_MOST_PROGRAMS):
-        return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
+        try:
+            return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
+        except BackendCompilerFailed as error:
+            if not isinstance(cause := error.inner_exception, CppCompileError):
+                raise
+            said = next((line for line in cause.output.splitlines() if "error" in line), "no error of its own")
+            raise Refused("compiled", f"{cause.cmd[0]} failed: {said.strip()}; use 'streamed'") from error
 
 
 def _by_tiles(
