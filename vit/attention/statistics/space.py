@@ -33,16 +33,21 @@ class Space:
         of_queries, of_keys = self.coordinates
         return ~of_queries.isnan().any(dim=1), ~of_keys.isnan().any(dim=1)
 
-    def distances(self, rows: slice, dtype: torch.dtype) -> Tensor:
-        """The distances from the queries `rows`, n m; 0 where there is none."""
+    def distances(self, rows: slice, room: Tensor) -> Tensor:
+        """The distances from the queries `rows`, n m; 0 where there is none.
+
+        They are written to `room`, contiguous and 2 n m in their type: tiles as large would be allocated anew for every
+        call, which takes longer than the arithmetic.
+        """
+        squares, difference = room
         if self.table is not None:
-            return self.table[rows].to(dtype).nan_to_num(nan=0.0)
+            return squares.copy_(self.table[rows]).nan_to_num_(nan=0.0)
         assert self.coordinates is not None
-        query_coordinates, key_coordinates = (coordinates.to(dtype) for coordinates in self.coordinates)
+        query_coordinates, key_coordinates = (coordinates.to(room.dtype) for coordinates in self.coordinates)
         first, *more = zip(query_coordinates[rows].unbind(1), key_coordinates.unbind(1), strict=True)
-        squares = (first[0][:, None] - first[1]).square_()  # n m
+        torch.sub(first[0][:, None], first[1], out=squares).square_()
         for of_queries, of_keys in more:
-            difference = of_queries[:, None] - of_keys  # n m
+            torch.sub(of_queries[:, None], of_keys, out=difference)
             squares.addcmul_(difference, difference)
         return squares.sqrt_().nan_to_num_(nan=0.0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ TILE = 2**18
 COMPILED_TILE = 2**20
 """The same for `compiled`, which reads scores and distances twice and is called less often so (`LOG.md`)."""
 _MOST_PROGRAMS = 64
+_MOST_APART = 64
+"""Keys whose weights `compiled` sums after its loop."""
 LOG2_E = 1 / math.log(2)
 LOWEST = -1e30
 """The score of a masked key; finite, so that 0 × t is 0."""
@@ -74,7 +76,8 @@ class Sums(NamedTuple):
 
 def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     """The statistics, in float32 for half types."""
-    return _by_tiles(query, key, spec, _sum_tile, tile_size=TILE, num_buffers=2)
+    sets = _with_every_key(query, key, spec)
+    return _by_tiles(query, key, spec, partial(_sum_tile, sets=sets), tile_size=TILE, num_buffers=2)
 
 
 def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
@@ -90,16 +93,26 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
         get_cpp_compiler()
     except InvalidCxxCompiler:
         raise Refused("compiled", "it needs a C++ compiler, and none was found; use 'streamed'") from None
+    sum_tile = partial(_sum_by_loop, _split_sets(_with_every_key(query, key, spec)))
     # one program for each number of sets, type and kind of size (one, many): more than the eight of torch's default,
     # after which it would compute step by step
     with config.patch(recompile_limit=_MOST_PROGRAMS):
         try:
-            return _by_tiles(query, key, spec, _compiled_sums(), tile_size=COMPILED_TILE, num_buffers=1)
+            return _by_tiles(query, key, spec, sum_tile, tile_size=COMPILED_TILE, num_buffers=1)
         except BackendCompilerFailed as error:
             if not isinstance(cause := error.inner_exception, CppCompileError):
                 raise
             said = next((line for line in cause.output.splitlines() if "error" in line), "no error of its own")
             raise Refused("compiled", f"{cause.cmd[0]} failed: {said.strip()}; use 'streamed'") from error
+
+
+def _with_every_key(query: Tensor, key: Tensor, spec: StatisticsSpec) -> Tensor:
+    """The set of all keys, then those of the specification, as ones and zeros: s m."""
+    return torch.cat((spec.sets.new_ones(1, key.shape[2]), spec.sets)).to(_summed_dtype(query))
+
+
+def _summed_dtype(query: Tensor) -> torch.dtype:
+    return torch.promote_types(query.dtype, torch.float32)
 
 
 def _by_tiles(
@@ -111,17 +124,17 @@ def _by_tiles(
     tile_size: int,
     num_buffers: int,
 ) -> RawStatistics:
-    """`sum_tile` takes the scores, h n m, with as much room for each further buffer, the sets and the distances."""
-    dtype, (b, h, n), m = torch.promote_types(query.dtype, torch.float32), query.shape[:3], key.shape[2]
+    """`sum_tile` takes the scores, h n m, with as much room for each further buffer, and the distances."""
+    dtype, (b, h, n), m = _summed_dtype(query), query.shape[:3], key.shape[2]
     write_scores, cost = _score_writer(query, key, spec, dtype)
-    every_key = spec.sets.new_ones(1, m)
-    sets = torch.cat((every_key, spec.sets)).to(dtype)  # s m
-    sums = Sums(query.new_zeros(b, h, n, len(sets), dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
+    sums = Sums(query.new_zeros(b, h, n, 1 + len(spec.sets), dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, tile_size * threads)
     buffers = query.new_empty(num_buffers, num_heads * num_rows * m, dtype=dtype)
+    room = query.new_empty(0 if spec.space is None else 2, num_rows, m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
-        distances = None if spec.space is None else spec.space.distances(rows, dtype)  # n m
+        room = room[:, : rows.stop - rows.start]  # the last tile may have fewer rows
+        distances = None if spec.space is None else spec.space.distances(rows, room)  # n m
         for sample, heads in product(range(b), _slices(h, num_heads)):
             tile = Tile(sample, heads, rows)
             views = tile.views(buffers, m)
@@ -137,7 +150,7 @@ def _by_tiles(
                 dead = dead_rows(mask)
             if spec.query_offset is not None:
                 own = scores.diagonal(spec.query_offset + rows.start, dim1=-2, dim2=-1).clone()
-            sums.sets[tile], sums.surprise[tile], distance, largest = sum_tile(*views, sets, distances)
+            sums.sets[tile], sums.surprise[tile], distance, largest = sum_tile(*views, distances=distances)
             if distance is not None:
                 sums.distance[tile] = distance
             if spec.query_offset is not None:
@@ -148,7 +161,7 @@ def _by_tiles(
 
 
 def _sum_tile(
-    scores: Tensor, weights: Tensor, sets: Tensor, distances: Tensor | None
+    scores: Tensor, weights: Tensor, *, sets: Tensor, distances: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Sums of the unnormalised weights (h n s), of weight times score, and of weight times distance; the largest score.
 
@@ -165,14 +178,52 @@ def _sum_tile(
     return masses, surprise, distance, largest[..., 0]
 
 
+class SplitSets(NamedTuple):
+    """Sets of keys by sums that the compiled loop takes over all keys, and by single keys whose weights are added.
+
+    A set that differs from another one in the class token alone costs no sum over all keys so.
+    """
+
+    looped: Tensor
+    """Sets that the loop sums, l m."""
+    apart: Tensor
+    """Indices of the single keys, a."""
+    members: Tensor
+    """The looped sets and single keys that each set is made of, (l + a) s."""
+
+
+def _split_sets(sets: Tensor) -> SplitSets:
+    """`sets`, s m, by the set of the many keys that belong to the same ones; or as they are, where that leaves many."""
+    as_they_are = SplitSets(sets, torch.zeros(0, dtype=torch.long), torch.eye(len(sets)).to(sets))
+    if sets.shape[1] == 0:
+        return as_they_are
+    kinds, of_key, counts = sets.unique(dim=1, return_inverse=True, return_counts=True)  # s kinds, m
+    common = counts.argmax()
+    apart = (of_key != common).nonzero()[:, 0]
+    if len(apart) > _MOST_APART:
+        return as_they_are
+    return SplitSets(
+        (of_key == common)[None].to(sets), apart, torch.cat((kinds[:, common, None], sets[:, apart]), dim=1).T
+    )
+
+
+def _sum_by_loop(
+    sets: SplitSets, scores: Tensor, distances: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """`_sum_tile` by the compiled loop: nothing is overwritten."""
+    looped, surprise, distance, largest = _compiled_sums()(scores, sets.looped, distances)
+    single = (scores[..., sets.apart] - largest).exp2()  # h n a
+    return torch.cat((looped, single), dim=-1) @ sets.members, surprise, distance, largest[..., 0]
+
+
 def _fused_sums(scores: Tensor, sets: Tensor, distances: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """`_sum_tile` for the compiler: nothing is overwritten."""
+    """Sums as those of `_sum_tile`, in one expression for the compiler; the largest score is h n 1."""
     largest = scores.amax(dim=-1, keepdim=True)
     below = scores - largest
     rows = below.exp2()
     masses = torch.stack([(rows * each).sum(dim=-1) for each in sets], dim=-1)
     distance = None if distances is None else (rows * distances).sum(dim=-1)
-    return masses, (rows * below).sum(dim=-1), distance, largest[..., 0]
+    return masses, (rows * below).sum(dim=-1), distance, largest
 
 
 @cache
