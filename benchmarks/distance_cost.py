@@ -69,9 +69,9 @@ def _compare(size: int, turns: int, shape: dict[str, Any], backend: str) -> dict
         "maps": partial(map_distance, usual, images, layout),
     }
     weights = {*weight_storages(ours), *weight_storages(usual)}
-    peaks = {name: peak_memory_of(way, weights) for name, way in ways.items()}
     if backend == "compiled":
-        ways["streamed"]()  # compiles anew, for the meter of memory looked on before
+        ways["streamed"]()  # compiles, which torch does not while the meter of memory looks on
+    peaks = {name: peak_memory_of(way, weights) for name, way in ways.items()}
     times = time_interleaved(ways, turns, "cpu", seed=f"side {size}")
     wall, processor = (
         {name: quartiles([getattr(each, clock) for each in found]) for name, found in times.items()}

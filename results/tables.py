@@ -127,9 +127,9 @@ def frozen_differences(file: str, features: str = "head") -> str:
     return markdown(("first", "second", "points ahead by k-NN, p (Holm)", "by linear probe"), rows)
 
 
-def _points(difference: float, interval: Sequence[float]) -> str:
-    low, high = (100 * end for end in interval)
-    return f"{100 * difference:+.1f} ({low:+.1f} to {high:+.1f})"
+def _points(difference: float, interval: Sequence[float], decimals: int = 1) -> str:
+    value, low, high = (f"{100 * number:+z.{decimals}f}" for number in (difference, *interval))  # z: no -0.0
+    return f"{value} ({low} to {high})"
 
 
 def _p(value: float) -> str:
@@ -202,10 +202,25 @@ def deployed(names: Mapping[str, str]) -> str:
     rows = []
     for file, name in names.items():
         found = json.loads((RESULTS / "deployed" / f"{file}.json").read_text())
-        changes = [_points(form["difference"], form["interval"]) for form in found["forms"].values()]
+        changes = [_points(form["difference"], form["interval"], 2) for form in found["forms"].values()]
         rows.append((name, f"{found['images']:,}", percent([found["top1"]]), *changes))
     header = ("model", "test images", "float32", *found["forms"])
     return markdown(header, rows)
+
+
+def sensitivity(file: str, most: int) -> str:
+    """A row for each of the layers whose quantisation alone changes the logits most, and one for all of them.
+
+    `file`: in `results/deployed/`, measured with `--sensitivity`.
+    """
+    found = json.loads((RESULTS / "deployed" / f"{file}.json").read_text())["sensitivity"]
+    columns = (found["layers"], found["lost"], *found["interval"], found["logit_change"])
+    *alone, together = zip(*columns, strict=True)
+    rows = [
+        (name, _points(-lost, (-high, -low), 2), f"{change:.1%}")
+        for name, lost, low, high, change in (*sorted(alone, key=lambda row: -row[-1])[:most], together)
+    ]
+    return markdown(("in eight bits", "points gained or lost", "change of the logits"), rows)
 
 
 def memory() -> str:
@@ -260,8 +275,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "deployed": lambda: deployed(
         {
             "cifar10_vit": "ViT trained on CIFAR-10 for 14 passes",
+            "dinov2_probe": "DINOv2-S at 112 pixels with a linear probe for CIFAR-10",
         }
     ),
+    "sensitivity": lambda: sensitivity("dinov2_probe", 6),
     "speed": lambda: speed(8, compiled=False),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),

@@ -24,6 +24,15 @@ def test_both_ways_agree_and_the_streamed_one_needs_less() -> None:
     assert large["times_less_memory"] > small["times_less_memory"]
 
 
+@pytest.mark.slow
+def test_the_compiled_backend_is_measured_too() -> None:
+    result = bench_distance((64, 80), backend="compiled", width=48, depth=2, num_heads=3)
+    assert result["backend"] == "compiled"
+    for row in result["sizes"]:
+        assert row["largest_relative_difference"] < 1e-5
+        assert row["bytes"]["streamed"] > 0
+
+
 @pytest.mark.parametrize("size", [100, -16])
 def test_a_size_that_is_none(size: int) -> None:
     with pytest.raises(ValueError, match=f"--sizes: {size} is not valid"):
