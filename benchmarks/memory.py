@@ -54,6 +54,7 @@ class Repeated:
 
     title: str
     command: str
+    prepare: Callable[[Path], None] = lambda _: None
 
 
 # ------------------------------------------------------------------ inputs
@@ -168,6 +169,11 @@ REPEATED: dict[str, Repeated] = {
         f"train --model.name vit {_GROWING} --train.epochs 40 --device cpu --output_dir run",
     ),
     "evaluation": Repeated("`vit eval` of that run at 128 pixels", "eval run --image_size 128 --output_dir evaluated"),
+    "prediction": Repeated(
+        "`vit predict --output` of a ViT-Ti/16 on 1,000 images",
+        "predict vit_tiny_patch16_224 many/val --output predictions.csv",
+        lambda folder: write_files(folder, count=10_000),
+    ),
     "analysis": Repeated(
         "`vit analyze` of a ViT-Ti/16 at 1,024 pixels, attention distance and norms",
         "analyze vit_tiny_patch16_224 --image_size 1024 --images 1 --output_dir analysis "
@@ -211,6 +217,7 @@ def bench_memory(names: Sequence[str], turns: int, folder: Path, progress: Progr
             place = folder / f"{allocator}{turn}"
             place.mkdir(parents=True)
             for name in chosen:
+                REPEATED[name].prepare(place)
                 found = _run(REPEATED[name].command, place, allocator=allocator)
                 rows[name][allocator].append(found)
                 progress(f"{name}, {allocator}: {found.peak} MiB, {found.seconds:.1f} s")

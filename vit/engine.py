@@ -103,8 +103,8 @@ def precision_of(accelerator: Accelerator) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep freed blocks for the rest of the process, for training on a CPU."""
-    # by default it returns large blocks to the system, and every step faults its activations in again
+    """Have glibc keep freed blocks for the rest of the process, for many batches of one size on a CPU."""
+    # by default it returns large blocks to the system, and every batch faults its activations in again
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "mallopt"):

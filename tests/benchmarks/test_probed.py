@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +21,10 @@ from vit.weights.timm_folder_writer import write_timm_folder
 @pytest.fixture
 def encoder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    sizes = {"image_size": 8, "patch_size": 4, "width": 24, "depth": 1, "num_heads": 2}
+    sizes: dict[str, Any] = {"image_size": 8, "patch_size": 4, "width": 24, "depth": 1, "num_heads": 2}
     model = create_model("vit_tiny_patch16_224", num_classes=0, **sizes)
     preprocessing = Preprocessing(image_size=(8, 8), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    write_timm_folder(tmp_path / "encoder", model, HowUsed(preprocessing, []), Provenance())
+    write_timm_folder(tmp_path / "encoder", model, HowUsed(preprocessing, []), Provenance(weights="random"))
     return tmp_path / "encoder"
 
 
@@ -57,5 +58,7 @@ def test_weights_are_for_features_as_they_are() -> None:
 def test_a_model_with_a_head_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["probed", "vit_tiny_patch16_224", "--data", "digits", "--output", str(tmp_path / "classifier")]
     assert main(arguments) == 2
-    message = "MODEL: 'vit_tiny_patch16_224' is not valid: it must be an encoder, a ViT without a head, that vit computes"
+    message = (
+        "MODEL: 'vit_tiny_patch16_224' is not valid: it must be an encoder, a ViT without a head, that vit computes"
+    )
     assert message in capsys.readouterr().err

@@ -254,12 +254,14 @@ def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespa
 
 
 def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:
-    from vit.prediction import draw_least_certain, predict_to_file
+    from vit.engine import keep_freed_memory
+    from vit.prediction import predict_to_file
 
     if args.contact_sheet:
         opened.check_single_label()
     given = {"most": args.top, "batch_size": args.batch_size, "workers": args.workers, "precision": args.precision}
     options = {name: value for name, value in given.items() if value is not None}
+    keep_freed_memory()
     try:
         written = predict_to_file(opened, paths, args.output, device=args.device, **options)
     except KeyboardInterrupt:
@@ -267,6 +269,8 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
         raise
     print(written.text())
     if args.contact_sheet:
+        from vit.prediction import draw_least_certain  # matplotlib takes a moment to import
+
         draw_least_certain(args.output, args.contact_sheet)
         print(f"the least certain images: {args.contact_sheet}")
 
