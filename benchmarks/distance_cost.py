@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.statistics_cost import peak_memory
 from benchmarks.timing import Seconds, quartiles, speedups, time_interleaved
 from benchmarks.unsupported import check_installed
 from vit.analysis.attention_distance import mean_attention_distance
 from vit.analysis.tokens import TokenLayout, token_layout
 from vit.config import check, check_positive
-from vit.evaluation.memory import TENSOR_METER, peak_memory_of, weight_storages
 from vit.hub import create_model
 from vit.processor import machine
 
@@ -52,8 +52,8 @@ def bench_distance(
         "turns": turns,
         "backend": backend,
         "conventions": "seconds, ratios: one image; median and quartiles of the turns, ratios taken within a turn, "
-        f"processor: time of all threads of the process; bytes: {TENSOR_METER}; difference: between the distances "
-        "streamed and from the maps of the same model, relative to the largest",
+        "processor: time of all threads of the process; bytes: peak of torch's allocations besides weights and image; "
+        "difference: between the distances streamed and from the maps of the same model, relative to the largest",
     }
 
 
@@ -68,10 +68,9 @@ def _compare(size: int, turns: int, shape: dict[str, Any], backend: str) -> dict
         "streamed": partial(mean_attention_distance, ours, images, backend=backend),
         "maps": partial(map_distance, usual, images, layout),
     }
-    weights = {*weight_storages(ours), *weight_storages(usual)}
     if backend == "compiled":
-        ways["streamed"]()  # compiles, which torch does not while the meter of memory looks on
-    peaks = {name: peak_memory_of(way, weights) for name, way in ways.items()}
+        ways["streamed"]()  # compiles, which takes memory of its own
+    peaks = {name: peak_memory(way, images.device) for name, way in ways.items()}
     times = time_interleaved(ways, turns, "cpu", seed=f"side {size}")
     wall, processor = (
         {name: quartiles([getattr(each, clock) for each in found]) for name, found in times.items()}

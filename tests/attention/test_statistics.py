@@ -20,6 +20,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from vit.attention import masks, statistics
 from vit.attention.backends import AttentionOptions
@@ -390,6 +391,13 @@ def test_compiled_is_refused_without_a_compiler(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
     query = torch.zeros(1, 2, 5, 4)
     with pytest.raises(ValueError, match=r"'compiled' is not valid: it needs a C\+\+ compiler, and none was found"):
+        attention_statistics(query, query, backend="compiled")
+
+
+def test_compiled_is_refused_where_operations_are_counted() -> None:
+    query = torch.zeros(1, 2, 5, 4)
+    message = "'compiled' is not valid: torch compiles nothing inside a TorchDispatchMode, .*; use 'streamed'"
+    with FlopCounterMode(display=False), pytest.raises(ValueError, match=message):
         attention_statistics(query, query, backend="compiled")
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from einops import repeat
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from vit.attention.backends.options import Refused, dead_rows
 from vit.attention.scores import Additive, InnerProduct
@@ -81,9 +82,14 @@ def streamed(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
 
 
 def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
-    """The same by `torch.compile`. `Refused` for other devices than the CPU, and without a C++ compiler that works."""
+    """The same by `torch.compile`. `Refused` for other devices than the CPU, without a C++ compiler that works, and
+    inside a `TorchDispatchMode`.
+    """
     if query.device.type != "cpu":
         raise Refused("compiled", f"it was made for the CPU, not for {query.device.type}; use 'streamed'")
+    if is_in_torch_dispatch_mode(include_infra_modes=False):
+        rule = "torch compiles nothing inside a TorchDispatchMode, such as a count of operations or of memory"
+        raise Refused("compiled", f"{rule}; use 'streamed'")
     from torch._dynamo import config  # the compiler takes a second to import
     from torch._dynamo.exc import BackendCompilerFailed
     from torch._inductor.cpp_builder import get_cpp_compiler
