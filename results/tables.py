@@ -275,6 +275,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "deployed": lambda: deployed(
         {
             "cifar10_vit": "ViT trained on CIFAR-10 for 14 passes",
+            "tiny_vit": "ViT trained on Tiny-ImageNet, stopped after 6 of 10 passes",
             "dinov2_probe": "DINOv2-S at 112 pixels with a linear probe for CIFAR-10",
         }
     ),
