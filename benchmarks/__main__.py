@@ -24,7 +24,6 @@ python -m benchmarks NAME …
   forward     forward passes against other libraries' models       [--models Ti S] [--compile]
   step        training steps against other libraries' models       [--models Ti S] [--compile]
   eight_bits  int8 against float, onnxruntime and torchao          [--models Ti S] [--batch_sizes 1 8]
-  probed      an encoder with a linear probe, for deployed         MODEL --data DATA --output FOLDER
   deployed    accuracy in bfloat16, eight bits and as ONNX         MODEL [--data DATA] [--sensitivity 1000]
   data        source to augmented batch, against two loaders       --config FILE [--workers 0 1 2]
   epoch       whole training epochs against the reference loop     --config FILE [--workers 0 1 2]
@@ -158,30 +157,6 @@ def _deployed(argv: list[str]) -> None:
         **model_options(args),
     )
     _write(result, args.output)
-
-
-def _probed(argv: list[str]) -> None:
-    from vit.cli.sources import DATA, MODEL, add_model_options, model_options, resolve_data, split_settings
-
-    settings, rest = split_settings(argv)
-    what = "Write an encoder with a linear probe on its features as a classifier, in timm's format."
-    parser = Parser(prog="python -m benchmarks probed", description=what)
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("--data", required=True, help=DATA)
-    parser.add_argument("--images", type=int, help="about this many training images, balanced (default: all)")
-    parser.add_argument("--strength", type=float, default=0.01, help="larger: less regularised (default: %(default)s)")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
-    add_model_options(parser)
-    args = parser.parse_args(rest)
-    check_folder("--output", args.output)
-    check_positive("--images", args.images)
-    check(args.strength > 0, "--strength", args.strength, "it must be above 0")
-    from benchmarks.probed import write_probed
-
-    data = resolve_data([args.model], args.data, settings)
-    options = {"images": args.images, "strength": args.strength, "progress": progress, **model_options(args)}
-    accuracy = write_probed(args.model, data, args.output, **options)
-    print(f"{args.output}: {accuracy:.2%} of the training images")
 
 
 def _pipeline(kind: Literal["data", "epoch"], argv: list[str]) -> None:
@@ -450,7 +425,6 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "forward": partial(_models, "forward"),
     "step": partial(_models, "step"),
     "eight_bits": _eight_bits,
-    "probed": _probed,
     "deployed": _deployed,
     "data": partial(_pipeline, "data"),
     "epoch": partial(_pipeline, "epoch"),

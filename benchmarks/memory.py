@@ -170,7 +170,7 @@ REPEATED: dict[str, Repeated] = {
     ),
     "evaluation": Repeated("`vit eval` of that run at 128 pixels", "eval run --image_size 128 --output_dir evaluated"),
     "prediction": Repeated(
-        "`vit predict --output` of a ViT-Ti/16 on 1,000 images",
+        "`vit predict --output` of a ViT-Ti/16 on 1,000 small images",
         "predict vit_tiny_patch16_224 many/val --output predictions.csv",
         lambda folder: write_files(folder, count=10_000),
     ),

@@ -128,8 +128,8 @@ def frozen_differences(file: str, features: str = "head") -> str:
 
 
 def _points(difference: float, interval: Sequence[float], decimals: int = 1) -> str:
-    value, low, high = (f"{100 * number:+z.{decimals}f}" for number in (difference, *interval))  # z: no -0.0
-    return f"{value} ({low} to {high})"
+    low, high = (f"{100 * end:+.{decimals}f}" for end in interval)  # -0.00: zero is inside, if barely
+    return f"{100 * difference:+z.{decimals}f} ({low} to {high})"
 
 
 def _p(value: float) -> str:

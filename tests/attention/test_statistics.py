@@ -394,6 +394,20 @@ def test_compiled_is_refused_without_a_compiler(monkeypatch: pytest.MonkeyPatch)
         attention_statistics(query, query, backend="compiled")
 
 
+@pytest.mark.slow  # compiles
+def test_compiled_is_refused_beyond_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "_MOST_PROGRAMS", 1)
+    torch._dynamo.reset()
+    query = torch.zeros(1, 2, 200, 4)
+    half = {"half": torch.arange(200) < 100}  # another number of sums over all keys
+    attention_statistics(query, query, backend="compiled")
+    with pytest.raises(
+        ValueError, match="'compiled' is not valid: the calls of this process need more than 1 programs"
+    ):
+        attention_statistics(query, query, key_groups=half, backend="compiled")
+    torch._dynamo.reset()
+
+
 def test_compiled_is_refused_where_operations_are_counted() -> None:
     query = torch.zeros(1, 2, 5, 4)
     message = "'compiled' is not valid: torch compiles nothing inside a TorchDispatchMode, .*; use 'streamed'"

@@ -20,6 +20,7 @@ from vit.config import ModelConfig, Preprocessing
 from vit.deployment.errors import Unfaithful
 from vit.deployment.repository import write_repository
 from vit.hub import OpenedModel, load_model
+from vit.models import VisionTransformer
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -72,6 +73,31 @@ def test_what_comes_back_is_the_whole_model(tmp_path: Path) -> None:
         assert back.provenance == model.provenance
     trained_on = load_model(ModelConfig(pretrained=str(tmp_path / "repo"), new_head=True), num_classes=5).model
     assert trained_on.config == replace(model.model.config, num_classes=5)  # type: ignore[type-var]
+
+
+def test_images_of_another_size_than_the_positions(tmp_path: Path) -> None:
+    model = model_of()
+    height, width = PREPARED.image_size
+    size = (2 * height, 2 * width)
+    write_repository(
+        replace(model, stated_preprocessing=replace(PREPARED, image_size=size)), tmp_path / "repo", "me/it"
+    )
+    back = open_model(str(tmp_path / "repo"))
+    images = torch.randn(2, 3, *size)
+    with torch.no_grad():
+        torch.testing.assert_close(back.model(images), model.model(images))
+    assert isinstance(model.model, VisionTransformer)
+    assert model.model.config.image_size == PREPARED.image_size, "the model that was given stays as it is"
+
+
+def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> nn.Module:
+        raise AssertionError
+
+    monkeypatch.setattr(timm, "create_model", broken)
+    with pytest.raises(AssertionError):
+        write_repository(model_of(), tmp_path / "repo", "me/it")
+    assert not (tmp_path / "repo").exists()
 
 
 def tensors_of(model: OpenedModel) -> list[torch.Tensor]:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from vit.config import check, check_arguments
 from vit.deployment.errors import Unfaithful
 from vit.hub import OpenedModel
+from vit.models import VisionTransformer
 from vit.weights.huggingface import HowUsed
 from vit.weights.timm_folder_writer import write_timm_folder
 
@@ -39,15 +41,27 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
     is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     check(is_new, "--folder", str(folder), "it holds files already; name a new folder")
     use = HowUsed(opened.stated_preprocessing, opened.class_names)
-    model = opened.model.cpu().float().eval()
-    write_timm_folder(folder, model, use, opened.provenance)
-    difference = _difference(model, folder, opened.preprocessing.image_size)
-    if not difference <= MAX_DIFFERENCE:
-        shutil.rmtree(folder)
-        raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
+    model = _of_size(opened.model.cpu().float().eval(), opened.preprocessing.image_size)
+    try:
+        write_timm_folder(folder, model, use, opened.provenance)
+        difference = _difference(model, folder, opened.preprocessing.image_size)
+        if not difference <= MAX_DIFFERENCE:
+            raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
+    except BaseException:  # an interrupt as well: a half-written folder would be refused the next time
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     pictures = _copy_pictures(opened, folder)
     (folder / "README.md").write_text("\n".join(_card(opened, name, licence, pictures)), encoding="utf-8")
     return difference
+
+
+def _of_size(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
+    """The model, or a copy with its positions resized where its images are of another size, which timm refuses."""
+    if not isinstance(model, VisionTransformer) or model.config.image_size == image_size:
+        return model
+    resized = deepcopy(model)
+    resized.set_image_size(image_size)
+    return resized
 
 
 def check_name(name: str) -> None:

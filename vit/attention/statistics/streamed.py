@@ -91,7 +91,7 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
         rule = "torch compiles nothing inside a TorchDispatchMode, such as a count of operations or of memory"
         raise Refused("compiled", f"{rule}; use 'streamed'")
     from torch._dynamo import config  # the compiler takes a second to import
-    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
 
@@ -105,6 +105,11 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     with config.patch(recompile_limit=_MOST_PROGRAMS):
         try:
             return _by_tiles(query, key, spec, sum_tile, tile_size=COMPILED_TILE, num_buffers=1)
+        except FailOnRecompileLimitHit:
+            rule = (
+                f"the calls of this process need more than {_MOST_PROGRAMS} programs, for each number of groups its own"
+            )
+            raise Refused("compiled", f"{rule}; use 'streamed'") from None
         except BackendCompilerFailed as error:
             if not isinstance(cause := error.inner_exception, CppCompileError):
                 raise
@@ -137,7 +142,7 @@ def _by_tiles(
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, tile_size * threads)
     buffers = query.new_empty(num_buffers, num_heads * num_rows * m, dtype=dtype)
-    room = query.new_empty(0 if spec.space is None else 2, num_rows, m, dtype=dtype)
+    room = query.new_empty(0 if spec.space is None else spec.space.num_rooms, num_rows, m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
         room = room[:, : rows.stop - rows.start]  # the last tile may have fewer rows
         distances = None if spec.space is None else spec.space.distances(rows, room)  # n m
