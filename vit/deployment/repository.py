@@ -47,11 +47,11 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
         difference = _difference(model, folder, opened.preprocessing.image_size)
         if not difference <= MAX_DIFFERENCE:
             raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
+        pictures = _copy_pictures(opened, folder)
+        (folder / "README.md").write_text("\n".join(_card(opened, name, licence, pictures)), encoding="utf-8")
     except BaseException:  # an interrupt as well: a half-written folder would be refused the next time
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    pictures = _copy_pictures(opened, folder)
-    (folder / "README.md").write_text("\n".join(_card(opened, name, licence, pictures)), encoding="utf-8")
     return difference
 
 

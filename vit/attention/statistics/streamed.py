@@ -190,9 +190,9 @@ def _sum_tile(
 
 
 class SplitSets(NamedTuple):
-    """Sets of keys by sums that the compiled loop takes over all keys, and by single keys whose weights are added.
+    """Sets of keys, each made of sums over all keys, which the compiled loop takes, and of single keys.
 
-    A set that differs from another one in the class token alone costs no sum over all keys so.
+    A set that differs from another one in the class token alone then needs no sum over all keys of its own.
     """
 
     looped: Tensor
@@ -204,7 +204,10 @@ class SplitSets(NamedTuple):
 
 
 def _split_sets(sets: Tensor) -> SplitSets:
-    """`sets`, s m, by the set of the many keys that belong to the same ones; or as they are, where that leaves many."""
+    """Split `sets`, s m: the keys in the commonest combination of sets are summed together, all others are single.
+
+    Where more than `_MOST_APART` would be single, every set is summed as it is.
+    """
     as_they_are = SplitSets(sets, torch.zeros(0, dtype=torch.long), torch.eye(len(sets)).to(sets))
     if sets.shape[1] == 0:
         return as_they_are
