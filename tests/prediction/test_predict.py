@@ -223,6 +223,21 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_sheet_of_broken_images_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.png").write_bytes(b"no picture")
+    words = ["predict", "vit_tiny_patch16_224", "broken.png", "--random_weights", "--image_size", "32"]
+    assert main([*words, "--output", "out.csv", "--contact_sheet", "sheet.png"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(
+        "vit: --contact_sheet: 'sheet.png' is not valid: there is nothing to draw, for no image could"
+    )
+    assert Path("out.csv").exists()
+    assert not Path("sheet.png").exists()
+
+
 def test_nothing_is_written_over_inputs_or_into_runs(
     images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

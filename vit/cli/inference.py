@@ -269,6 +269,10 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
         raise
     print(written.text())
     if args.contact_sheet:
+        rule = (
+            f"there is nothing to draw, for no image could be read; {args.output}, which was written, names the reasons"
+        )
+        check(written.num_broken < written.num_images, "--contact_sheet", str(args.contact_sheet), rule)
         from vit.prediction import draw_least_certain  # matplotlib takes a moment to import
 
         draw_least_certain(args.output, args.contact_sheet)
