@@ -56,15 +56,26 @@ def speed(batch_size: int, *, compiled: bool) -> str:
     return markdown(header, rows)
 
 
-def eight_bits(file: str) -> str:
-    """int8, compiled, over every other side: rows of models and batch sizes."""
+def eight_bits(file: str, others: Sequence[str] = ()) -> str:
+    """int8 over other sides (default: all): rows of models and batch sizes."""
+    result = json.loads((ROOT / file).read_text())
+    found, ours = result["rows"], result.get("ours", "vit int8 compiled")
+    return _over(found, ours, "times_as_fast", others or list(found[0]["times_as_fast"]))
+
+
+def compiled_files(file: str) -> str:
+    """The compiled file in float32 over other sides in float32: rows of models and batch sizes."""
     found = json.loads((ROOT / file).read_text())["rows"]
-    others = list(found[0]["times_as_fast"])
+    others = [name for name in found[0]["float_times_as_fast"] if "bf16" not in name]
+    return _over(found, "vit fp32 ahead", "float_times_as_fast", others)
+
+
+def _over(found: Sequence[Mapping[str, Any]], ours: str, ratios: str, others: Sequence[str]) -> str:
     rows = []
     for row in found:
-        ratios = [f"{row['times_as_fast'][name]['median']:.2f}" for name in others]
-        rate, change = row["images_per_second"]["vit int8 compiled"]["median"], row["change"]["vit int8 compiled"]
-        rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{rate:.1f}", *ratios, f"{change:.1%}"))
+        rate, change = row["images_per_second"][ours]["median"], row["change"][ours]
+        over = [f"{row[ratios][name]['median']:.2f}" for name in others]
+        rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{rate:.1f}", *over, f"{change:.1%}"))
     header = ("model, images at once", "images/s", *(f"over {name}" for name in others), "change of the logits")
     return markdown(header, rows)
 

@@ -28,6 +28,8 @@ def test_the_doctor_prints_and_stores(tmp_path: Path, capsys: pytest.CaptureFixt
         ([*DOCTOR, "--data.mean", "0.1"], "data.mean"),
         (["export", "timm:test_vit", "--format", "tf", "--output", "x"], "--format"),
         (["export", "timm:test_vit", "--format", "torch", "--output", "x.onnx"], "must end in .pt2"),
+        (["export", "timm:test_vit", "--format", "compiled", "--output", "x.onnx"], "must end in .pt2"),
+        (["export", "nowhere", "--format", "compiled", "--precision", "fp16", "--output", "x.pt2"], "--precision"),
         (["export", "nowhere", "--format", "torch", "--output", "x.pt2"], "'nowhere' is not valid"),
     ],
 )

@@ -127,7 +127,9 @@ def test_onnx_of_eight_bits(tmp_path: Path) -> None:
     said = json.loads((tmp_path / "model.onnx.json").read_text())
     assert said["weights"].endswith("-int8")
     assert said["class_names"] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="--dtype: 'int8' is not valid: eight bits are written with --format onnx"):
+    with pytest.raises(
+        ValueError, match="--dtype: 'int8' is not valid: eight bits are written with --format onnx or compiled"
+    ):
         export_classifier(given, "torch", tmp_path / "m.pt2")
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from vit.config import ViTConfig
 from vit.layers import quantized
 from vit.layers.feedforward import FeedForward
-from vit.layers.quantized import QuantizedLinear, quantizes_here
+from vit.layers.quantized import QuantizedLinear, RoundedLinear, quantizes_here
 from vit.models import VisionTransformer
 from vit.models.inference import for_inference, quantizable_layers
 
@@ -168,6 +168,31 @@ def test_inputs_are_those_of_the_float_model() -> None:
             fast(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_not_packed_the_layer_gives_the_same_numbers(bias: bool) -> None:
+    source, x = layer(bias=bias), torch.randn(2, 7, 19)
+    rounded, fast = RoundedLinear(source), QuantizedLinear(source)
+    assert torch.equal(rounded(x), fast(x))
+    assert rounded(x.bfloat16()).dtype == torch.bfloat16
+    assert set(rounded.state_dict()) == {"rounded", "scale", "zeros", "sums", "offset"}
+    assert not list(rounded.parameters())
+    assert not list(fast.buffers()), "a packed layer has no state"
+
+
+def test_a_model_that_is_not_packed_can_be_copied_and_exported() -> None:
+    model, images = small(), torch.randn(3, 3, 16, 16)
+    loose = for_inference(model, "int8", packed=False, keep=["blocks.0.attention.qkv"])
+    kinds = {name for name, part in loose.named_modules() if isinstance(part, RoundedLinear)}
+    assert kinds == {*quantizable_layers(model)} - {"blocks.0.attention.qkv"}
+    batch = torch.export.Dim("batch", min=1, max=64)
+    with torch.no_grad():
+        program = torch.export.export(deepcopy(loose), (images,), dynamic_shapes={"images": {0: batch}}).module()
+        packed = for_inference(model, "int8", keep=["blocks.0.attention.qkv"])
+        expected = packed(images[:2])
+        assert torch.equal(loose(images[:2]), expected)
+        torch.testing.assert_close(program(images[:2]), expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_it_gives_the_same_numbers(backend: str) -> None:
     torch.manual_seed(0)
@@ -207,8 +232,6 @@ def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> No
         for_inference(for_inference(small(), "int8"), "int8")
     with pytest.raises(ValueError, match=r"choose from torch.float32, .*, or the string 'int8'"):
         for_inference(small(), "int4")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="packed: False is not valid: with dtype='int8'"):
-        for_inference(small(), "int8", packed=False)
     monkeypatch.setattr("vit.models.inference.quantizes_here", lambda: False)
     with pytest.raises(ValueError, match="'int8' is not valid: eight-bit products are computed on x86"):
         for_inference(small(), "int8")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-TOLERANCES = {"auto": 0.001, "int8": 0.005}
-"""Largest differences in accuracy, as fractions, by `OpenedModel.dtype`."""
+TOLERANCES = {"fp32": 0.001, "bf16": 0.005, "int8": 0.005}
+"""Largest differences in accuracy, as fractions, by what the file computes with."""
 
 
 class Unfaithful(RuntimeError):

@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
+from torch.backends import cpu
 
 from vit.config import Preprocessing, check, check_arguments
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import Split, fingerprint
+from vit.deployment.compiled import check_compiler, load_compiled
 from vit.deployment.errors import TOLERANCES
 from vit.deployment.onnx_preprocessing import PIXELS
-from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, write_program
+from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, Number, write_program
 from vit.deployment.proof import Answers, Judge, Proof, prove
 from vit.hub import OpenedModel
+from vit.processor import processor_name
 from vit.runs import replace_atomically, write_json
 
-SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2"}
 BATCH_SIZES = (1, 3)
 """The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
 _ONNX_LIMIT = 2**31
@@ -40,7 +44,7 @@ _LARGER = (1.3, 0.8)
 CONVENTIONS = {
     PIXELS: "images uint8 (batch, height, width, 3), red, green and blue, of any size; the file prepares them itself",
     IMAGES: "images float32 (batch, 3, height, width), resized and cropped, (pixel / 255 - mean) / std",
-    "differences": "largest |file - model| over random inputs, by batch size, on the CPU in float32",
+    "differences": "largest |file - model| over random inputs, by batch size, on the CPU, the model in float32",
 }
 
 
@@ -52,7 +56,7 @@ class Trial:
     judge: Judge
     images: str
     """The images' description, in the plural."""
-    tolerance: float = TOLERANCES["auto"]
+    tolerance: float = TOLERANCES["fp32"]
     """The largest difference in accuracy, a fraction, with which the file is written."""
 
 
@@ -68,12 +72,15 @@ class Exported:
     """Batch size → largest |difference| of an output."""
     largest: float
     """The scale of the differences."""
+    seconds: float
+    """What writing took, the compiler included."""
     proof: Proof | None = None
 
     def text(self) -> str:
         """Format one line for each batch size, and one for the images."""
         beside = f"{self.path.name}.json beside it"
-        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB, {self.output}; {beside}"]
+        written = f"written in {self.seconds:.1f} s"
+        lines = [f"{self.path}: {self.num_bytes / 2**20:.1f} MiB, {self.output}, {written}; {beside}"]
         for batch_size, difference in self.differences.items():
             share = difference / self.largest if self.largest else 0.0
             lines.append(
@@ -90,26 +97,35 @@ def check_export(format: Format, output: Path) -> None:
     check(not output.is_dir(), "--output", str(output), "it is a folder")
     missing = [name for name in _ONNX_PACKAGES if format == "onnx" and importlib.util.find_spec(name) is None]
     check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
+    if format == "compiled":
+        check_compiler()
 
 
 @check_arguments
 def export_classifier(
-    opened: OpenedModel, format: Format, output: str | Path, *, logits: bool = False, trial: Trial | None = None
+    opened: OpenedModel,
+    format: Format,
+    output: str | Path,
+    *,
+    logits: bool = False,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    trial: Trial | None = None,
 ) -> Exported:
     """Write `output` and `output`.json; existing ones are replaced only once the new file has been run.
 
     The file takes uint8 images (batch, height, width, 3) of any size and gives probabilities (batch, classes); with
-    `logits`, it takes prepared images (batch, 3, height, width) and gives logits. An ONNX file of a model that was
-    opened with `dtype="int8"` multiplies bytes in the blocks; it is compared with the model in float32. With a `trial`,
-    both are asked about its images; an interrupted trial continues with the same call.
+    `logits`, it takes prepared images (batch, 3, height, width) and gives logits. `compiled` is for this machine's
+    processor and for the CPU, in float32 or in another `precision`. An ONNX or compiled file of a model that was opened
+    with `dtype="int8"` multiplies bytes in the blocks. Every file is compared with the model in float32. With a
+    `trial`, both are asked about its images; an interrupted trial continues with the same call.
 
-    ValueError for a model that cannot be exported, and for weights too large for one ONNX file. `Unfaithful` for a file
+    ValueError for a model that cannot be exported, for weights too large for one ONNX file, for a precision that the
+    format or the model does not have, and for `compiled` without a C++ compiler. `Unfaithful` for a file
     whose accuracy is further from the model's than the trial allows; it is removed.
     """
     output = Path(output)
     check_export(format, output)
-    eight_bits = opened.dtype == "int8"
-    check(format == "onnx" or not eight_bits, "--dtype", opened.dtype, "eight bits are written with --format onnx")
+    number = _number(opened, format, precision)
     rule = "it has no head; `vit convert` writes its weights for other libraries"
     check(opened.num_classes > 0, "model", opened.source, rule)
     model, preprocessing = opened.model.cpu().float().eval(), opened.preprocessing
@@ -119,10 +135,10 @@ def export_classifier(
         rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
         check(total < _ONNX_LIMIT, "--format", format, rule)
     output.parent.mkdir(parents=True, exist_ok=True)
-    described = _description(opened, answer, format)
+    described = _description(opened, answer, format, number)
     sides = _Sides(model, preprocessing, answer)
     with replace_atomically(output) as unfinished:
-        entries = _entries(described, format)
+        entries, begun = _entries(described, format), time.perf_counter()
         write_program(
             model,
             answer,
@@ -132,8 +148,9 @@ def export_classifier(
             path=unfinished,
             source=opened.source,
             description=entries,
-            eight_bits=eight_bits,
+            number=number,
         )
+        seconds = time.perf_counter() - begun
         run = _load_runner(unfinished, format)
         differences, largest = _compare(sides, run)
         found = None
@@ -144,11 +161,22 @@ def export_classifier(
             found = prove(sides.by_model, file, trial.split, trial.judge, images=trial.images, progress=kept, key=key)
             found.check(trial.tolerance)
         name = "logits" if logits else "probabilities"
-        written = Exported(output, unfinished.stat().st_size, name, differences, largest, found)
+        written = Exported(output, unfinished.stat().st_size, name, differences, largest, seconds, found)
     results = {"differences": {str(size): value for size, value in differences.items()}, "largest": largest}
     judged = {} if found is None else {"proof": found.record()}
     write_json(output.with_name(f"{output.name}.json"), {**described, **results, **judged})
     return written
+
+
+def _number(opened: OpenedModel, format: Format, precision: Literal["fp32", "bf16"]) -> Number:
+    if opened.dtype == "auto":
+        rule = "bfloat16 is written with --format compiled"
+        check(precision == "fp32" or format == "compiled", "--precision", precision, rule)
+        return precision
+    rule = "eight bits are written with --format onnx or compiled"
+    check(format != "torch", "--dtype", opened.dtype, rule)
+    check(precision == "fp32", "--precision", precision, "with --dtype int8 the rest computes in float32")
+    return "int8"
 
 
 Run = Callable[[NDArray[Any]], Answers]
@@ -181,8 +209,8 @@ class _Sides:
 
 
 def _load_runner(path: Path, format: Format) -> Run:
-    if format == "torch":
-        program = torch.export.load(path).module()
+    if format != "onnx":
+        program = torch.export.load(path).module() if format == "torch" else load_compiled(path)
 
         def run_program(inputs: NDArray[Any]) -> Answers:
             with torch.inference_mode():
@@ -213,7 +241,7 @@ def _compare(sides: _Sides, run: Run) -> tuple[dict[int, float], float]:
     return differences, largest
 
 
-def _description(opened: OpenedModel, answer: Answer, format: Format) -> dict[str, Any]:
+def _description(opened: OpenedModel, answer: Answer, format: Format, number: Number) -> dict[str, Any]:
     height, width = opened.preprocessing.image_size
     if answer == "logits":
         name, kind, shape = IMAGES, "float32", ["batch", 3, height, width]
@@ -238,13 +266,15 @@ def _description(opened: OpenedModel, answer: Answer, format: Format) -> dict[st
         "preprocessing": asdict(opened.preprocessing),
         "class_names": opened.class_names,
         "computed_by": opened.implementation,
+        "computes_with": number,
+        **({"compiled_for": f"{processor_name()}, {cpu.get_cpu_capability()}"} if format == "compiled" else {}),
         "versions": {package: version(package) for package in packages},
         "conventions": {name: CONVENTIONS[name], "differences": CONVENTIONS["differences"], "output": output},
     }
 
 
 def _entries(described: dict[str, Any], format: Format) -> dict[str, str]:
-    """The description as the file holds it: texts by name in ONNX, one JSON file in torch's."""
-    if format == "torch":
+    """The description as the file holds it: texts by name in ONNX, one JSON text in torch's."""
+    if format != "onnx":
         return {DESCRIPTION: json.dumps(described)}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in described.items()}

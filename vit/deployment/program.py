@@ -1,10 +1,11 @@
-"""A classifier as a program that runs without this package, for any batch size: torch.export's, or ONNX."""
+"""A classifier as a program that runs without this package, for any batch size: torch.export's, ONNX, or compiled."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,20 +15,24 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit.config import Preprocessing
+from vit.deployment.compiled import compile_program
 from vit.deployment.onnx_preprocessing import preprocessing_graph
 from vit.deployment.torch_preprocessing import ImagePreparation
-from vit.models.inference import quantizable_layers
+from vit.models.inference import for_inference, quantizable_layers
+from vit.models.model import Model
 
 if TYPE_CHECKING:
     import onnx
 
-Format = Literal["onnx", "torch"]
+Format = Literal["onnx", "torch", "compiled"]
+Number = Literal["fp32", "bf16", "int8"]
+"""What the program computes with."""
 Answer = Literal["logits", "softmax", "sigmoid"]
 """The program's output: logits, or probabilities."""
 IMAGES = "images"
 """The prepared ones."""
 DESCRIPTION = "description.json"
-"""Inside torch's file; an ONNX file has its entries as metadata."""
+"""Inside torch's files; an ONNX file has its entries as metadata."""
 _TRACED_AT = 2
 _MOST_PIXELS = 2**16
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
@@ -36,13 +41,19 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 class Classifier(nn.Module):
     """The model with what stands before and behind it in the program."""
 
-    def __init__(self, model: nn.Module, answer: Answer, preparation: ImagePreparation | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        answer: Answer,
+        preparation: ImagePreparation | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
-        self.model, self.answer, self.preparation = model, answer, preparation
+        self.model, self.answer, self.preparation, self.dtype = model, answer, preparation, dtype
 
     def forward(self, images: Tensor) -> Tensor:
         prepared = images if self.preparation is None else self.preparation(images)
-        logits: Tensor = self.model(prepared)
+        logits: Tensor = self.model(prepared.to(self.dtype)).float()
         if self.answer == "logits":
             return logits
         return logits.softmax(dim=1) if self.answer == "softmax" else logits.sigmoid()
@@ -58,32 +69,47 @@ def write_program(
     path: Path,
     source: str,
     description: Mapping[str, str],
-    eight_bits: bool = False,
+    number: Number = "fp32",
 ) -> None:
     """Write the file. `inside`: it prepares uint8 images (batch, height, width, 3) of any size itself, else it takes
-    prepared ones. `eight_bits`, of ONNX: the products of the blocks are of bytes.
+    prepared ones, float32. `number`, not for `torch`: with int8 the products of the blocks are of bytes; bf16 is for
+    `compiled` alone.
 
     ValueError, naming the model's `source`, for a model that cannot be written so.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside the exporters
+        preparation = ImagePreparation(preprocessing) if inside else None
         if format == "torch":
-            preparation = ImagePreparation(preprocessing) if inside else None
             program = _exported(Classifier(model, answer, preparation), preprocessing, source)
             torch.export.save(program, path, extra_files=dict(description))
+            return
+        if format == "compiled":
+            dtype = torch.bfloat16 if number == "bf16" else torch.float32
+            classifier = Classifier(_computing(model, number), answer, preparation, dtype)
+            exported = _exported(classifier, preprocessing, source)
+            compile_program(exported, path, description, eight_bits=number == "int8")
             return
         import onnx
 
         program = _exported(Classifier(model, answer), preprocessing, source)
         output = "logits" if answer == "logits" else "probabilities"
         proto = _as_onnx(program, output, source)
-        if eight_bits:
+        if number == "int8":
             proto = _in_eight_bits(proto, quantizable_layers(model))
         if inside:
             _put_before(proto, preprocessing_graph(preprocessing, IMAGES))
         onnx.helper.set_model_props(proto, dict(description))
         onnx.checker.check_model(proto)
         onnx.save(proto, path)
+
+
+def _computing(model: nn.Module, number: Number) -> nn.Module:
+    """A copy that computes with such numbers, and that torch.export takes."""
+    if number == "int8":
+        assert isinstance(model, Model)  # `OpenedModel.check_dtype`
+        return for_inference(model, "int8", packed=False)
+    return deepcopy(model).bfloat16() if number == "bf16" else model
 
 
 def _exported(classifier: Classifier, preprocessing: Preprocessing, source: str) -> torch.export.ExportedProgram:

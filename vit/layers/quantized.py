@@ -8,7 +8,7 @@ torch's compiler uses for torchao's models. Dettmers et al. 2022 (LLM.int8), wit
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -29,49 +29,92 @@ _TOKENS_AT_ONCE = 256
 """So many that what lies between the steps stays in the processor's cache."""
 
 
+class RoundedLinear(nn.Module):
+    """`linear(x)` with weights and vectors of eight bits, as a program of torch.export can hold it.
+
+    An operator of the program packs the weights; a compiler that freezes them runs it once. Called as it is, the layer
+    packs them every time: `QuantizedLinear` is for that.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weights = linear.weight.detach().float()
+        scale = weights.abs().amax(dim=1).clamp(min=_SMALLEST) / 127
+        rounded = (weights / scale[:, None]).round_().to(torch.int8)
+        sums = rounded.float().sum(dim=1) * scale
+        self.rounded = nn.Buffer(rounded)  # o i
+        self.scale = nn.Buffer(scale)
+        self.zeros = nn.Buffer(torch.zeros_like(scale, dtype=torch.int64))
+        self.sums = nn.Buffer(sums)  # o: what a vector of ones gives
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        self.offset = nn.Buffer(torch.zeros(self.out_features) if bias is None else bias)
+
+    def pack(self) -> Tensor:
+        """The rounded weights in the processor's order."""
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(self.rounded, None)
+        return packed
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, self.in_features).float()  # t i
+        result = _product(tokens, lambda given: _multiply(given, self.pack(), self), self)
+        return result.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
 class QuantizedLinear(InferenceLinear):
-    """`linear(x)` with weights and vectors of eight bits, for vectors of any type and with a result of that type."""
+    """The same with weights that are packed once, for vectors of any type and with a result of that type."""
 
     takes_every_type = True
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(linear)
         self.dtype = dtype  # of the model that the layer is in, which may not be cast to another
-        weights = linear.weight.detach().float()
-        scale = weights.abs().amax(dim=1).clamp(min=_SMALLEST) / 127
-        rounded = (weights / scale[:, None]).round_().to(torch.int8)
-        self.packed = torch.ops.onednn.qlinear_prepack(rounded, None)
-        self.scale, self.zeros = scale, torch.zeros_like(scale, dtype=torch.int64)
-        self.sums = rounded.float().sum(dim=1) * scale  # o: what a vector of ones gives
-        self.offset = torch.zeros(self.out_features) if self.bias is None else self.bias.float()
+        rounded = RoundedLinear(linear)
+        self.packed = rounded.pack()
+        self.scale, self.zeros = rounded.scale.detach(), rounded.zeros.detach()  # no buffers: this layer has no state
+        self.sums, self.offset = rounded.sums.detach(), rounded.offset.detach()
 
     def product(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, self.in_features).float()  # t i
         if torch.compiler.is_compiling():
-            result = self._product(tokens)
+            result = _product(tokens, self.multiply_apart, self)
         else:
             result = tokens.new_empty(len(tokens), self.out_features)  # t o
             for part, out in zip(tokens.split(_TOKENS_AT_ONCE), result.split(_TOKENS_AT_ONCE), strict=True):
-                self._product(part, out)
+                _product(part, self.multiply_apart, self, out)
         return result.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
-    def _product(self, tokens: Tensor, out: Tensor | None = None) -> Tensor:
-        # every vector is lowest + step · bytes: behind a GELU nearly all numbers lie on one side of zero
-        lowest, highest = tokens.amin(dim=1, keepdim=True), tokens.amax(dim=1, keepdim=True)  # t 1
-        range_ = torch.maximum(highest - lowest, lowest.abs() * _FINEST).clamp_(min=_SMALLEST)
-        product = self.multiply_apart(_to_bytes((tokens - lowest).mul_(_LARGEST / range_)))
-        result = torch.addr(self.offset, lowest[:, 0], self.sums, out=out)
-        return result.addcmul_(product, range_ * (1 / _LARGEST))
-
     def multiply(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            *(x, 1.0, 0, self.packed, self.scale, self.zeros, None),
-            *(1.0, 0, torch.float32, "none", [], ""),
-        )
-        return product
+        return _multiply(x, self.packed, self)
 
     def result_type(self) -> torch.dtype:
         return torch.float32
+
+
+def _product(
+    tokens: Tensor,
+    multiply: Callable[[Tensor], Tensor],
+    layer: RoundedLinear | QuantizedLinear,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The layer's result, t o, of vectors t i, by products of bytes; `multiply` takes the vectors' bytes."""
+    # every vector is lowest + step · bytes: behind a GELU nearly all numbers lie on one side of zero
+    lowest, highest = tokens.amin(dim=1, keepdim=True), tokens.amax(dim=1, keepdim=True)  # t 1
+    range_ = torch.maximum(highest - lowest, lowest.abs() * _FINEST).clamp_(min=_SMALLEST)
+    product = multiply(_to_bytes((tokens - lowest).mul_(_LARGEST / range_)))
+    result = torch.addr(layer.offset, lowest[:, 0], layer.sums, out=out)
+    return result.addcmul_(product, range_ * (1 / _LARGEST))
+
+
+def _multiply(x: Tensor, packed: Tensor, layer: RoundedLinear | QuantizedLinear) -> Tensor:
+    product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+        *(x, 1.0, 0, packed, layer.scale, layer.zeros, None),
+        *(1.0, 0, torch.float32, "none", [], ""),
+    )
+    return product
 
 
 torch.library.define("vit::gelu", "(Tensor x) -> Tensor")
@@ -112,14 +155,17 @@ def quantizes_here() -> bool:
     return is_x86 and torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
 
 
-def quantize_linear_layers(model: nn.Module, source: nn.Module, names: Collection[str]) -> None:
+def quantize_linear_layers(model: nn.Module, source: nn.Module, names: Collection[str], *, packed: bool = True) -> None:
     """Quantise, in place, the linear layers `names` of `model`, from the weights of `source`, which it is a copy of."""
     for name in names:
         parent, _, child = name.rpartition(".")
         original = source.get_submodule(name)
         assert isinstance(original, nn.Linear)
-        quantized = QuantizedLinear(original, model.get_parameter(f"{name}.weight").dtype)
         part = model.get_submodule(parent)
+        if not packed:
+            setattr(part, child, RoundedLinear(original).train(model.training))
+            continue
+        quantized = QuantizedLinear(original, model.get_parameter(f"{name}.weight").dtype)
         setattr(part, child, quantized.train(model.training))
         if isinstance(part, FeedForward) and child == "fc1" and part.activation is gelu:
             part.activation = gelu_of_hidden

@@ -33,10 +33,11 @@ def for_inference(
 
     `int8`, on x86 processors: the blocks' linear layers multiply bytes, weights with a scale for each channel and
     vectors with one for each token. Patch embedding, norms, attention, head, and the layers whose names are in `keep`,
-    compute in float32, which images have too.
+    compute in float32, which images have too. Without `packed` the model can be copied and exported, and is slow until
+    a program of it is compiled (`vit export --format compiled`).
 
     ValueError for another type, for a packed model, a processor or model without eight-bit products, for a name in
-    `keep` that is no linear layer of the blocks, and for `packed` or `keep` without effect.
+    `keep` that is no linear layer of the blocks, and for `keep` without effect.
     """
     check_type("model", model, nn.Module)
     check_type("keep", keep, Sequence[str])
@@ -46,8 +47,7 @@ def for_inference(
     if any(isinstance(module, InferenceLinear) for module in model.modules()):
         raise ValueError("model: it is packed already; give the original model")
     if isinstance(dtype, str):
-        check(packed, "packed", packed, "with dtype='int8' the layers of bytes are always packed")
-        return _quantized(model, keep)
+        return _quantized(model, keep, packed=packed)
     if keep:
         raise ValueError(f"keep: {keep!r} is not valid: it has an effect only with dtype='int8'")
     inference_copy = _frozen(model, dtype)
@@ -71,7 +71,7 @@ def check_quantizable(model: nn.Module) -> None:
         raise ValueError("dtype: 'int8' is not valid: eight-bit products are computed on x86 processors only")
 
 
-def _quantized(model: M, keep: Sequence[str]) -> M:
+def _quantized(model: M, keep: Sequence[str], *, packed: bool) -> M:
     check_quantizable(model)
     layers = quantizable_layers(model)
     for name in keep:
@@ -79,7 +79,7 @@ def _quantized(model: M, keep: Sequence[str]) -> M:
         rule = f"it is no linear layer of the blocks; did you mean {near[0]!r}?"
         check(name in layers, "keep", name, rule)
     inference_copy = _frozen(model, torch.float32)
-    quantize_linear_layers(inference_copy, model, {*layers} - {*keep})
+    quantize_linear_layers(inference_copy, model, {*layers} - {*keep}, packed=packed)
     return inference_copy
 
 

@@ -1,0 +1,159 @@
+"""Compiled files answer as the model does without this package, and nothing is left behind where one cannot be made."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.deployment.test_export import opened, pixels_of, probabilities, small_vit, trial_of
+from vit.deployment import compiled
+from vit.deployment.compiled import load_compiled
+from vit.deployment.errors import TOLERANCES
+from vit.deployment.export import check_export, export_classifier
+from vit.layers.quantized import quantizes_here
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch|copyreg", "ignore::DeprecationWarning")
+needs_eight_bits = pytest.mark.skipif(not quantizes_here(), reason="no x86 processor, or a torch without oneDNN")
+
+ALONE = """
+import json, sys, numpy, torch
+program = torch._inductor.aoti_load_package(sys.argv[1])
+print(json.loads(program.loader.get_metadata()["description.json"])["class_names"])
+assert not any(name.partition(".")[0] == "vit" for name in sys.modules)
+numpy.save(sys.argv[3], program(torch.from_numpy(numpy.load(sys.argv[2]))).numpy())
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_file_answers_alone_for_images_of_any_size_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, faster = dict[str, Callable[[Tensor], Tensor]](), compiled._faster
+
+    def both(files: list[Path], program: torch.export.ExportedProgram) -> Path:
+        tried.update({file.name: load_compiled(file) for file in files})
+        return faster(files, program)
+
+    monkeypatch.setattr(compiled, "_faster", both)
+    given, path = opened(small_vit().train()), tmp_path / "new" / "model.pt2"
+    found = export_classifier(given, "compiled", path, trial=trial_of(tmp_path / "photos"))
+    assert set(found.differences) == {1, 3}
+    assert max(found.differences.values()) < 1e-2, "one level of 255 in some pixels"
+    assert found.proof is not None
+    assert found.proof.agreement == 1
+    assert found.seconds > 1
+    assert sorted(file.name for file in path.parent.iterdir()) == ["model.pt2", "model.pt2.json"]
+    said = json.loads((tmp_path / "new" / "model.pt2.json").read_text())
+    assert said["computes_with"] == "fp32"
+    assert said["compiled_for"]
+    assert set(tried) == {"False.pt2", "True.pt2"}
+    for size in ((16, 24), (40, 31), (9, 90)):
+        photo = pixels_of(size)
+        expected = probabilities(given, photo)
+        for program in tried.values():
+            answered = program(torch.from_numpy(np.stack([photo, photo])))
+            torch.testing.assert_close(answered, expected.expand(2, -1), atol=1e-2, rtol=0)
+    np.save(tmp_path / "given.npy", np.stack([photo] * 5))
+    words = [sys.executable, "-c", ALONE, str(path), str(tmp_path / "given.npy"), str(tmp_path / "answers.npy")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == "['a', 'b', 'c']"
+    answers = torch.from_numpy(np.load(tmp_path / "answers.npy"))
+    torch.testing.assert_close(answers, expected.expand(5, -1), atol=1e-2, rtol=0)
+
+
+@pytest.mark.slow
+@needs_eight_bits
+def test_a_compiled_file_of_eight_bits(tmp_path: Path) -> None:
+    given = replace(opened(small_vit()), dtype="int8")
+    trial = trial_of(tmp_path / "photos", tolerance=TOLERANCES["int8"])
+    found = export_classifier(given, "compiled", tmp_path / "m.pt2", trial=trial)
+    assert found.proof is not None
+    assert 1e-4 < found.proof.largest_difference < 0.1
+    said = json.loads((tmp_path / "m.pt2.json").read_text())
+    assert said["computes_with"] == "int8"
+    assert said["weights"].endswith("-int8")
+
+
+@pytest.mark.slow
+def test_a_compiled_file_of_bfloat16_takes_and_gives_float32(tmp_path: Path) -> None:
+    model = small_vit().eval()
+    found = export_classifier(opened(model), "compiled", tmp_path / "m.pt2", logits=True, precision="bf16")
+    assert 1e-4 < max(found.differences.values()) < 0.05 * found.largest
+    images = torch.rand(2, 3, 16, 24)
+    answered = load_compiled(tmp_path / "m.pt2")(images)
+    assert answered.dtype == torch.float32
+    torch.testing.assert_close(answered, model(images), atol=0.05 * found.largest, rtol=0)
+
+
+def test_the_faster_of_both_ways_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fourth call of the faster one is disturbed: its fastest turns count."""
+    calls = dict.fromkeys(("a.pt2", "b.pt2"), 0)
+
+    def load(path: Path) -> Callable[[Tensor], Tensor]:
+        def run(images: Tensor) -> Tensor:
+            assert images.shape == (1, 3, 8, 8), "one image"
+            calls[path.name] += 1
+            disturbed = path.name == "b.pt2" and calls["b.pt2"] % 4 == 0
+            time.sleep(0.06 if path.name == "a.pt2" or disturbed else 0.04)
+            return images
+
+        return run
+
+    monkeypatch.setattr(compiled, "load_compiled", load)
+    program = torch.export.export(torch.nn.Flatten(), (torch.rand(2, 3, 8, 8),))
+    files = [tmp_path / name for name in calls]
+    assert compiled._faster(files, program) == files[1]
+    assert compiled._faster(files[:1], program) == files[0], "nothing is measured where there is no choice"
+
+
+def test_without_a_compiler_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def missing() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", missing)
+    rule = r"--format: 'compiled' is not valid: it needs a C\+\+ compiler, and none was found; install g\+\+"
+    with pytest.raises(ValueError, match=rule):
+        check_export("compiled", Path("m.pt2"))
+    check_export("torch", Path("m.pt2"))
+
+
+def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.exc import CppCompileError
+
+    levels = list[int]()
+
+    def fails(*_: Any, **__: Any) -> None:
+        levels.append(logging.getLogger("torch._inductor").level)
+        raise CppCompileError(["g++", "-O3"], "In file x\nx.cpp:3: fatal error: omp.h: No such file\nstopped")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
+    before = logging.getLogger("torch._inductor").level
+    with pytest.raises(ValueError, match=r"--format: the C\+\+ compiler g\+\+ failed: x.cpp:3: fatal error: omp.h: No"):
+        export_classifier(opened(small_vit()), "compiled", tmp_path / "m.pt2")
+    assert levels == [logging.ERROR]
+    assert logging.getLogger("torch._inductor").level == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_precision_belongs_to_compiled_files(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--precision: 'bf16' is not valid: bfloat16 is written with --format compiled"):
+        export_classifier(opened(small_vit()), "torch", tmp_path / "m.pt2", precision="bf16")
+    with pytest.raises(ValueError, match="--precision: 'bf16' is not valid: with --dtype int8 the rest computes in"):
+        given = replace(opened(small_vit()), dtype="int8")
+        export_classifier(given, "compiled", tmp_path / "m.pt2", precision="bf16")
+    assert not list(tmp_path.iterdir())

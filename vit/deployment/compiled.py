@@ -1,0 +1,112 @@
+"""A program compiled ahead of time for this machine's processor, by torch's AOTInductor.
+
+The file holds machine code and weights. Neither Python nor torch's compiler runs when it is opened or called: it opens
+in a few hundredths of a second, and no time passes between its kernels. It has as many threads as torch has then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.config import check
+from vit.progress import tracked
+
+_TURNS = 7
+_SHORTEST = 0.05
+"""Seconds of a turn at least."""
+_METADATA = "aot_inductor.metadata"
+_ONCE: dict[str, Any] = {"realize_opcount_threshold": 6}
+"""A layer of bytes reads its vectors twice, for their range and for the bytes. The compiler would compute the GELU that
+gives them for either; with so few operations it stores it."""
+_LOGGERS = ("torch._inductor", "torch.utils.cpp_extension")
+"""They remark on each operator that is called instead of compiled, and on a missing CUDA."""
+
+Program = Callable[[Tensor], Tensor]
+
+
+def check_compiler() -> None:
+    """ValueError without a C++ compiler."""
+    from torch._inductor.cpp_builder import get_cpp_compiler  # the compiler takes a second to import
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        found = False
+    else:
+        found = True
+    check(found, "--format", "compiled", "it needs a C++ compiler, and none was found; install g++, or name one in CXX")
+
+
+def compile_program(
+    program: torch.export.ExportedProgram, path: Path, description: Mapping[str, str], *, eight_bits: bool
+) -> None:
+    """Compile the program into the file, which holds the texts of `description`.
+
+    Weights of float numbers are stored as they are, or packed for the processor, whichever answers one image faster
+    here; so such a program is compiled twice. Eight bits have to be packed.
+    """
+    ways = (True,) if eight_bits else (False, True)
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        files = []
+        for packed in tracked(ways, "compiling", len(ways), unit="program"):
+            options = {"freezing": packed, "cpp.dynamic_threads": True, _METADATA: dict(description)}
+            files.append(Path(folder) / f"{packed}.pt2")
+            _compile(program, files[-1], options | (_ONCE if eight_bits else {}))
+        _faster(files, program).replace(path)
+
+
+def load_compiled(path: Path) -> Program:
+    """The program, as a function."""
+    opened: Program = torch._inductor.aoti_load_package(str(path))
+    return opened
+
+
+def _compile(program: torch.export.ExportedProgram, path: Path, options: dict[str, Any]) -> None:
+    from torch._inductor.exc import CppCompileError
+
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with torch.no_grad():
+            torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+    except CppCompileError as error:
+        said = next((line for line in error.output.splitlines() if "error" in line), "no error of its own")
+        raise ValueError(f"--format: the C++ compiler {error.cmd[0]} failed: {said.strip()}") from error
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _faster(files: list[Path], program: torch.export.ExportedProgram) -> Path:
+    """The file whose fastest turn with one image is the shortest."""
+    if len(files) == 1:
+        return files[0]
+    (images,), _ = program.example_inputs
+    one = images[:1]
+    fastest = dict.fromkeys(files, float("inf"))
+    programs = {file: load_compiled(file) for file in files}
+    with torch.inference_mode():
+        for turn in range(_TURNS + 1):
+            for file, run in programs.items():
+                seconds = _seconds_per_call(run, one)
+                if turn:  # the first warms up
+                    fastest[file] = min(fastest[file], seconds)
+    return min(files, key=fastest.__getitem__)
+
+
+def _seconds_per_call(run: Program, images: Tensor) -> float:
+    begun, calls = time.perf_counter(), 0
+    while (spent := time.perf_counter() - begun) < _SHORTEST:
+        run(images)
+        calls += 1
+    return spent / calls
