@@ -56,16 +56,19 @@ def speed(batch_size: int, *, compiled: bool) -> str:
     return markdown(header, rows)
 
 
-def eight_bits(file: str, others: Sequence[str] = ()) -> str:
+def eight_bits(*files: str, others: Sequence[str] = ()) -> str:
     """int8 over other sides (default: all): rows of models and batch sizes."""
-    result = json.loads((ROOT / file).read_text())
-    found, ours = result["rows"], result.get("ours", "vit int8 compiled")
+    results = [json.loads((ROOT / file).read_text()) for file in files]
+    (ours,) = {result.get("ours", "vit int8 compiled") for result in results}
+    found = [row for result in results for row in result["rows"]]
+    found.sort(key=lambda row: (MODELS.index(row["model"]), row["batch_size"]))
     return _over(found, ours, "times_as_fast", others or list(found[0]["times_as_fast"]))
 
 
-def compiled_files(file: str) -> str:
+def compiled_files(*files: str) -> str:
     """The compiled file in float32 over other sides in float32: rows of models and batch sizes."""
-    found = json.loads((ROOT / file).read_text())["rows"]
+    found = [row for file in files for row in json.loads((ROOT / file).read_text())["rows"]]
+    found.sort(key=lambda row: (MODELS.index(row["model"]), row["batch_size"]))
     others = [name for name in found[0]["float_times_as_fast"] if "bf16" not in name]
     return _over(found, "vit fp32 ahead", "float_times_as_fast", others)
 
@@ -259,6 +262,11 @@ def freed_memory() -> str:
     return markdown(("command", "peak, kept", "peak, returned", "kept over returned"), rows)
 
 
+_ZEN3 = ("benchmarks/results/eight_bits_zen3.json", "benchmarks/results/eight_bits_zen3_32.json")
+_BESIDE_EIGHT_BITS = (
+    *("vit int8", "vit int8 compiled", "vit fp32", "vit fp32 ahead"),
+    *("onnxruntime fp32", "onnxruntime int8", "timm fp32", "timm fp32 ahead"),
+)
 TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
         (
@@ -282,7 +290,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "memory": memory,
     "freed-memory": freed_memory,
     "eight-bits": lambda: eight_bits("benchmarks/results/eight_bits_vnni.json"),
-    "eight-bits-without-vnni": lambda: eight_bits("benchmarks/results/eight_bits_zen3.json"),
+    "eight-bits-without-vnni": lambda: eight_bits(*_ZEN3, others=_BESIDE_EIGHT_BITS),
+    "compiled-files": lambda: compiled_files(*_ZEN3),
     "deployed": lambda: deployed(
         {
             "cifar10_vit": "ViT trained on CIFAR-10 for 14 passes",

@@ -30,7 +30,10 @@ class Ahead:
     """In place of the compiler, which takes a minute."""
 
     def __init__(self, model: VisionTransformer, progress: Any) -> None:
-        self.programs: dict[str, Any] = {"vit fp32 ahead": for_inference(model), "timm fp32 ahead": for_inference(model)}
+        self.programs: dict[str, Any] = {
+            "vit fp32 ahead": for_inference(model),
+            "timm fp32 ahead": for_inference(model),
+        }
         self.programs[OURS] = for_inference(model, "int8")
         self.seconds = dict.fromkeys(self.programs, 1.5)
         progress("ahead")

@@ -118,6 +118,16 @@ def test_the_faster_of_both_ways_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert compiled._faster(files[:1], program) == files[0], "nothing is measured where there is no choice"
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_taken_apart_exactly(approximate: str) -> None:
+    images = torch.linspace(-6, 6, 97, dtype=torch.float64)
+    program = torch.export.export(torch.nn.GELU(approximate), (images,))
+    apart = program.run_decompositions({torch.ops.aten.gelu.default: compiled._gelu_apart})
+    kept = any("gelu" in str(node.target) for node in apart.graph.nodes)
+    assert kept == (approximate == "tanh")
+    torch.testing.assert_close(apart.module()(images), torch.nn.GELU(approximate)(images), rtol=1e-14, atol=1e-15)
+
+
 def test_without_a_compiler_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import cpp_builder
     from torch._inductor.exc import InvalidCxxCompiler
@@ -151,9 +161,11 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, mo
 
 
 def test_precision_belongs_to_compiled_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--precision: 'bf16' is not valid: bfloat16 is written with --format compiled"):
+    with pytest.raises(
+        ValueError, match="--precision: 'bf16' is not valid: bfloat16 is written with --format compiled"
+    ):
         export_classifier(opened(small_vit()), "torch", tmp_path / "m.pt2", precision="bf16")
+    given = replace(opened(small_vit()), dtype="int8")
     with pytest.raises(ValueError, match="--precision: 'bf16' is not valid: with --dtype int8 the rest computes in"):
-        given = replace(opened(small_vit()), dtype="int8")
         export_classifier(given, "compiled", tmp_path / "m.pt2", precision="bf16")
     assert not list(tmp_path.iterdir())

@@ -72,7 +72,7 @@ def test_unsupported_operations_are_one_line_errors(attempt: Callable[[nn.Module
 
 @pytest.mark.parametrize("fuses", [True, False])
 def test_the_compiler_sees_one_operator(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "_FUSES_GELU", fuses)
+    monkeypatch.setattr(packed, "FUSES_GELU", fuses)
     part, x = FeedForward(19, 76, 0.0, 0).eval(), torch.randn(2, 7, 19)
     expected = part(x).detach()
     pack_linear_layers(part)

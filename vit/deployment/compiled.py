@@ -7,6 +7,7 @@ in a few hundredths of a second, and no time passes between its kernels. It has 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor
 
 from vit.config import check
+from vit.layers.packed import FUSES_GELU
 from vit.progress import tracked
 
-_TURNS = 7
+_TURNS = 15
 _SHORTEST = 0.05
 """Seconds of a turn at least."""
 _METADATA = "aot_inductor.metadata"
@@ -57,6 +59,8 @@ def compile_program(
     ways = (True,) if eight_bits else (False, True)
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         files = []
+        if not FUSES_GELU:
+            program = program.run_decompositions({torch.ops.aten.gelu.default: _gelu_apart})
         for packed in tracked(ways, "compiling", len(ways), unit="program"):
             options = {"freezing": packed, "cpp.dynamic_threads": True, _METADATA: dict(description)}
             files.append(Path(folder) / f"{packed}.pt2")
@@ -68,6 +72,13 @@ def load_compiled(path: Path) -> Program:
     """The program, as a function."""
     opened: Program = torch._inductor.aoti_load_package(str(path))
     return opened
+
+
+def _gelu_apart(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """GELU (erf) as the compiler does not recognise it: it would become part of the packed product before it."""
+    if approximate != "none":
+        return NotImplemented  # torch leaves it as it is
+    return x * (torch.erf(x * math.sqrt(0.5)) * 0.5 + 0.5)
 
 
 def _compile(program: torch.export.ExportedProgram, path: Path, options: dict[str, Any]) -> None:

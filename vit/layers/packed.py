@@ -20,7 +20,7 @@ from vit.layers.feedforward import FeedForward
 from vit.linear import is_plain
 from vit.processor import AMD, HAS_BFLOAT16, processor_vendor
 
-_FUSES_GELU = "AVX512" in torch.backends.cpu.get_cpu_capability()
+FUSES_GELU = "AVX512" in torch.backends.cpu.get_cpu_capability()
 """True where a product with GELU behind it takes less time than both one after the other (`LOG.md`)."""
 _layers: WeakValueDictionary[int, InferenceLinear] = WeakValueDictionary()
 _numbers = count()
@@ -120,7 +120,7 @@ class PackedLinear(InferenceLinear):
         self.activation = "gelu" if fuse_gelu else "none"
 
     def multiply(self, x: Tensor) -> Tensor:
-        fused = self.activation if _FUSES_GELU else "none"
+        fused = self.activation if FUSES_GELU else "none"
         result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, fused, [], "none")
         if fused != self.activation:
             gelu(result, out=result)  # type: ignore[call-arg]  # torch's stub lacks it
