@@ -70,6 +70,7 @@ def test_all_sides_are_one_model() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_compiled_ahead_is_the_same_model() -> None:
     torch.manual_seed(0)
     model = create_model(**(TINY | {"num_classes": 5})).eval()

@@ -179,6 +179,23 @@ def test_not_packed_the_layer_gives_the_same_numbers(bias: bool) -> None:
     assert not list(fast.buffers()), "a packed layer has no state"
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_copy_stays_as_it_is_when_the_original_is_trained_on(packed: bool) -> None:
+    model, images = small(), torch.randn(3, 3, 16, 16)
+    fast = for_inference(model, "int8", packed=packed)
+    with torch.no_grad():
+        before = fast(images)
+        for parameter in model.parameters():
+            parameter.add_(0.3)
+        assert torch.equal(fast(images), before)
+
+
+@pytest.mark.parametrize("cast", [nn.Module.bfloat16, nn.Module.double, nn.Module.half])
+def test_a_model_that_is_not_packed_cannot_be_cast(cast: Callable[[nn.Module], nn.Module]) -> None:
+    with pytest.raises(ValueError, match="a model of eight bits stays float32 on the CPU: make another one"):
+        cast(for_inference(small(), "int8", packed=False))
+
+
 def test_a_model_that_is_not_packed_can_be_copied_and_exported() -> None:
     model, images = small(), torch.randn(3, 3, 16, 16)
     loose = for_inference(model, "int8", packed=False, keep=["blocks.0.attention.qkv"])
@@ -228,8 +245,9 @@ def test_gelu_behind_bytes_is_exact() -> None:
 
 
 def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="it is packed already"):
-        for_inference(for_inference(small(), "int8"), "int8")
+    for packed in (True, False):
+        with pytest.raises(ValueError, match="it is packed or of eight bits already"):
+            for_inference(for_inference(small(), "int8", packed=packed))
     with pytest.raises(ValueError, match=r"choose from torch.float32, .*, or the string 'int8'"):
         for_inference(small(), "int4")  # type: ignore[arg-type]
     monkeypatch.setattr("vit.models.inference.quantizes_here", lambda: False)

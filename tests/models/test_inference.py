@@ -87,7 +87,7 @@ def test_packed_outputs_equal_the_models(name: str) -> None:
 def test_packed_only_if_requested() -> None:
     assert PackedLinear not in kinds(for_inference(build(), packed=False))
     inference_copy = for_inference(build())
-    with pytest.raises(ValueError, match="model: it is packed already; give the original model"):
+    with pytest.raises(ValueError, match="model: it is packed or of eight bits already; give the original model"):
         for_inference(inference_copy)
     with torch.device("meta"):
         empty = create_model(**TINY)

@@ -29,9 +29,10 @@ FORMATS = ("onnx", "torch", "compiled")
 _DESCRIPTION = """\
 Write a classifier as a file that takes uint8 images of any size, any number at once, prepares them as `vit eval` does
 and gives probabilities: ONNX, torch.export, or compiled for this machine's processor by torch's AOTInductor, which
-answers fastest and takes a minute to write. The file is run before it gets its name; it and the model are asked about
+answers fastest and takes minutes to write. The file is run before it gets its name; it and the model are asked about
 the validation images of the run, or the test images of --data, and a file of another accuracy is removed (exit code
-1). A stopped comparison continues with the same command. Memory: 1 GB, and the weights twice, five times for ONNX."""
+1). A stopped comparison continues with the same command. Memory: 1 GB, and the weights twice, five times
+for ONNX, six times for a compiled file."""
 
 
 def export(argv: list[str]) -> None:
@@ -42,7 +43,11 @@ def export(argv: list[str]) -> None:
     parser.add_argument("--output", type=Path, required=True, help="a .onnx or .pt2 file; a .json is written beside it")
     parser.add_argument("--logits", action="store_true", help="take prepared images, and give logits")
     parser.add_argument(
-        "--precision", choices=("fp32", "bf16"), default="fp32", help="of a compiled file (default: %(default)s)"
+        "--precision",
+        choices=("fp32", "bf16"),
+        default="fp32",
+        help="numbers that a compiled file computes with; bf16 is faster only where the processor multiplies it "
+        "(default: %(default)s)",
     )
     parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's validation images")
     parser.add_argument("--images", type=int, help="about this many of them (default: all)")

@@ -1,7 +1,7 @@
 """A program compiled ahead of time for this machine's processor, by torch's AOTInductor.
 
-The file holds machine code and weights. Neither Python nor torch's compiler runs when it is opened or called: it opens
-in a few hundredths of a second, and no time passes between its kernels. It has as many threads as torch has then.
+The file holds machine code and weights. Its kernels run one after another without Python, and without checks of the
+input. It uses as many threads as torch does then.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_compiler() -> None:
 
     try:
         get_cpp_compiler()
-    except InvalidCxxCompiler:
+    except (InvalidCxxCompiler, OSError):  # OSError: CXX names what cannot be run
         found = False
     else:
         found = True
@@ -57,11 +57,11 @@ def compile_program(
     here; so such a program is compiled twice. Eight bits have to be packed.
     """
     ways = (True,) if eight_bits else (False, True)
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+    with TemporaryDirectory(dir=path.parent, prefix=f"{path.name}-") as folder:
         files = []
         if not FUSES_GELU:
             program = program.run_decompositions({torch.ops.aten.gelu.default: _gelu_apart})
-        for packed in tracked(ways, "compiling", len(ways), unit="program"):
+        for packed in tracked(ways, "compiling", len(ways), unit="file"):
             options = {"freezing": packed, "cpp.dynamic_threads": True, _METADATA: dict(description)}
             files.append(Path(folder) / f"{packed}.pt2")
             _compile(program, files[-1], options | (_ONCE if eight_bits else {}))
@@ -69,9 +69,14 @@ def compile_program(
 
 
 def load_compiled(path: Path) -> Program:
-    """The program, as a function."""
-    opened: Program = torch._inductor.aoti_load_package(str(path))
-    return opened
+    """The program, as a function of tensors whatever their order in memory. Type and shape are not checked."""
+    opened = torch._inductor.aoti_load_package(str(path))
+
+    def run(images: Tensor) -> Tensor:
+        answers: Tensor = opened(images.contiguous())  # others' numbers would be read in the wrong order
+        return answers
+
+    return run
 
 
 def _gelu_apart(x: Tensor, *, approximate: str = "none") -> Tensor:
@@ -82,7 +87,7 @@ def _gelu_apart(x: Tensor, *, approximate: str = "none") -> Tensor:
 
 
 def _compile(program: torch.export.ExportedProgram, path: Path, options: dict[str, Any]) -> None:
-    from torch._inductor.exc import CppCompileError
+    from torch._inductor.exc import CppCompileError, InductorError
 
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     for name in _LOGGERS:
@@ -90,9 +95,13 @@ def _compile(program: torch.export.ExportedProgram, path: Path, options: dict[st
     try:
         with torch.no_grad():
             torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
-    except CppCompileError as error:
-        said = next((line for line in error.output.splitlines() if "error" in line), "no error of its own")
-        raise ValueError(f"--format: the C++ compiler {error.cmd[0]} failed: {said.strip()}") from error
+    except InductorError as error:
+        what, said = "torch's compiler", str(error)
+        if isinstance(cause := error.inner_exception, CppCompileError):
+            what, said = f"the C++ compiler {cause.cmd[0]}", cause.output
+        lines = said.splitlines()
+        first = next((line for line in lines if "error" in line), lines[0] if lines else "it does not say why")
+        raise ValueError(f"--format: {what} failed: {first.strip()[:300]}") from error
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)

@@ -44,6 +44,7 @@ _LARGER = (1.3, 0.8)
 CONVENTIONS = {
     PIXELS: "images uint8 (batch, height, width, 3), red, green and blue, of any size; the file prepares them itself",
     IMAGES: "images float32 (batch, 3, height, width), resized and cropped, (pixel / 255 - mean) / std",
+    "compiled": "tensors must be contiguous, of this type and shape; checked only with AOTI_RUNTIME_CHECK_INPUTS=1",
     "differences": "largest |file - model| over random inputs, by batch size, on the CPU, the model in float32",
 }
 
@@ -73,7 +74,7 @@ class Exported:
     largest: float
     """The scale of the differences."""
     seconds: float
-    """What writing took, the compiler included."""
+    """Time that writing took, the compiler included."""
     proof: Proof | None = None
 
     def text(self) -> str:
@@ -115,7 +116,7 @@ def export_classifier(
 
     The file takes uint8 images (batch, height, width, 3) of any size and gives probabilities (batch, classes); with
     `logits`, it takes prepared images (batch, 3, height, width) and gives logits. `compiled` is for this machine's
-    processor and for the CPU, in float32 or in another `precision`. An ONNX or compiled file of a model that was opened
+    processor, in float32 or in bfloat16 (`precision`). An ONNX or compiled file of a model that was opened
     with `dtype="int8"` multiplies bytes in the blocks. Every file is compared with the model in float32. With a
     `trial`, both are asked about its images; an interrupted trial continues with the same call.
 
@@ -247,6 +248,7 @@ def _description(opened: OpenedModel, answer: Answer, format: Format, number: Nu
         name, kind, shape = IMAGES, "float32", ["batch", 3, height, width]
     else:
         name, kind, shape = PIXELS, "uint8", ["batch", "height", "width", 3]
+    said = (name, *(("compiled",) if format == "compiled" else ()), "differences")
     packages = ("torch", *(("onnx", "onnxruntime") if format == "onnx" else ()))
     activation = "sigmoid" if opened.multilabel else "softmax"
     output = (
@@ -269,7 +271,7 @@ def _description(opened: OpenedModel, answer: Answer, format: Format, number: Nu
         "computes_with": number,
         **({"compiled_for": f"{processor_name()}, {cpu.get_cpu_capability()}"} if format == "compiled" else {}),
         "versions": {package: version(package) for package in packages},
-        "conventions": {name: CONVENTIONS[name], "differences": CONVENTIONS["differences"], "output": output},
+        "conventions": {each: CONVENTIONS[each] for each in said} | {"output": output},
     }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Format = Literal["onnx", "torch", "compiled"]
 Number = Literal["fp32", "bf16", "int8"]
-"""What the program computes with."""
+"""Type of the numbers in the blocks' products."""
 Answer = Literal["logits", "softmax", "sigmoid"]
 """The program's output: logits, or probabilities."""
 IMAGES = "images"

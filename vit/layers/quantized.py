@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Collection
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class RoundedLinear(nn.Module):
     """`linear(x)` with weights and vectors of eight bits, as a program of torch.export can hold it.
 
     An operator of the program packs the weights; a compiler that freezes them runs it once. Called as it is, the layer
-    packs them every time: `QuantizedLinear` is for that.
+    packs them every time: `QuantizedLinear` is for that. ValueError on any attempt to cast or move it.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -47,8 +48,10 @@ class RoundedLinear(nn.Module):
         self.scale = nn.Buffer(scale)
         self.zeros = nn.Buffer(torch.zeros_like(scale, dtype=torch.int64))
         self.sums = nn.Buffer(sums)  # o: what a vector of ones gives
-        bias = None if linear.bias is None else linear.bias.detach().float()
-        self.offset = nn.Buffer(torch.zeros(self.out_features) if bias is None else bias)
+        offset = torch.zeros(self.out_features)
+        if linear.bias is not None:
+            offset.copy_(linear.bias.detach())
+        self.offset = nn.Buffer(offset)
 
     def pack(self) -> Tensor:
         """The rounded weights in the processor's order."""
@@ -60,12 +63,21 @@ class RoundedLinear(nn.Module):
         result = _product(tokens, lambda given: _multiply(given, self.pack(), self), self)
         return result.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RoundedLinear:
+        probe = fn(torch.empty(0))
+        if (probe.dtype, probe.device.type) != (torch.float32, "cpu"):
+            raise ValueError("a model of eight bits stays float32 on the CPU: make another one from the original model")
+        return cast(RoundedLinear, super()._apply(fn, recurse))
+
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 class QuantizedLinear(InferenceLinear):
-    """The same with weights that are packed once, for vectors of any type and with a result of that type."""
+    """`linear(x)` with weights and vectors of eight bits, for vectors of any type and with a result of that type.
+
+    The weights are packed once.
+    """
 
     takes_every_type = True
 

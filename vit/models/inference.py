@@ -13,7 +13,7 @@ from torch import nn
 from vit.config.arguments import check_type
 from vit.config.rules import check
 from vit.layers.packed import InferenceLinear, is_packable, pack_linear_layers, packing_is_faster
-from vit.layers.quantized import quantize_linear_layers, quantizes_here
+from vit.layers.quantized import RoundedLinear, quantize_linear_layers, quantizes_here
 from vit.models.model import Model
 
 M = TypeVar("M", bound=Model)
@@ -44,8 +44,8 @@ def for_inference(
     if dtype not in (*_TYPES, "int8"):
         choices = ", ".join(map(str, _TYPES))
         raise ValueError(f"dtype: {dtype!r} is not valid: choose from {choices}, or the string 'int8'")
-    if any(isinstance(module, InferenceLinear) for module in model.modules()):
-        raise ValueError("model: it is packed already; give the original model")
+    if any(isinstance(module, (InferenceLinear, RoundedLinear)) for module in model.modules()):
+        raise ValueError("model: it is packed or of eight bits already; give the original model")
     if isinstance(dtype, str):
         return _quantized(model, keep, packed=packed)
     if keep:
