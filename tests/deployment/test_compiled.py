@@ -34,7 +34,15 @@ import json, sys, numpy, torch
 program = torch._inductor.aoti_load_package(sys.argv[1])
 print(json.loads(program.get_metadata()["description.json"])["class_names"])
 assert not any(name.partition(".")[0] == "vit" for name in sys.modules)
-numpy.save(sys.argv[3], program(torch.from_numpy(numpy.load(sys.argv[2]))).numpy())
+given = torch.from_numpy(numpy.load(sys.argv[2]))
+numpy.save(sys.argv[3], torch.cat([program(given), program(given[:1])]).numpy())
+for wrong in (given.float(), given[0], given[..., :2], given.transpose(1, 2).contiguous().transpose(1, 2)):
+    try:
+        program(wrong)
+    except RuntimeError as error:
+        assert "input_handles[0]" in str(error), error
+    else:
+        raise AssertionError(wrong.shape)
 """
 
 
@@ -72,10 +80,12 @@ def test_a_compiled_file_answers_alone_for_images_of_any_size_and_number(
     torch.testing.assert_close(load_compiled(path)(turned), expected, atol=1e-2, rtol=0)
     np.save(tmp_path / "given.npy", np.stack([photo] * 5))
     words = [sys.executable, "-c", ALONE, str(path), str(tmp_path / "given.npy"), str(tmp_path / "answers.npy")]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=True)
+    checked = os.environ | {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False, env=checked)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['a', 'b', 'c']"
     answers = torch.from_numpy(np.load(tmp_path / "answers.npy"))
-    torch.testing.assert_close(answers, expected.expand(5, -1), atol=1e-2, rtol=0)
+    torch.testing.assert_close(answers, expected.expand(6, -1), atol=1e-2, rtol=0)
 
 
 @pytest.mark.slow

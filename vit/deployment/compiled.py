@@ -25,6 +25,11 @@ _TURNS = 15
 _SHORTEST = 0.05
 """Seconds of a turn at least."""
 _METADATA = "aot_inductor.metadata"
+_OPTIONS: dict[str, Any] = {
+    "cpp.dynamic_threads": True,
+    # checks of the input, where a user asks for them, would refuse one image: torch takes a free size for two or more
+    "aot_inductor.check_lowerbound": False,
+}
 _ONCE: dict[str, Any] = {"realize_opcount_threshold": 6}
 """A layer of bytes reads its vectors twice, for their range and for the bytes. The compiler would compute the GELU that
 gives them for either; with so few operations it stores it."""
@@ -62,7 +67,7 @@ def compile_program(
         if not FUSES_GELU:
             program = program.run_decompositions({torch.ops.aten.gelu.default: _gelu_apart})
         for packed in tracked(ways, "compiling", len(ways), unit="file"):
-            options = {"freezing": packed, "cpp.dynamic_threads": True, _METADATA: dict(description)}
+            options = {"freezing": packed, **_OPTIONS, _METADATA: dict(description)}
             files.append(Path(folder) / f"{packed}.pt2")
             _compile(program, files[-1], options | (_ONCE if eight_bits else {}))
         _faster(files, program).replace(path)
