@@ -132,9 +132,7 @@ def export_classifier(
     model, preprocessing = opened.model.cpu().float().eval(), opened.preprocessing
     answer: Answer = "logits" if logits else "sigmoid" if opened.multilabel else "softmax"
     if format == "onnx":
-        total = sum(tensor.nbytes for tensor in model.state_dict().values())
-        rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
-        check(total < _ONNX_LIMIT, "--format", format, rule)
+        _check_fits_onnx(model)
     output.parent.mkdir(parents=True, exist_ok=True)
     described = _description(opened, answer, format, number)
     sides = _Sides(model, preprocessing, answer)
@@ -167,6 +165,12 @@ def export_classifier(
     judged = {} if found is None else {"proof": found.record()}
     write_json(output.with_name(f"{output.name}.json"), {**described, **results, **judged})
     return written
+
+
+def _check_fits_onnx(model: nn.Module) -> None:
+    total = sum(tensor.nbytes for tensor in model.state_dict().values())
+    rule = f"weights of {total / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB); use --format torch"
+    check(total < _ONNX_LIMIT, "--format", "onnx", rule)
 
 
 def _number(opened: OpenedModel, format: Format, precision: Literal["fp32", "bf16"]) -> Number:

@@ -79,16 +79,16 @@ def write_program(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside the exporters
-        preparation = ImagePreparation(preprocessing) if inside else None
-        if format == "torch":
-            program = _exported(Classifier(model, answer, preparation), preprocessing, source)
-            torch.export.save(program, path, extra_files=dict(description))
-            return
-        if format == "compiled":
+        if format != "onnx":
+            preparation = ImagePreparation(preprocessing) if inside else None
             dtype = torch.bfloat16 if number == "bf16" else torch.float32
-            classifier = Classifier(_computing(model, number), answer, preparation, dtype)
-            exported = _exported(classifier, preprocessing, source)
-            compile_program(exported, path, description, eight_bits=number == "int8")
+            program = _exported(
+                Classifier(_computing(model, number), answer, preparation, dtype), preprocessing, source
+            )
+            if format == "torch":
+                torch.export.save(program, path, extra_files=dict(description))
+            else:
+                compile_program(program, path, description, eight_bits=number == "int8")
             return
         import onnx
 
