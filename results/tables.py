@@ -58,19 +58,23 @@ def speed(batch_size: int, *, compiled: bool) -> str:
 
 def eight_bits(*files: str, others: Sequence[str] = ()) -> str:
     """int8 over other sides (default: all): rows of models and batch sizes."""
-    results = [json.loads((ROOT / file).read_text()) for file in files]
-    (ours,) = {result.get("ours", "vit int8 compiled") for result in results}
-    found = [row for result in results for row in result["rows"]]
-    found.sort(key=lambda row: (MODELS.index(row["model"]), row["batch_size"]))
+    (ours,) = {json.loads((ROOT / file).read_text()).get("ours", "vit int8 compiled") for file in files}
+    found = _models_and_batches(files)
     return _over(found, ours, "times_as_fast", others or list(found[0]["times_as_fast"]))
 
 
 def compiled_files(*files: str) -> str:
     """The compiled file in float32 over other sides in float32: rows of models and batch sizes."""
-    found = [row for file in files for row in json.loads((ROOT / file).read_text())["rows"]]
-    found.sort(key=lambda row: (MODELS.index(row["model"]), row["batch_size"]))
+    found = _models_and_batches(files)
     others = [name for name in found[0]["float_times_as_fast"] if "bf16" not in name]
     return _over(found, "vit fp32 ahead", "float_times_as_fast", others, rounds=False)
+
+
+def _models_and_batches(files: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows in the order of the tables; of a model and batch size that several files hold, that of the last one."""
+    rows = [row for file in files for row in json.loads((ROOT / file).read_text())["rows"]]
+    last = {(MODELS.index(row["model"]), row["batch_size"]): row for row in rows}
+    return [last[key] for key in sorted(last)]
 
 
 def _over(
@@ -80,7 +84,7 @@ def _over(
     rows = []
     for row in found:
         rate = row["images_per_second"][ours]["median"]
-        over = [f"{row[ratios][name]['median']:.2f}" for name in others]
+        over = [f"{row[ratios][name]['median']:.2f}" if name in row[ratios] else "–" for name in others]
         change = [f"{row['change'][ours]:.1%}"] * rounds
         rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{rate:.1f}", *over, *change))
     header = ("model, images at once", "images/s", *(f"over {name}" for name in others))
@@ -266,10 +270,10 @@ def freed_memory() -> str:
     return markdown(("command", "peak, kept", "peak, returned", "kept over returned"), rows)
 
 
-_ZEN3 = ("benchmarks/results/eight_bits_zen3.json",)
+_ZEN3 = tuple(f"benchmarks/results/eight_bits_zen3{part}.json" for part in ("", "_ti", "_s", "_b"))
 _BESIDE_EIGHT_BITS = (
     *("vit int8", "vit int8 compiled", "vit fp32", "vit fp32 ahead"),
-    *("onnxruntime fp32", "onnxruntime int8", "timm fp32", "timm fp32 ahead"),
+    *("onnxruntime fp32", "onnxruntime int8", "timm fp32", "timm fp32 ahead", "timm torchao int8"),
 )
 TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
