@@ -80,6 +80,17 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
 """Kind → timm's name, options, and the figures that it lacks with the reasons."""
 QUICK = tuple(KINDS)[:6]
 ALL = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
+COMPILED = ("windows", "grouped queries")
+"""Exported in every format; the compiler takes half a minute and more for each of the others."""
+EXPORTED = [
+    pytest.param(
+        kind,
+        format,
+        marks=[] if kind in COMPILED or (kind in QUICK and format != "compiled") else pytest.mark.exhaustive,
+    )
+    for kind in KINDS
+    for format in SUFFIXES
+]
 
 
 def build(kind: str) -> tuple[Any, int]:
@@ -158,8 +169,7 @@ def test_frozen_features(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:::torch|onnxscript|copyreg", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("format", SUFFIXES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "format"), EXPORTED)
 def test_exported_files_answer_like_the_model(kind: str, format: Format, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnxruntime")

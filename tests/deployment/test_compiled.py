@@ -159,7 +159,7 @@ def test_without_a_compiler_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variable", ["CXX", "TMPDIR"])
+@pytest.mark.parametrize("variable", ["CXX", pytest.param("TMPDIR", marks=pytest.mark.exhaustive)])
 def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(variable: str, tmp_path: Path) -> None:
     """A compiler that says its version and then fails; torch's own does not take a folder with a space in its name."""
     program = tmp_path / "c++"

@@ -119,6 +119,7 @@ def test_settings_at_random(task: str, data: st.DataObject, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", KINDS)
 @settings(FUZZ, max_examples=3_000)
 @given(data=st.data())

@@ -87,6 +87,7 @@ def test_logits_are_timms(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", names())
 def test_logits_of_every_model_are_timms(name: str) -> None:
     with torch.device("meta"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.malformed import image_lists, image_places
-from tests.faults.malformed.trials import Case, judge, try_apart
+from tests.faults.malformed.trials import PARTS, Case, judge, sample, try_apart
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TABLES: dict[str, Callable[[], list[Case]]] = {
@@ -19,9 +19,10 @@ TABLES: dict[str, Callable[[], list[Case]]] = {
 
 
 @pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", TABLES)
-def test_every_case_is_a_line_or_rightly_taken(kind: str, tmp_path: Path) -> None:
-    faults = judge(kind, TABLES[kind](), tmp_path)
+def test_every_case_is_a_line_or_rightly_taken(kind: str, part: int, tmp_path: Path) -> None:
+    faults = judge(kind, sample(TABLES[kind](), part), tmp_path)
     assert not faults, "\n".join(faults)
 
 
