@@ -37,6 +37,7 @@ QUANTITIES: Mapping[str, Callable[[list[Record]], str]] = {
     "top1": lambda records: percent([record.summary["test.top1"] for record in records]),
     "last_top1": lambda records: percent([record.summary["last.test.top1"] for record in records]),
     "map": lambda records: percent([record.summary["test.map"] for record in records]),
+    "knn": lambda records: percent([record.summary["test.knn"] for record in records]),
     "bleu": lambda records: f"{records[0].summary['test.bleu']:.1f}",
     "runs": lambda records: str(len(records)),
     "minutes": _minutes,
@@ -89,8 +90,9 @@ def expected(name: str) -> str:
     records = read_records(name)
     summary, made = records[0].summary, records[0].made
     runs = "one seed" if len(records) == 1 else f"mean ± standard deviation of {len(records)} seeds"
+    measured = f"{QUANTITIES['top1'](records)} test top-1" if "test.top1" in summary else _without_labels(records)
     text = (
-        f"{QUANTITIES['top1'](records)} test top-1 ({runs}, {summary['precision']}); {_minutes(records)} minutes on "
+        f"{measured} ({runs}, {summary['precision']}); {_minutes(records)} minutes on "
         f"{made['machine']}, {made['circumstances']}."
     )
     return textwrap.fill(text, _WIDTH, initial_indent="# Expected:  ", subsequent_indent="#            ")
@@ -101,6 +103,11 @@ def configurations() -> Iterator[Path]:
     for file in sorted((ROOT / "configs").glob("**/*.yaml")):
         if (RESULTS / file.stem).is_dir():
             yield file
+
+
+def _without_labels(records: list[Record]) -> str:
+    """Accuracy of a masked autoencoder, which has no classes of its own."""
+    return f"{QUANTITIES['knn'](records)} of the test images by k-NN on frozen features"
 
 
 def stale() -> dict[Path, str]:

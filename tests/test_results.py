@@ -114,6 +114,16 @@ def test_a_run_is_kept_with_its_history_thinned(own_results: Path, tmp_path: Pat
     assert documents.text_of("top1 small") == "75.00 %"
 
 
+@pytest.mark.usefixtures("own_results")
+@pytest.mark.parametrize(("metric", "line"), [("test.top1", "75.00 % test top-1"), ("test.knn", "75.00 % of the test")])
+def test_what_is_expected_of_a_configuration(metric: str, line: str, tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run", 0, 0.75)
+    (run / "summary.json").write_text(json.dumps({"seed": 0, metric: 0.75, "seconds": 90.0, "precision": "fp32"}))
+    records.keep(run, "small", "python train.py", "one thread")
+    assert documents.expected("small").startswith(f"# Expected:  {line}")
+    assert " 1.5 minutes on " in documents.expected("small")
+
+
 def test_a_run_that_is_not_finished_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keep", str(tmp_path), "small", "--command", "a", "--circumstances", "b"]) == 2
     assert "has no summary.json" in capsys.readouterr().err
