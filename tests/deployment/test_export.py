@@ -27,6 +27,7 @@ from vit.deployment import export as room
 from vit.deployment.errors import TOLERANCES
 from vit.deployment.export import check_export, export_classifier
 from vit.deployment.program import write_program
+from vit.deployment.proof import Proof
 from vit.hub import OpenedModel
 from vit.libraries import NEVER_TRAINED
 
@@ -160,7 +161,7 @@ def test_file_and_model_are_asked_about_images(tmp_path: Path) -> None:
     assert proof.agreement == 1
     assert proof.difference == 0
     assert proof.interval[0] < 0 < proof.interval[1], "eleven images leave much open"
-    assert "11 test images: accuracy" in found.text()
+    assert "11 test images (1 more cannot be read): accuracy" in found.text()
     said = json.loads((tmp_path / "m.pt2.json").read_text())["proof"]
     assert said["file_top1"] == said["model_top1"]
 
@@ -202,7 +203,9 @@ def test_a_file_that_prepares_images_otherwise_is_removed(
         write_program(model, answer, replace(preprocessing, **DAMAGES[damage]), *rest, **options)
 
     monkeypatch.setattr(room, "write_program", damaged)
-    with pytest.raises(Unfaithful, match=r"the file answers otherwise than the model, and was removed: 90 test images"):
+    with pytest.raises(
+        Unfaithful, match=r"the file answers otherwise than the model, and was not kept: 90 test images"
+    ):
         export_classifier(given, "torch", tmp_path / "m.pt2", trial=trial)
     assert (tmp_path / "m.pt2").read_bytes() == written, "the earlier file stays"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["m.pt2", "m.pt2.json"]
@@ -229,6 +232,35 @@ def test_an_interrupted_comparison_continues(tmp_path: Path, monkeypatch: pytest
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "m.pt2", "m.pt2.json"}
 
 
+def test_a_damaged_record_of_an_interrupted_comparison_is_none(tmp_path: Path) -> None:
+    given, trial = opened(small_vit()), trial_of(tmp_path / "photos")
+    (tmp_path / ".m.pt2.proof.npz").write_bytes(b"PK\x03\x04 cut off")
+    found = export_classifier(given, "torch", tmp_path / "m.pt2", trial=trial)
+    assert found.proof is not None
+    assert found.proof.num_images + found.proof.num_broken == 12
+    assert ("more cannot be read" in found.text()) == (found.proof.num_broken > 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"photos", "m.pt2", "m.pt2.json"}
+
+
+def test_a_folder_in_the_place_of_the_description_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2.json").mkdir()
+    with pytest.raises(ValueError, match=r"its description goes to .*m\.pt2\.json, which is a folder"):
+        export_classifier(opened(small_vit()), "torch", tmp_path / "m.pt2")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pt2.json"]
+
+
+def test_one_image_that_decides_is_named() -> None:
+    accuracies: dict[str, Any] = {"model_top1": 0.5, "file_top1": 0.5 + 1 / 145, "interval": (-0.02, 0.03)}
+    times: dict[str, Any] = {"model_seconds": 0.1, "file_seconds": 0.1}
+    found = Proof(
+        images="i", num_images=145, num_broken=0, agreement=0.99, largest_difference=0.1, **accuracies, **times
+    )
+    with pytest.raises(Unfaithful, match=r"at most 0\.5 points .*, and a single image is 0\.69: more of them"):
+        found.check(0.005)
+    with pytest.raises(Unfaithful, match=r"\(--tolerance\)$"):
+        replace(found, num_images=1450).check(0.005)
+
+
 def test_a_file_that_could_not_be_run_does_not_replace_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +274,9 @@ def test_a_file_that_could_not_be_run_does_not_replace_the_old_one(
     with pytest.raises(OSError, match="no space left"):
         export_classifier(opened(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 3))), "torch", path)
     assert path.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OSError, match="no space left"):
+        export_classifier(opened(small_vit()), "torch", tmp_path / "new" / "folder" / "model.pt2")
     assert list(tmp_path.iterdir()) == [path]
 
 

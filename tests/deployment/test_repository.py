@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from vit import open_model
 from vit.cli import main
 from vit.config import ModelConfig, Preprocessing
 from vit.deployment.errors import Unfaithful
-from vit.deployment.repository import write_repository
+from vit.deployment.repository import judged_run, write_repository
 from vit.hub import OpenedModel, load_model
 from vit.models import VisionTransformer
+from vit.settings import resolve_run
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -182,13 +184,49 @@ def test_the_card_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert 'license: "mit"' in head
     top1 = json.loads((run / "summary.json").read_text())["test.top1"]
     assert json.dumps(top1) in head
-    assert "# vit on fake" in card
+    assert "## The training run: vit on fake\n" in card
     assert "figures/curves.png" not in card, "the picture is not there"
     (run / "figures").mkdir(exist_ok=True)
     (run / "figures" / "curves.png").write_bytes(b"png")
     assert main([*words[:4], "again", *words[5:]]) == 0
     assert Path("again/figures/curves.png").is_file()
     assert "](figures/curves.png)" in Path("again/README.md").read_text()
+
+
+def test_the_record_of_images_of_another_size_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = copy_run(tmp_path)
+    (run / "README.md").write_text("# vit on fake\n\nEvaluate again with\n\n    vit eval run\n")
+    assert main(["push", "run", "me/it", "--folder", "whole", "--dry_run"]) == 0
+    assert capsys.readouterr().err == ""
+    card = Path("whole/README.md").read_text()
+    assert "model-index" in card
+    assert "vit eval run" not in card, "a folder of the author's"
+    assert "vit train --config config.yaml" in card
+    settings = Path("whole/config.yaml").read_text()
+    assert "output_dir" not in settings
+    pushed, kept = (resolve_run(path).config for path in (Path("whole/config.yaml"), run / "config.yaml"))
+    assert pushed == kept
+    assert main(["push", "run", "me/it", "--folder", "other", "--dry_run", "--image_size", "24"]) == 0
+    assert "the card holds no accuracy" in capsys.readouterr().err
+    card = Path("other/README.md").read_text()
+    assert "model-index" not in card
+    assert "vit on fake" not in card
+    assert "its accuracy was not measured" in card
+
+
+def test_the_record_of_a_run_is_of_its_own_weights(tmp_path: Path) -> None:
+    run = copy_run(tmp_path)
+    given = open_model(str(run))
+    assert judged_run(given) == run
+    assert given.checkpoint is not None
+    assert judged_run(open_model(str(given.checkpoint))) == run
+    other = deepcopy(given.model)
+    next(other.parameters()).data.mul_(1.001)
+    assert judged_run(replace(given, model=other)) is None
+    assert judged_run(model_of()) is None, "no run at all"
 
 
 class Hub:
@@ -213,11 +251,18 @@ def test_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     Hub.calls, Hub.error = [], None
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     copy_run(tmp_path)
     assert main(["push", "run", "me/it", "--private"]) == 0
     assert Hub.calls[0] == ("me/it", {"private": True, "exist_ok": True})
-    assert Hub.calls[1][1]["files"] == ["README.md", "config.json", "model.safetensors"]
+    assert Hub.calls[1][1]["files"] == ["README.md", "config.json", "config.yaml", "model.safetensors"]
     assert "uploaded: https://hub/me/it" in capsys.readouterr().out
+    assert not list(temporary.iterdir())
+    assert main(["push", "resnet18", "me/it", "--random_weights"]) == 2, "no ResNets in timm's format"
+    assert "random weights" in capsys.readouterr().err
+    assert not list(temporary.iterdir())
     Hub.error = RuntimeError("401\nno token")
     assert main(["push", "run", "me/it", "--folder", "kept"]) == 1
     (line,) = capsys.readouterr().err.splitlines()

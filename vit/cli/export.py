@@ -15,6 +15,7 @@ from vit.cli.sources import (
     all_images,
     check_outside_run,
     model_options,
+    note_random_weights,
     resolve_data,
     split_settings,
 )
@@ -72,6 +73,7 @@ def export(argv: list[str]) -> None:
     check_export(args.format, args.output)
     opened = open_model(args.model, **model_options(args))
     trial = _trial(opened, args, settings)
+    note_random_weights(opened)
     options = {"logits": args.logits, "precision": args.precision, "trial": trial}
     print(export_classifier(opened, args.format, args.output, **options).text())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 from vit.cli.parsing import Parser, check_folder
-from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options
+from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options, note_random_weights
 from vit.config import check
 
 _DESCRIPTION = """\
@@ -25,10 +27,10 @@ def push(argv: list[str]) -> None:
     parser.add_argument("--license", help="for the model card, as apache-2.0")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    check(bool(args.folder) or not args.dry_run, "--dry_run", True, "nothing would be left; give --folder")
+    check(bool(args.folder) or not args.dry_run, "--dry_run", True, "it needs --folder, or nothing would be left")
     check_folder("--folder", args.folder)
     check_outside_run("--folder", args.folder, args.model)
-    from vit.deployment.repository import check_name, upload, write_repository
+    from vit.deployment.repository import check_name, judged_run, upload, write_repository
     from vit.hub import open_model, source_kind
 
     check_name(args.name)
@@ -36,8 +38,20 @@ def push(argv: list[str]) -> None:
     if source_kind(args.model) in ("file", "folder", "library") and options["implementation"] == "auto":
         options["implementation"] = "ours"  # only our model has the names that are converted
     opened = open_model(args.model, **options)
-    folder = args.folder or Path(tempfile.mkdtemp(prefix="vit-push-")) / "repository"  # stays if the upload fails
-    difference = write_repository(opened, folder, args.name, args.license)
-    print(f"{folder}: timm opens it, and its logits differ by {difference:.1e} of the largest")
-    if not args.dry_run:
-        print(f"uploaded: {upload(folder, args.name, private=args.private)}")
+    note_random_weights(opened)
+    if opened.state is not None and judged_run(opened) is None:
+        print(
+            "note: the card holds no accuracy: the run's record is of other weights or preprocessing", file=sys.stderr
+        )
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="vit-push-")) / "repository"
+    is_uploading = False
+    try:
+        difference = write_repository(opened, folder, args.name, args.license)
+        print(f"{folder}: timm opens it, and its logits differ by {difference:.1e} of the largest")
+        if not args.dry_run:
+            is_uploading = True
+            print(f"uploaded: {upload(folder, args.name, private=args.private)}")
+            is_uploading = False
+    finally:
+        if not args.folder and not is_uploading:  # the files stay where the upload failed
+            shutil.rmtree(folder.parent)

@@ -66,7 +66,7 @@ def compile_program(
         files = []
         if not FUSES_GELU:
             program = program.run_decompositions({torch.ops.aten.gelu.default: _gelu_apart})
-        for packed in tracked(ways, "compiling", len(ways), unit="file"):
+        for packed in tracked(ways, "compiling", len(ways), unit="file" if eight_bits else "files"):
             options = {"freezing": packed, **_OPTIONS, _METADATA: dict(description)}
             files.append(Path(folder) / f"{packed}.pt2")
             _compile(program, files[-1], options | (_ONCE if eight_bits else {}))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -96,6 +97,8 @@ def check_export(format: Format, output: Path) -> None:
     """Raise ValueError for a wrong suffix and for missing packages."""
     check(output.suffix == SUFFIXES[format], "--output", str(output), f"its name must end in {SUFFIXES[format]}")
     check(not output.is_dir(), "--output", str(output), "it is a folder")
+    beside = output.with_name(f"{output.name}.json")
+    check(not beside.is_dir(), "--output", str(output), f"its description goes to {beside}, which is a folder")
     missing = [name for name in _ONNX_PACKAGES if format == "onnx" and importlib.util.find_spec(name) is None]
     check(not missing, "--format", format, f"it needs {', '.join(missing)}; pip install 'vit[export]'")
     if format == "compiled":
@@ -133,10 +136,9 @@ def export_classifier(
     answer: Answer = "logits" if logits else "sigmoid" if opened.multilabel else "softmax"
     if format == "onnx":
         _check_fits_onnx(model)
-    output.parent.mkdir(parents=True, exist_ok=True)
     described = _description(opened, answer, format, number)
     sides = _Sides(model, preprocessing, answer)
-    with replace_atomically(output) as unfinished:
+    with _folder_for(output), replace_atomically(output) as unfinished:
         entries, begun = _entries(described, format), time.perf_counter()
         write_program(
             model,
@@ -165,6 +167,20 @@ def export_classifier(
     judged = {} if found is None else {"proof": found.record()}
     write_json(output.with_name(f"{output.name}.json"), {**described, **results, **judged})
     return written
+
+
+@contextmanager
+def _folder_for(output: Path) -> Iterator[None]:
+    """Make the file's folder; after an error, what was made for nothing is gone."""
+    missing = [folder for folder in output.parents if not folder.exists()]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # a comparison that was interrupted lies there, and continues
+            for folder in missing:
+                folder.rmdir()
+        raise
 
 
 def _check_fits_onnx(model: nn.Module) -> None:
@@ -271,6 +287,7 @@ def _description(opened: OpenedModel, answer: Answer, format: Format, number: Nu
         },
         "preprocessing": asdict(opened.preprocessing),
         "class_names": opened.class_names,
+        **({"random_weights": True} if opened.provenance.is_random else {}),
         "computed_by": opened.implementation,
         "computes_with": number,
         **({"compiled_for": f"{processor_name()}, {cpu.get_cpu_capability()}"} if format == "compiled" else {}),

@@ -6,6 +6,7 @@ An image is decoded once. The model gets it by the preprocessing of `vit eval`, 
 from __future__ import annotations
 
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,8 +58,10 @@ class Proof:
 
     def text(self) -> str:
         low, high = self.interval
+        top1 = f"accuracy {self.file_top1:.2%}, the model's {self.model_top1:.2%}"
+        broken = f" ({self.num_broken:,} more cannot be read)" if self.num_broken else ""
         return (
-            f"{self.num_images:,} {self.images}: accuracy {self.file_top1:.2%}, the model's {self.model_top1:.2%} "
+            f"{self.num_images:,} {self.images}{broken}: {top1} "
             f"(difference {100 * self.difference:+.2f} points, 95 % interval {100 * low:+.2f} to {100 * high:+.2f}); "
             f"the same class for {self.agreement:.2%}; largest difference {self.largest_difference:.1e}; "
             f"{1000 * self.file_seconds:.1f} ms an image, the model {1000 * self.model_seconds:.1f}"
@@ -70,9 +73,11 @@ class Proof:
     def check(self, tolerance: float) -> None:
         """Unfaithful where the file's accuracy is further from the model's than `tolerance`, a fraction."""
         if abs(self.difference) > tolerance:
+            single = 1 / self.num_images
+            few = f", and a single image is {100 * single:.2f}: more of them are needed (--data)"
             raise Unfaithful(
-                f"export: the file answers otherwise than the model, and was removed: {self.text()}; "
-                f"at most {100 * tolerance:g} points are allowed (--tolerance)"
+                f"export: the file answers otherwise than the model, and was not kept: {self.text()}; "
+                f"at most {100 * tolerance:g} points are allowed (--tolerance){few if single > tolerance else ''}"
             )
 
 
@@ -157,16 +162,17 @@ class _Done:
 
     @classmethod
     def read(cls, path: Path, key: str) -> _Done:
-        """Nothing where there is no such file, or it is of something else."""
+        """Nothing where there is no such file, it is damaged, or it is of something else."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored) if str(stored["key"]) == key else None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            arrays = None
         done = cls()
-        if not path.is_file():
-            return done
-        with np.load(path, allow_pickle=False) as stored:
-            if str(stored["key"]) != key:
-                return done
-            done.indices, done.broken = stored["indices"].tolist(), stored["broken"].tolist()
-            done.answers = list(stored["answers_0"]), list(stored["answers_1"])
-            done.seconds = stored["seconds_0"].tolist(), stored["seconds_1"].tolist()
+        if arrays is not None:
+            done.indices, done.broken = arrays["indices"].tolist(), arrays["broken"].tolist()
+            done.answers = list(arrays["answers_0"]), list(arrays["answers_1"])
+            done.seconds = arrays["seconds_0"].tolist(), arrays["seconds_1"].tolist()
         return done
 
 

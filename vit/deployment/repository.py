@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 from vit.config import check, check_arguments
 from vit.deployment.errors import Unfaithful
-from vit.hub import OpenedModel
+from vit.hub import OpenedModel, open_model
 from vit.models import VisionTransformer
 from vit.weights.huggingface import HowUsed
 from vit.weights.timm_folder_writer import write_timm_folder
@@ -24,13 +25,23 @@ NUM_IMAGES = 2
 MAX_DIFFERENCE = 1e-4
 """The largest relative difference of logits attributed to rounding."""
 _PICTURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
+_EVALUATE = re.compile(r"Evaluate again with\n\n    vit eval .*")
+"""The end of a run's own card, which names its folder."""
+_AGAIN = """Train again with
+
+    vit train --config config.yaml
+
+and evaluate with `vit eval hf-hub:{name} --data DATA`."""
+_UNJUDGED = "The record of its training run is of other weights or other preprocessing: its accuracy was not measured."
+_PLACE = "output_dir:"
 
 
 @check_arguments
 def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence: str | None = None) -> float:
     """Write the files of the repository `name` (OWNER/MODEL), and return the relative difference of timm's logits.
 
-    These are `config.json`, `model.safetensors` and, as the model card, `README.md` with the run's record and pictures.
+    These are `config.json`, `model.safetensors` and, as the model card, `README.md`; of a run also its settings in
+    `config.yaml`, and in the card its record and pictures if they are of these weights and this preprocessing.
     ValueError for a multi-label model, a folder that is not empty, and what timm has no words for. `Unfaithful`, and
     nothing is left, if timm's model gives other logits.
     """
@@ -47,8 +58,13 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
         difference = _difference(model, folder, opened.preprocessing.image_size)
         if not difference <= MAX_DIFFERENCE:
             raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
-        pictures = _copy_pictures(opened, folder)
-        (folder / "README.md").write_text("\n".join(_card(opened, name, licence, pictures)), encoding="utf-8")
+        run = judged_run(opened)
+        if run is not None:
+            settings = (run / "config.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = "".join(line for line in settings if not line.startswith(_PLACE))
+            (folder / "config.yaml").write_text(kept, encoding="utf-8")
+        pictures = run is not None and _copy_pictures(run, folder)
+        (folder / "README.md").write_text("\n".join(_card(opened, run, name, licence, pictures)), encoding="utf-8")
     except BaseException:  # an interrupt as well: a half-written folder would be refused the next time
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -100,17 +116,20 @@ def _difference(model: nn.Module, folder: Path, image_size: tuple[int, int]) -> 
         return float((theirs(images) - ours).abs().max() / ours.abs().max().clamp(min=torch.finfo(ours.dtype).tiny))
 
 
-def _run_of(opened: OpenedModel) -> Path | None:
-    """The folder of a run, or of its checkpoint."""
+def judged_run(opened: OpenedModel) -> Path | None:
+    """The folder of the finished run that the model is from; None if its record is of other weights or images."""
     path = Path(opened.source)
     run = path.parent.parent if (path / "state.json").is_file() else path
-    return run if opened.state is not None and (run / "summary.json").is_file() else None
+    if opened.state is None or not (run / "summary.json").is_file():
+        return None
+    judged = open_model(str(run))
+    same = (judged.identity, judged.stated_preprocessing) == (opened.identity, opened.stated_preprocessing)
+    return run if same else None
 
 
-def _copy_pictures(opened: OpenedModel, folder: Path) -> bool:
+def _copy_pictures(run: Path, folder: Path) -> bool:
     """Copy the pictures of the run's own card, and return whether all of them are there."""
-    run = _run_of(opened)
-    if run is None or not (run / "README.md").is_file():
+    if not (run / "README.md").is_file():
         return False
     pictures = _PICTURE.findall((run / "README.md").read_text(encoding="utf-8"))
     if not all((run / picture).is_file() for picture in pictures):
@@ -121,15 +140,14 @@ def _copy_pictures(opened: OpenedModel, folder: Path) -> bool:
     return True
 
 
-def _card(opened: OpenedModel, name: str, licence: str | None, pictures: bool) -> Iterator[str]:
-    """The lines of the model card; its head is YAML for the hub, in JSON's words."""
-    run = _run_of(opened)
+def _card(opened: OpenedModel, run: Path | None, name: str, licence: str | None, pictures: bool) -> Iterator[str]:
+    """The lines of the model card, with the record of `run`; its head is YAML for the hub, in JSON's words."""
     yield "---"
     yield from (f"{key}: {json.dumps(value)}" for key, value in _head_of_card(opened, run, name, licence).items())
     yield "---"
     yield f"# {name.partition('/')[2]}"
     yield ""
-    yield opened.summary()
+    yield replace(opened, source=name, report=None).summary()
     yield ""
     yield "```python"
     yield "import timm"
@@ -137,11 +155,14 @@ def _card(opened: OpenedModel, name: str, licence: str | None, pictures: bool) -
     yield f'model = timm.create_model("hf-hub:{name}", pretrained=True).eval()'
     yield "```"
     yield ""
-    yield f"With `vit`, which brings its class names and preprocessing too: `vit predict hf-hub:{name} photo.jpg`."
+    yield f"With `vit`: `vit predict hf-hub:{name} photo.jpg`."
     if run is not None and (run / "README.md").is_file():
+        text = (run / "README.md").read_text(encoding="utf-8").replace("# ", "## The training run: ", 1)
         yield ""
-        text = (run / "README.md").read_text(encoding="utf-8")
-        yield text if pictures else _PICTURE.sub("", text)
+        yield _EVALUATE.sub(_AGAIN.format(name=name), text if pictures else _PICTURE.sub("", text))
+    elif opened.state is not None:
+        yield ""
+        yield _UNJUDGED
 
 
 def _head_of_card(opened: OpenedModel, run: Path | None, name: str, licence: str | None) -> dict[str, Any]:

@@ -115,18 +115,21 @@ def fault(case: Case, outcome: Outcome) -> str:
 
 
 def sample(cases: Sequence[Case], part: int) -> list[Case]:
-    """One in `part` cases, always the same ones: drawn, because neighbours in a table have much in common."""
+    """One in `part` cases, always the same ones: drawn, because neighbours in a table have much in common.
+
+    No two cases of the table have the same name.
+    """
+    assert len({case.name for case in cases}) == len(cases), "two cases of one name"
     return random.Random(0).sample(cases, len(cases) // part)
 
 
 def judge(
     kind: str, cases: Sequence[Case], folder: Path, attempt: Callable[[Case, Path], Outcome] = try_here
 ) -> list[str]:
-    """Try all cases, print what they came to, and return the faults. No two cases have the same name.
+    """Try all cases, print what they came to, and return the faults.
 
     `VIT_MALFORMED_COUNTS` names a JSON file that gets the counts, `VIT_MALFORMED_LOG` a file for every case's line.
     """
-    assert len({case.name for case in cases}) == len(cases), "two cases of one name"
     counts, faults = Counter[str](), []
     for number, case in enumerate(cases):
         place = folder / f"{number:04d}"
