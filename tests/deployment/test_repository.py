@@ -261,7 +261,10 @@ def test_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "uploaded: https://hub/me/it" in capsys.readouterr().out
     assert not list(temporary.iterdir())
     assert main(["push", "resnet18", "me/it", "--random_weights"]) == 2, "no ResNets in timm's format"
-    assert "random weights" in capsys.readouterr().err
+    assert not list(temporary.iterdir())
+    capsys.readouterr()
+    assert main(["push", "vit_tiny_patch16_224", "me/it", "--random_weights"]) == 0
+    assert capsys.readouterr().err.startswith("vit_tiny_patch16_224: random weights")
     assert not list(temporary.iterdir())
     Hub.error = RuntimeError("401\nno token")
     assert main(["push", "run", "me/it", "--folder", "kept"]) == 1

@@ -38,15 +38,14 @@ def push(argv: list[str]) -> None:
     if source_kind(args.model) in ("file", "folder", "library") and options["implementation"] == "auto":
         options["implementation"] = "ours"  # only our model has the names that are converted
     opened = open_model(args.model, **options)
-    note_random_weights(opened)
-    if opened.state is not None and judged_run(opened) is None:
-        print(
-            "note: the card holds no accuracy: the run's record is of other weights or preprocessing", file=sys.stderr
-        )
     folder = args.folder or Path(tempfile.mkdtemp(prefix="vit-push-")) / "repository"
     is_uploading = False
     try:
         difference = write_repository(opened, folder, args.name, args.license)
+        note_random_weights(opened)
+        if opened.state is not None and judged_run(opened) is None:
+            line = "note: the card holds no accuracy: the run's record is of other weights or preprocessing"
+            print(line, file=sys.stderr)
         print(f"{folder}: timm opens it, and its logits differ by {difference:.1e} of the largest")
         if not args.dry_run:
             is_uploading = True
