@@ -126,10 +126,11 @@ def sample(cases: Sequence[Case], part: int) -> list[Case]:
 def judge(
     kind: str, cases: Sequence[Case], folder: Path, attempt: Callable[[Case, Path], Outcome] = try_here
 ) -> list[str]:
-    """Try all cases, print what they came to, and return the faults.
+    """Try all cases, print what they came to, and return the faults. No two cases have the same name.
 
     `VIT_MALFORMED_COUNTS` names a JSON file that gets the counts, `VIT_MALFORMED_LOG` a file for every case's line.
     """
+    assert len({case.name for case in cases}) == len(cases), "two cases of one name"
     counts, faults = Counter[str](), []
     for number, case in enumerate(cases):
         place = folder / f"{number:04d}"
