@@ -101,7 +101,7 @@ def _gradients(
     gradients = _empty_gradients(
         out_gradient, out, log_sum, query, key, value, mask, bias, state, 0, 0, bias_needs_grad
     )
-    of_bias = strided(gradients[3].expand(_full(query, key))) if bias_needs_grad else None
+    of_bias = strided(gradients[3].expand(_full(query, key)) if bias_needs_grad else None)
     terms = _terms(query, key, mask, bias, state, factor, dropout)
     backward(query, key, value, terms, out, log_sum, out_gradient, gradients[:3], of_bias)
     return gradients
@@ -152,5 +152,5 @@ def _terms(
     from vit.attention.backends.triton_blocks import Terms, strided
 
     full = _full(query, key)
-    allowed, added = (None if term is None else strided(term.expand(full)) for term in (mask, bias))
+    allowed, added = (strided(None if term is None else term.expand(full)) for term in (mask, bias))
     return Terms(factor, allowed, added, state, dropout)

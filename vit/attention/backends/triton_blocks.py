@@ -18,9 +18,13 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 class Strided(NamedTuple):
-    """A tensor of four dimensions as a program sees it: where it begins, and the step along each dimension."""
+    """A tensor of four dimensions as a program sees it: where it begins, and the step along each dimension.
 
-    start: Tensor
+    An absent one begins nowhere (None). Programs ask for `start`, and take no tuples within tuples: triton 3.6 neither
+    compares a tuple with None nor keeps the constants of nested ones through a loop.
+    """
+
+    start: Tensor | None
     batch: int
     head: int
     row: int
@@ -37,11 +41,14 @@ class Sizes(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The terms that turn products into weights: the factor, and the optional bias, mask and dropout."""
+    """The terms that turn products into weights: the factor, and the optional mask, bias and dropout.
+
+    A program takes each as an argument of its own.
+    """
 
     factor: float
-    mask: Strided | None
-    bias: Strided | None
+    mask: Strided
+    bias: Strided
     state: Tensor | None
     dropout: float
 
@@ -80,17 +87,17 @@ def program_indices(num_blocks, num_heads):
 @triton.jit
 def allowed_pairs(mask, batch, head, queries, keys, sizes):
     allowed = (queries < sizes.queries) & (keys < sizes.keys)
-    if mask is not None:
+    if mask.start is not None:
         allowed = tl.load(pointers(mask, batch, head, queries, keys), mask=allowed, other=0) != 0
     return allowed
 
 
 @triton.jit
-def scores_of(products, allowed, terms, batch, head, queries, keys, sizes):
+def scores_of(products, allowed, factor, bias, batch, head, queries, keys, sizes):
     """`(factor * product + bias) / ln 2`; -inf where the mask excludes the pair."""
-    scores = products * (terms.factor * LOG2_E)
-    if terms.bias is not None:
-        scores += load(terms.bias, batch, head, queries, keys, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
+    scores = products * (factor * LOG2_E)
+    if bias.start is not None:
+        scores += load(bias, batch, head, queries, keys, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
     return tl.where(allowed, scores, float("-inf"))
 
 
@@ -114,5 +121,5 @@ def tiles(width: int, itemsize: int, backward: bool) -> Tiles:
     return Tiles(32, 32, 8, 1) if backward else Tiles(64, 32, 8, 2)
 
 
-def strided(tensor: Tensor) -> Strided:
-    return Strided(tensor, *tensor.stride())
+def strided(tensor: Tensor | None) -> Strided:
+    return Strided(None, 0, 0, 0, 0) if tensor is None else Strided(tensor, *tensor.stride())

@@ -36,22 +36,22 @@ MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
-def _drop(weights, terms, batch, head, queries, keys, sizes):
+def _drop(weights, state, dropout, batch, head, queries, keys, sizes):
     """Dropout by `SampleRandom.uniform(h, n, m)`: bits of SplitMix64 (see `vit/randomness.py`)."""
-    if terms.state is not None:
+    if state is not None:
         counter = (head * sizes.queries + queries) * sizes.keys + keys
-        bits = tl.load(terms.state + batch).to(tl.uint64) + counter.to(tl.uint64) * GOLDEN + GOLDEN
+        bits = tl.load(state + batch).to(tl.uint64) + counter.to(tl.uint64) * GOLDEN + GOLDEN
         bits = (bits ^ (bits >> 30)) * MIX_1
         bits = (bits ^ (bits >> 27)) * MIX_2
         bits = bits ^ (bits >> 31)
         uniform = (bits >> 40).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
-        weights = tl.where(uniform >= terms.dropout, weights / (1 - terms.dropout), 0.0)
+        weights = tl.where(uniform >= dropout, weights / (1 - dropout), 0.0)
     return weights
 
 
 @triton.jit
 def _forward(
-    query, key, value, out, log_sum, terms, sizes,
+    query, key, value, out, log_sum, factor, mask, bias, state, dropout, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
     block, head, batch = program_indices(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
@@ -66,19 +66,19 @@ def _forward(
     for start in range(0, sizes.keys, KEYS):
         columns = start + tl.arange(0, KEYS)
         keys = columns[None, :]
-        allowed = allowed_pairs(terms.mask, batch, head, queries, keys, sizes)
-        if terms.mask is None or tl.max(allowed.to(tl.int32)) > 0:
+        allowed = allowed_pairs(mask, batch, head, queries, keys, sizes)
+        if mask.start is None or tl.max(allowed.to(tl.int32)) > 0:
             k = load(key, batch, group, columns[:, None], widths, sizes.keys, sizes.width)
             v = load(value, batch, group, columns[:, None], value_widths, sizes.keys, sizes.value_width)
             products = dot(q, tl.trans(k))
-            scores = scores_of(products, allowed, terms, batch, head, queries, keys, sizes)
+            scores = scores_of(products, allowed, factor, bias, batch, head, queries, keys, sizes)
             above = tl.maximum(highest, tl.max(scores, axis=1))
             # a query that was allowed nothing yet has no highest score: anything finite keeps NaN away
             level = tl.where(above == float("-inf"), 0.0, above)
             weights = tl.exp2(scores - level[:, None])
             shrink = tl.exp2(highest - level)
             total = total * shrink + tl.sum(weights, axis=1)
-            weights = _drop(weights, terms, batch, head, queries, keys, sizes)
+            weights = _drop(weights, state, dropout, batch, head, queries, keys, sizes)
             average = average * shrink[:, None] + dot(weights.to(v.dtype), v)
             highest = above
     dead = total == 0.0
@@ -91,7 +91,8 @@ def _forward(
 
 @triton.jit
 def _backward_query(
-    query, key, value, out, out_gradient, log_sum, delta, query_gradient, bias_gradient, terms, sizes,
+    query, key, value, out, out_gradient, log_sum, delta, query_gradient, bias_gradient,
+    factor, mask, bias, state, dropout, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries and of their bias; and `delta`, which `_backward_key` needs."""
@@ -111,23 +112,24 @@ def _backward_query(
     for start in range(0, sizes.keys, KEYS):
         columns = start + tl.arange(0, KEYS)
         keys = columns[None, :]
-        allowed = allowed_pairs(terms.mask, batch, head, queries, keys, sizes)
-        if terms.mask is None or tl.max(allowed.to(tl.int32)) > 0:
+        allowed = allowed_pairs(mask, batch, head, queries, keys, sizes)
+        if mask.start is None or tl.max(allowed.to(tl.int32)) > 0:
             k = load(key, batch, group, columns[:, None], widths, sizes.keys, sizes.width)
             v = load(value, batch, group, columns[:, None], value_widths, sizes.keys, sizes.value_width)
             products = dot(q, tl.trans(k))
-            weights = tl.exp2(scores_of(products, allowed, terms, batch, head, queries, keys, sizes) - sums)
+            weights = tl.exp2(scores_of(products, allowed, factor, bias, batch, head, queries, keys, sizes) - sums)
             dw = dot(do, tl.trans(v))
-            ds = weights * (_drop(dw, terms, batch, head, queries, keys, sizes) - deltas[:, None])
+            ds = weights * (_drop(dw, state, dropout, batch, head, queries, keys, sizes) - deltas[:, None])
             dq += dot(ds.to(k.dtype), k)
-            if bias_gradient is not None:
+            if bias_gradient.start is not None:
                 tl.atomic_add(pointers(bias_gradient, batch, head, queries, keys), ds, mask=allowed, sem="relaxed")
-    store(query_gradient, batch, head, queries, widths, sizes.queries, sizes.width, dq * terms.factor)
+    store(query_gradient, batch, head, queries, widths, sizes.queries, sizes.width, dq * factor)
 
 
 @triton.jit
 def _backward_key(
-    query, key, value, out_gradient, log_sum, delta, key_gradient, value_gradient, terms, sizes,
+    query, key, value, out_gradient, log_sum, delta, key_gradient, value_gradient,
+    factor, mask, bias, state, dropout, sizes,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of keys and of their values, over all heads of the group; the map is transposed."""
@@ -144,22 +146,22 @@ def _backward_key(
         for start in range(0, sizes.queries, QUERIES):
             rows = start + tl.arange(0, QUERIES)
             queries = rows[None, :]
-            allowed = allowed_pairs(terms.mask, batch, head, queries, keys, sizes)
-            if terms.mask is None or tl.max(allowed.to(tl.int32)) > 0:
+            allowed = allowed_pairs(mask, batch, head, queries, keys, sizes)
+            if mask.start is None or tl.max(allowed.to(tl.int32)) > 0:
                 of_row = (batch * sizes.heads + head) * sizes.queries + rows
                 sums = tl.load(log_sum + of_row, mask=rows < sizes.queries, other=float("inf"))
                 deltas = tl.load(delta + of_row, mask=rows < sizes.queries, other=0.0)
                 q = load(query, batch, head, rows[:, None], widths, sizes.queries, sizes.width)
                 do = load(out_gradient, batch, head, rows[:, None], value_widths, sizes.queries, sizes.value_width)
                 products = dot(k, tl.trans(q))
-                scores = scores_of(products, allowed, terms, batch, head, queries, keys, sizes)
+                scores = scores_of(products, allowed, factor, bias, batch, head, queries, keys, sizes)
                 weights = tl.exp2(scores - sums[None, :])
-                dropped = _drop(weights, terms, batch, head, queries, keys, sizes)
+                dropped = _drop(weights, state, dropout, batch, head, queries, keys, sizes)
                 dv += dot(dropped.to(do.dtype), do)
                 dw = dot(v, tl.trans(do))
-                ds = weights * (_drop(dw, terms, batch, head, queries, keys, sizes) - deltas[None, :])
+                ds = weights * (_drop(dw, state, dropout, batch, head, queries, keys, sizes) - deltas[None, :])
                 dk += dot(ds.to(q.dtype), q)
-    store(key_gradient, batch, group, keys, widths, sizes.keys, sizes.width, dk * terms.factor)
+    store(key_gradient, batch, group, keys, widths, sizes.keys, sizes.width, dk * factor)
     store(value_gradient, batch, group, keys, value_widths, sizes.keys, sizes.value_width, dv)
 
 
@@ -167,13 +169,13 @@ def forward(query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor
     """Fill `out`, b h n v, and `log_sum`, b h n of float32: the base-2 logarithm of a row's sum of exponentials."""
     sizes = _sizes(query, key, value)
     blocks = _blocks(sizes, query.element_size(), backward=False)
-    args = (*map(strided, (query, key, value, out)), log_sum, terms, sizes)
+    args = (*map(strided, (query, key, value, out)), log_sum, *terms, sizes)
     _forward[_grid(query, sizes.queries, blocks["QUERIES"])](*args, **blocks)
 
 
 def backward(
     query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor, log_sum: Tensor, out_gradient: Tensor,
-    gradients: list[Tensor], bias_gradient: Strided | None,
+    gradients: list[Tensor], bias_gradient: Strided,
 ) -> None:  # fmt: skip
     """Fill the gradients of query, key and value; add to that of the bias, float32 and initially zero."""
     sizes = _sizes(query, key, value)
@@ -181,9 +183,9 @@ def backward(
     q, k, v, o, do, dq, dk, dv = map(strided, (query, key, value, out, out_gradient, *gradients))
     delta = torch.empty_like(log_sum)
     grid = _grid(query, sizes.queries, blocks["QUERIES"])
-    _backward_query[grid](q, k, v, o, do, log_sum, delta, dq, bias_gradient, terms, sizes, **blocks)
+    _backward_query[grid](q, k, v, o, do, log_sum, delta, dq, bias_gradient, *terms, sizes, **blocks)
     grid = _grid(key, sizes.keys, blocks["KEYS"])
-    _backward_key[grid](q, k, v, do, log_sum, delta, dk, dv, terms, sizes, **blocks)
+    _backward_key[grid](q, k, v, do, log_sum, delta, dk, dv, *terms, sizes, **blocks)
 
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> Sizes:

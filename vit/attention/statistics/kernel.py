@@ -18,7 +18,6 @@ from torch import Tensor
 from vit.attention.backends.triton_blocks import (
     Sizes,
     Strided,
-    Terms,
     Tiles,
     allowed_pairs,
     dot,
@@ -34,19 +33,14 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 
 class Distances(NamedTuple):
-    """A table, n m, or coordinates of queries and keys, n k and m k of float32, contiguous."""
+    """A table, n m, or coordinates of queries and keys, n k and m k of float32, contiguous; or none of these.
 
-    table: Strided | None
-    queries: Tensor | None
-    keys: Tensor | None
+    A program takes each as an argument of its own, as triton 3.6 needs it (`Strided`).
+    """
 
-
-class Inputs(NamedTuple):
-    """Sets of keys, s m of float32; distances and the key index of the first query, if requested."""
-
-    sets: Tensor
-    distances: Distances | None
-    query_offset: int | None
+    table: Strided
+    of_queries: Tensor | None
+    of_keys: Tensor | None
 
 
 class Outputs(NamedTuple):
@@ -59,14 +53,14 @@ class Outputs(NamedTuple):
 
 
 @triton.jit
-def _distances(distances, queries, keys, sizes, DIMENSIONS: tl.constexpr):
+def _distances(table, places_of_queries, places_of_keys, queries, keys, sizes, DIMENSIONS: tl.constexpr):
     """Distances of a block of pairs; 0 where either has no position, which is NaN."""
-    if distances.table is not None:
-        numbers = load(distances.table, 0, 0, queries, keys, sizes.queries, sizes.keys).to(tl.float32)
+    if table.start is not None:
+        numbers = load(table, 0, 0, queries, keys, sizes.queries, sizes.keys).to(tl.float32)
     else:
         squares = tl.zeros_like((queries + keys).to(tl.float32))
         for axis in tl.static_range(DIMENSIONS):
-            starts = distances.queries + axis, distances.keys + axis
+            starts = places_of_queries + axis, places_of_keys + axis
             of_queries = tl.load(starts[0] + queries * DIMENSIONS, mask=queries < sizes.queries, other=0.0)
             of_keys = tl.load(starts[1] + keys * DIMENSIONS, mask=keys < sizes.keys, other=0.0)
             squares += (of_queries - of_keys) * (of_queries - of_keys)
@@ -76,9 +70,9 @@ def _distances(distances, queries, keys, sizes, DIMENSIONS: tl.constexpr):
 
 @triton.jit
 def _statistics(
-    query, key, terms, sizes, inputs, outputs,
+    query, key, factor, mask, bias, sizes, sets, table, places_of_queries, places_of_keys, query_offset, outputs,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
-    SETS: tl.constexpr, SETS_PADDED: tl.constexpr, DIMENSIONS: tl.constexpr,
+    SETS: tl.constexpr, SETS_PADDED: tl.constexpr, DISTANCES: tl.constexpr, DIMENSIONS: tl.constexpr,
 ):  # fmt: skip
     block, head, batch = program_indices(tl.cdiv(sizes.queries, QUERIES), sizes.heads)
     group = head // (sizes.heads // sizes.groups)
@@ -95,10 +89,10 @@ def _statistics(
     for start in range(0, sizes.keys, KEYS):
         columns = start + tl.arange(0, KEYS)
         keys = columns[None, :]
-        allowed = allowed_pairs(terms.mask, batch, head, queries, keys, sizes)
-        if terms.mask is None or tl.max(allowed.to(tl.int32).ravel(), axis=0) > 0:
+        allowed = allowed_pairs(mask, batch, head, queries, keys, sizes)
+        if mask.start is None or tl.max(allowed.to(tl.int32).ravel(), axis=0) > 0:
             k = load(key, batch, group, columns[:, None], widths, sizes.keys, sizes.width)
-            scores = scores_of(dot(q, tl.trans(k)), allowed, terms, batch, head, queries, keys, sizes)
+            scores = scores_of(dot(q, tl.trans(k)), allowed, factor, bias, batch, head, queries, keys, sizes)
             above = tl.maximum(highest, tl.max(scores, axis=1))
             # a query that was allowed nothing yet has no highest score: anything finite keeps NaN away
             level = tl.where(above == float("-inf"), 0.0, above)
@@ -108,15 +102,15 @@ def _statistics(
             weights = tl.where(allowed, tl.exp2(below), 0.0)
             surprise = (surprise + risen * total) * shrink + tl.sum(weights * below, axis=1)
             total = total * shrink + tl.sum(weights, axis=1)
-            if inputs.query_offset is not None:
-                on_self = tl.where(keys == queries + inputs.query_offset, weights, 0.0)
+            if query_offset is not None:
+                on_self = tl.where(keys == queries + query_offset, weights, 0.0)
                 self_mass = self_mass * shrink + tl.sum(on_self, axis=1)
-            if inputs.distances is not None:
-                numbers = _distances(inputs.distances, queries, keys, sizes, DIMENSIONS)
+            if DISTANCES:
+                numbers = _distances(table, places_of_queries, places_of_keys, queries, keys, sizes, DIMENSIONS)
                 distance = distance * shrink + tl.sum(weights * numbers, axis=1)
             masses *= shrink[:, None]
             for index in tl.static_range(SETS):
-                member = tl.load(inputs.sets + index * sizes.keys + columns, mask=columns < sizes.keys, other=0.0)
+                member = tl.load(sets + index * sizes.keys + columns, mask=columns < sizes.keys, other=0.0)
                 part = tl.sum(weights * member[None, :], axis=1)
                 masses += tl.where(of_set == index, part[:, None], 0.0)
             highest = above
@@ -124,9 +118,9 @@ def _statistics(
     entropy = tl.maximum(tl.log2(total) - surprise / total, 0.0) * LN_2  # only rounding takes it below 0
     of_row = (batch * sizes.heads + head) * sizes.queries + rows
     tl.store(outputs.entropy + of_row, entropy, mask=inside)
-    if inputs.query_offset is not None:
+    if query_offset is not None:
         tl.store(outputs.self_mass + of_row, self_mass / total, mask=inside)
-    if inputs.distances is not None:
+    if DISTANCES:
         tl.store(outputs.distance + of_row, distance / total, mask=inside)
     to = outputs.masses + of_row[:, None] * SETS + of_set
     tl.store(to, masses / total[:, None], mask=inside[:, None] & (of_set < SETS))
@@ -145,22 +139,27 @@ def compute(query: Tensor, key: Tensor, factor: float, spec: StatisticsSpec) -> 
     masses = query.new_zeros(*query.shape[:3], num_sets, dtype=torch.float32)
     entropy, self_mass, distance = query.new_zeros(3, *query.shape[:3], dtype=torch.float32)
     (b, h, n, d), (g, m) = query.shape, key.shape[1:3]
-    mask, bias = (None if t is None else strided(t.expand(b, h, n, m)) for t in (options.mask, options.bias))
+    mask, bias = (strided(None if t is None else t.expand(b, h, n, m)) for t in (options.mask, options.bias))
     width = max(16, triton.next_power_of_2(d))
     queries, keys, warps, stages = _tiles(width, query.element_size())
     if query.numel() > 0:
         _statistics[(b * h * triton.cdiv(n, queries),)](
             strided(query),
             strided(key),
-            Terms(factor, mask, bias, None, 0.0),
+            factor,
+            mask,
+            bias,
             Sizes(h, g, n, m, d, d),
-            Inputs(spec.sets.float(), _distance_inputs(space), spec.query_offset),
+            spec.sets.float(),
+            *_distance_inputs(space),
+            spec.query_offset,
             Outputs(masses, entropy, self_mass, distance),
             QUERIES=queries,
             KEYS=keys,
             WIDTH=width,
             SETS=num_sets,
             SETS_PADDED=triton.next_power_of_2(max(1, num_sets)),
+            DISTANCES=space is not None,
             DIMENSIONS=0 if space is None or space.coordinates is None else space.coordinates[0].shape[1],
             num_warps=warps,
             num_stages=stages,
@@ -173,10 +172,10 @@ def compute(query: Tensor, key: Tensor, factor: float, spec: StatisticsSpec) -> 
     )
 
 
-def _distance_inputs(space: Space | None) -> Distances | None:
+def _distance_inputs(space: Space | None) -> Distances:
     if space is None:
-        return None
+        return Distances(strided(None), None, None)
     if space.table is not None:
         return Distances(strided(space.table.expand(1, 1, -1, -1)), None, None)
     assert space.coordinates is not None
-    return Distances(None, *(coordinates.float().contiguous() for coordinates in space.coordinates))
+    return Distances(strided(None), *(coordinates.float().contiguous() for coordinates in space.coordinates))
