@@ -240,7 +240,7 @@ def _analysis(argv: list[str]) -> None:
 
 def _add_backend(parser: Parser) -> None:
     help_ = "of the statistics (default: %(default)s)"
-    parser.add_argument("--backend", default="auto", choices=("auto", "streamed", "compiled"), help=help_)
+    parser.add_argument("--backend", default="auto", choices=("auto", "streamed", "compiled", "triton"), help=help_)
 
 
 def _distance(argv: list[str]) -> None:

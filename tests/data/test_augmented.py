@@ -156,7 +156,7 @@ def test_batches_that_workers_have_ready_are_not_exceeded(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("side", [8, 4])
 def test_large_images_are_not_augmented_together(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large before or after."""
-    monkeypatch.setattr(augmented, "_MAX_VALUES", 24 * 3 * 8 * 8 + 1)
+    monkeypatch.setitem(augmented._MAX_VALUES, "cpu", 24 * 3 * 8 * 8 + 1)
     loader = loader_of(97)
     monkeypatch.setattr(loader.augment, "image_size", lambda _: (side, side))
     on_cpu(list(loader.epoch(0)))

@@ -22,6 +22,7 @@ from tests.data.image_folders import make_folder, picture
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
+from vit.data import augmented
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.folders import FileSource, images_below, notes_of
 from vit.data.identity import count_copies, file_identities
@@ -575,7 +576,7 @@ def test_a_run_lists_its_images_and_names_those_that_change(tmp_path: Path, caps
 def test_a_broken_image_may_be_repaired_before_the_run_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vit.data.augmented._MAX_VALUES", 1)  # no image is read before its step
+    monkeypatch.setitem(augmented._MAX_VALUES, "cpu", 1)  # no image is read before its step
     monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
     monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
     photos, recipe, run = (

@@ -139,12 +139,12 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
             losses.append(loss.detach())
             totals += torch.stack([losses[-1], accuracy])
         with timer("reduce"):  # what is logged, and whether to stop; gradients were exchanged in the backward pass
+            trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            largest = math.inf if optim.clip_norm is None else optim.clip_norm  # inf: only to know the norm
+            norm = accelerator.clip_grad_norm_(trainable, largest)  # before the device is waited for, once a step
             step_loss, step_accuracy = accelerator.reduce(totals, "sum").tolist()
             stop_signal = session.agreed_stop_signal()
         with timer("update"):
-            trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-            largest = math.inf if optim.clip_norm is None else optim.clip_norm  # inf: only to know the norm
-            norm = accelerator.clip_grad_norm_(trainable, largest)
             _check_finite(session, step, losses, step_loss, float(norm))
             for optimizer in session.optimizers:
                 optimizer.step()

@@ -26,7 +26,8 @@ _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Apply rows (b, H, h) and columns (b, W, w) to images uint8 (b, 3, h, w): uint8 (b, 3, H, W)."""
-    parts = zip(*(tensor.split(_CHUNK) for tensor in (images, rows, columns)), strict=True)
+    chunk = max(1, len(images)) if images.is_cuda else _CHUNK
+    parts = zip(*(tensor.split(chunk) for tensor in (images, rows, columns)), strict=True)
     return torch.cat([_resample_chunk(*part) for part in parts])
 
 
