@@ -6,18 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType
 
 from vit import comparison, deployment, evaluation, for_inference, open_model, weights
 from vit.attention import attend
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig
 from vit.config.arguments import check_arguments, check_type, check_types
 from vit.hub import create_model
+
+Scalar = TypeVar("Scalar")
+Rows = TypeAliasType("Rows", np.ndarray[Any, np.dtype[Any]], type_params=(Scalar,))
+"""As NumPy 2.5 defines `NDArray`."""
+Counts = TypeAliasType("Counts", Sequence[int])
 
 
 @check_arguments
@@ -61,6 +67,8 @@ class Opened:
         (Tensor, np.zeros((9, 9)), "x: ndarray is not valid: it must be a Tensor"),
         (Tensor | Iterable[Tensor], 3, "x: 3 is not valid: it must be a Tensor or an iterable of Tensors"),
         (Callable[[], float], 3, "x: 3 is not valid: it must be a function"),
+        (Rows[int], (1, 2), "x: .* is not valid: it must be a ndarray"),
+        (Counts | None, "7", "x: '7' is not valid: it must be a list of whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_one_line(hint: Any, value: object, said: str) -> None:
@@ -81,6 +89,8 @@ def test_what_does_not_fit_is_one_line(hint: Any, value: object, said: str) -> N
         (int | None, None),
         (type[nn.Module], nn.Linear),
         (Any, 3),
+        (Rows[int], np.zeros(3)),
+        (Counts, [3]),
     ],
 )
 def test_what_fits(hint: Any, value: object) -> None:

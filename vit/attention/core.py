@@ -61,8 +61,8 @@ def attend(
         dropout=dropout,
         rng=rng,
     )
-    check_type("backend", backend, str)
-    if backend not in ("auto", *BACKENDS):
+    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
+        check_type("backend", backend, str)
         raise ValueError(f"backend: {backend!r} is not valid: {nearest(backend, ['auto', *BACKENDS])}")
     *first, last = preferences(query, key, options) if backend == "auto" else (backend,)
     for name in first:

@@ -71,7 +71,8 @@ class SelfAttention(nn.Module):
         query, key, value = self.heads(tokens)
         if rotate is not None:
             query, key = rotate(query), rotate(key)
-        query = query[:, :, :num_queries]
+        if num_queries is not None:
+            query = query[:, :, :num_queries]
         if cache is not None:
             key, value = cache.append(key, value)
         dropout = self.dropout_rate if self.training else 0.0

@@ -80,6 +80,7 @@ def check_type(name: str, value: object, hint: Any) -> None:
 
 def fits(value: Any, hint: Any) -> bool:
     """True where a value is of an annotated type. What iterables and mappings hold is not looked at."""
+    hint = _without_alias(hint)
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(fits(value, each) for each in inner)
@@ -106,6 +107,12 @@ def _is_instance(value: Any, hint: Any) -> bool:
     return isinstance(value, (int, float) if hint is float else hint)
 
 
+def _without_alias(hint: Any) -> Any:
+    """Look up the type behind a name from a `type` statement (Python 3.12), as NumPy's `NDArray` is from 2.5 on."""
+    alias = hint if hasattr(hint, "__value__") else get_origin(hint)
+    return hint if not hasattr(alias, "__value__") else _without_alias(alias.__value__)
+
+
 def _without_none(hint: Any) -> Any:
     if get_origin(hint) not in (Union, UnionType):
         return hint
@@ -114,6 +121,7 @@ def _without_none(hint: Any) -> Any:
 
 def describe_type(hint: Any) -> str:
     """Describe the values of a type in words."""
+    hint = _without_alias(hint)
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
     if hint in words:
         return words[hint]

@@ -56,10 +56,12 @@ class Block(nn.Module):
         """`bias` on the attention scores and `rotate` of queries and keys encode positions. With `num_queries`, only
         that many of the first tokens are returned; the others are used as keys and values alone.
         """
-        bias = None if bias is None else bias[:, :, :num_queries]
+        if num_queries is not None and bias is not None:
+            bias = bias[:, :, :num_queries]
         attended = self.attention(self.norm1(x), bias=bias, rotate=rotate, rng=rng, num_queries=num_queries)
         branch = self.attention_dropout(attended, rng)
-        x = x[:, :num_queries] + self.depth1(self.scale1(branch), rng)  # b q c
+        x = x if num_queries is None else x[:, :num_queries]  # b q c
+        x = x + self.depth1(self.scale1(branch), rng)
         return x + self.depth2(self.scale2(self.feedforward(self.norm2(x), rng)), rng)
 
 
