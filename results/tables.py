@@ -91,6 +91,32 @@ def _over(
     return markdown((*header, *["change of the logits"] * rounds), rows)
 
 
+def every_cell(file: str) -> str:
+    """A row for each cell of a measurement of whole models: images/s, over the best other library, share of the peak."""
+    rows = []
+    for row in json.loads((ROOT / file).read_text())["rows"]:
+        what = f"{'forward pass' if row['kind'] == 'forward' else 'training step'}, {row['batch_size']}"
+        rate, ratio = row["images_per_second"]["vit"]["median"], row["ratios"][row["best_peer"]]
+        over = f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
+        rows.append((f"ViT-{row['model']}/16", what, f"{rate:,.0f}", over, f"{row['share_of_peak']['vit']:.0%}"))
+    header = ("model", "images at once", "images/s", "over the best other library (quartiles)", "share of the peak")
+    return markdown(header, rows)
+
+
+def attention_on_device(file: str) -> str:
+    """Milliseconds of attention forward, and with gradients: rows of masks and tokens, columns of backends."""
+    found = {
+        (row["mask"], row["tokens"], row["backend"]): f"{row['forward_ms']:.2f}, {row['step_ms']:.1f}"
+        for row in json.loads((ROOT / file).read_text())["rows"]
+    }
+    backends = list(dict.fromkeys(backend for *_, backend in found))
+    rows = [
+        (mask, f"{tokens:,}", *(found[mask, tokens, backend] for backend in backends))
+        for mask, tokens in dict.fromkeys(key[:2] for key in found)
+    ]
+    return markdown(("mask", "tokens", *(f"`{backend}`" for backend in backends)), rows)
+
+
 def behind(file: str) -> str:
     """In how many cells of a measurement of whole models another library is ahead, and by how much at most."""
     cells = json.loads((ROOT / file).read_text())["rows"]
@@ -309,6 +335,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     ),
     "sensitivity": lambda: sensitivity("dinov2_probe", 6),
     "speed": lambda: speed(8, compiled=False),
+    "attention-h100": lambda: attention_on_device("benchmarks/results/attention_h100.json"),
+    "speed-h100": lambda: every_cell("benchmarks/results/model_speed_h100.json"),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),
     "speed-one-image-compiled": lambda: speed(1, compiled=True),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+
+from vit.versions import package_versions
 
 AMD = "AuthenticAMD"
 """The vendor, as `processor_vendor` gives it."""
@@ -62,10 +62,6 @@ def machine_memory() -> int:
 
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
     """Describe what a measured time depends on besides the program, with the versions of the installed `packages`."""
-    versions = {}
-    for name in ("torch", *packages):
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
     return {
         "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else processor_name(),
         "cores": os.cpu_count(),
@@ -73,5 +69,5 @@ def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "multiplies_bfloat16": MULTIPLIES_BFLOAT16,
         "system": f"{platform.system()} {platform.release()}",
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": {"python": platform.python_version(), **package_versions(["torch", *packages])},
     }

@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments, nearest
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import put_aside, write_json
+from vit.versions import package_versions
 from vit.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
         "fingerprint": target.images.fingerprint,
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
+            **package_versions(("vit", "torch", "torchvision", "timm")),
         },
     }
     path = folder / STATE

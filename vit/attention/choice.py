@@ -22,9 +22,9 @@ def preferences(query: Tensor, key: Tensor, options: AttentionOptions) -> tuple[
     grad_enabled = torch.is_grad_enabled()
     needs_grad = grad_enabled and query.requires_grad
     if grad_enabled and options.bias is not None and options.bias.requires_grad:
-        # On CUDA torch's kernels. triton would not materialize the map for a learned bias, but has never run on a
-        # device: until it has, it is used only when named. Elsewhere sdpa materializes the map and adds the bias in a
-        # separate pass.
+        # On CUDA torch's kernels. triton would not materialize the map for a learned bias, but was slower than sdpa
+        # without one (H100: 0.23 against 0.02 ms at 197 tokens, 2.2 against 1.8 at 4,096), and with one was not timed:
+        # it is used only when named. Elsewhere sdpa materializes the map and adds the bias in a separate pass.
         return SDPA_FIRST if query.device.type == "cuda" else WITHOUT_SDPA
     # In every case below, longer maps are not worth their memory.
     if on_cpu and needs_grad and query.dtype in (torch.bfloat16, torch.float16) and num_keys <= 512:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
 from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.hub import OpenedModel, open_models, source_kind
+from vit.versions import package_versions
 
 MIN_RESAMPLES = 10_000
 SPEED_BATCH_SIZE = 16
@@ -191,5 +191,5 @@ def versions() -> dict[str, str]:
     """Python's version and those of the packages that compute."""
     return {
         "python": platform.python_version(),
-        **{name: version(name) for name in ("vit", "torch", "torchvision", "timm")},
+        **package_versions(("vit", "torch", "torchvision", "timm")),
     }

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,6 +33,7 @@ from vit.deployment.proof import Answers, Judge, Proof, prove
 from vit.hub import OpenedModel
 from vit.processor import processor_name
 from vit.runs import replace_atomically, write_json
+from vit.versions import package_versions
 
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2"}
 BATCH_SIZES = (1, 3)
@@ -291,7 +291,7 @@ def _description(opened: OpenedModel, answer: Answer, format: Format, number: Nu
         "computed_by": opened.implementation,
         "computes_with": number,
         **({"compiled_for": f"{processor_name()}, {cpu.get_cpu_capability()}"} if format == "compiled" else {}),
-        "versions": {package: version(package) for package in packages},
+        "versions": package_versions(packages),
         "conventions": {each: CONVENTIONS[each] for each in said} | {"output": output},
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 from typing import Any
 
 from vit.evaluation.cost import count_parameters
@@ -13,6 +12,7 @@ from vit.tasks.task import Rates
 from vit.training.schedule import has_followed, rate_curve
 from vit.training.session import Session
 from vit.training.trackers import end_trackers, log_to_trackers
+from vit.versions import package_versions
 
 
 def finish_run(session: Session) -> dict[str, Any]:
@@ -81,6 +81,6 @@ def _common_facts(session: Session) -> dict[str, Any]:
         "data.fingerprint": info.fingerprint,
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("vit", "torch", "torchvision", "timm", "accelerate")},
+            **package_versions(("vit", "torch", "torchvision", "timm", "accelerate")),
         },
     }
