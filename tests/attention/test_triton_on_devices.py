@@ -14,12 +14,10 @@ from tests.attention.test_triton import DEVICE, TOLERANCE, assert_equals_referen
 from vit.attention import masks
 from vit.attention.core import attend
 
-COMPILE = """
+ABSENT_DEVICE = """
 import sys, torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
-import vit.attention.backends.triton_kernels as programs
-from vit.attention.backends.triton_blocks import Terms, strided
 
 class Device:
     get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[1]), 32))
@@ -32,25 +30,49 @@ def compile_only(program, *args, grid, warmup, **options):
 
 triton.runtime.driver.set_active(Device())
 run, JITFunction.run = JITFunction.run, compile_only
+"""
+ATTENTION = """
+import vit.attention.backends.triton_kernels as programs
+from vit.attention.backends.triton_blocks import Terms, strided
+
 query = torch.empty(1, 2, 256, int(sys.argv[2]), dtype=torch.bfloat16)
 log_sum, pairs = torch.empty(1, 2, 256), torch.empty(1, 1, 1, 1).expand(1, 2, 256, 256)
 terms = Terms(0.1, strided(pairs.bool().expand(pairs.shape)), strided(pairs), torch.zeros(1, dtype=torch.int64), 0.1)
 programs.forward(query, query, query, terms, query, log_sum)
 programs.backward(query, query, query, terms, query, log_sum, query, [query] * 3, strided(pairs))
 """
+STATISTICS = """
+from vit.attention.statistics import attention_statistics, fused
+
+fused.check_device = lambda *_, **__: None
+vectors = torch.randn(1, 2, 196, int(sys.argv[2]), dtype=torch.bfloat16)
+places = torch.cartesian_prod(torch.arange(14.0), torch.arange(14.0))
+options = {"key_groups": {"first": torch.arange(196) < 1}, "backend": "triton"}
+attention_statistics(vectors, vectors, coordinates=places, **options)
+pairs = {"distances": torch.rand(196, 196), "mask": torch.ones(196, 196).bool(), "bias": torch.zeros(196, 196)}
+attention_statistics(vectors, vectors, **pairs, **options)
+attention_statistics(vectors, vectors, cross=True, **options)
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [64, 128, 256])
 @pytest.mark.parametrize(("capability", "kilobytes"), [(80, 163), (90, 227)], ids=["Ampere", "Hopper"])
-def test_compiles_for_absent_devices(capability: Any, kilobytes: Any, width: Any) -> None:
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [(ATTENTION, ["_forward", "_backward_query", "_backward_key"]), (STATISTICS, ["_statistics"] * 3)],
+    ids=["attention", "statistics"],
+)
+def test_compiles_for_absent_devices(
+    program: str, names: list[str], capability: Any, kilobytes: Any, width: Any
+) -> None:
     """With mask, bias, its gradient and dropout; triton's own assembler is enough."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, str(capability), str(width)]
+    command = [sys.executable, "-c", ABSENT_DEVICE + program, str(capability), str(width)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, *_ in lines] == ["_forward", "_backward_query", "_backward_key"]
+    assert [name for name, *_ in lines] == names
     assert all(int(shared) <= kilobytes * 1024 and on_matrix_units == "True" for _, shared, on_matrix_units in lines)
 
 

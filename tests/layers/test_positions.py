@@ -189,3 +189,21 @@ def test_prefix_positions(kind: str) -> None:
         assert prefix is not None
         assert prefix.shape == shape
     assert build_positions(ViTConfig(**small, positions_on_prefix=False)).prefix is None
+
+
+@pytest.mark.parametrize("way", GRID_WAYS)
+def test_a_compiled_model_learns_from_grids_of_any_size(way: PositionResize) -> None:
+    """As with images that grow, whose sizes the compiler leaves open from the second one on."""
+    torch.compiler.reset()
+
+    def weighted(grid: torch.Tensor, patches: torch.Tensor) -> torch.Tensor:
+        new = patches.shape[0], patches.shape[1]
+        return (resize_grid(grid, (4, 3), new, way) * patches.flatten(0, 1)).sum()
+
+    compiled = torch.compile(weighted, backend="aot_eager", dynamic=True, fullgraph=True)
+    grid = torch.randn(1, 12, 5, requires_grad=True)
+    for size in ((5, 6), (2, 7), (9, 9)):
+        patches = torch.randn(*size, 5)
+        found, expected = compiled(grid, patches), weighted(grid, patches)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(each, grid)[0] for each in (found, expected)))

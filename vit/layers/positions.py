@@ -7,7 +7,9 @@ None: all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from einops import rearrange, repeat
@@ -35,6 +37,14 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid, how: PositionResize = "bicub
     """
     if old == new:
         return grid
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        resized: Tensor = torch.ops.vit.resize_grid(grid, [*old], [*new], how)
+        return resized
+    return _resize(grid, old, new, how)
+
+
+def _resize(grid: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:
+    new = (new[0], new[1])
     table = rearrange(grid.float(), "1 (gh gw) c -> 1 c gh gw", gh=old[0], gw=old[1])
     match how:
         case "bicubic_antialiased" | "bilinear_antialiased":
@@ -58,6 +68,41 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid, how: PositionResize = "bicub
         case "geometric":
             raise ValueError("position_resize: 'geometric' is not valid for a grid: it is a way for tables of offsets")
     return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
+
+
+# One operator for the compiler: of a grid whose size it does not fix (images that grow, from the second size on), torch
+# 2.14 cannot trace the gradient of `interpolate`.
+@torch.library.custom_op("vit::resize_grid", mutates_args=())
+def _resized(grid: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:
+    return _resize(grid, old, new, how).contiguous()
+
+
+@_resized.register_fake
+def _empty_resized(grid: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:  # noqa: ARG001
+    return grid.new_empty(1, new[0] * new[1], grid.shape[2])
+
+
+@torch.library.custom_op("vit::resize_grid_gradient", mutates_args=())
+def _gradient(of_resized: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:
+    # resizing is a product with one matrix, whose rows it makes of the grid's unit vectors
+    units = torch.eye(old[0] * old[1], device=of_resized.device, dtype=of_resized.dtype)
+    return (_resize(units[None], old, new, how).mT @ of_resized).contiguous()
+
+
+@_gradient.register_fake
+def _empty_gradient(of_resized: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:  # noqa: ARG001
+    return of_resized.new_empty(1, old[0] * old[1], of_resized.shape[2])
+
+
+def _keep_sizes(ctx: Any, inputs: tuple[Tensor, Sequence[int], Sequence[int], str], output: Tensor) -> None:  # noqa: ARG001
+    _, *ctx.sizes_and_way = inputs
+
+
+def _differentiate(ctx: Any, of_resized: Tensor) -> tuple[Tensor, None, None, None]:
+    return _gradient(of_resized, *ctx.sizes_and_way), None, None, None
+
+
+_resized.register_autograd(_differentiate, setup_context=_keep_sizes)
 
 
 def resize_axis(vectors: Tensor, size: int, how: PositionResize = "bicubic_antialiased") -> Tensor:
