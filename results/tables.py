@@ -70,6 +70,18 @@ def compiled_files(*files: str) -> str:
     return _over(found, "vit fp32 ahead", "float_times_as_fast", others, rounds=False)
 
 
+def compiled_bfloat16(*files: str) -> str:
+    """The compiled file in bfloat16 over other sides, by medians of images/s: rows of models and batch sizes."""
+    sides = ("vit bf16 ahead", "vit bf16", "vit bf16 compiled")
+    rows = []
+    for row in _models_and_batches(files):
+        first, *others = (row["images_per_second"][side]["median"] for side in sides)
+        over = (f"{first / other:.2f}" for other in (*others, row["images_per_second"]["vit fp32 ahead"]["median"]))
+        rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{first:.1f}", *over))
+    header = ("model, images at once", "images/s", *(f"over {side}" for side in (*sides[1:], "vit fp32 ahead")))
+    return markdown(header, rows)
+
+
 def _models_and_batches(files: Sequence[str]) -> list[dict[str, Any]]:
     """Rows in the order of the tables; of a model and batch size that several files hold, that of the last one."""
     rows = [row for file in files for row in json.loads((ROOT / file).read_text())["rows"]]
@@ -92,7 +104,7 @@ def _over(
 
 
 def every_cell(file: str) -> str:
-    """A row for each cell of a measurement of whole models: images/s, over the best other library, share of the peak."""
+    """A row for each cell of a measurement of whole models: images/s, over the best library, share of the peak."""
     rows = []
     for row in json.loads((ROOT / file).read_text())["rows"]:
         what = f"{'forward pass' if row['kind'] == 'forward' else 'training step'}, {row['batch_size']}"
@@ -297,6 +309,7 @@ def freed_memory() -> str:
 
 
 _ZEN3 = tuple(f"benchmarks/results/eight_bits_zen3{part}.json" for part in ("", "_ti", "_s", "_b"))
+_AMX = tuple(f"benchmarks/results/eight_bits_amx_{part}.json" for part in ("ti", "s", "s_32", "b"))
 _BESIDE_EIGHT_BITS = (
     *("vit int8", "vit int8 compiled", "vit fp32", "vit fp32 ahead"),
     *("onnxruntime fp32", "onnxruntime int8", "timm fp32", "timm fp32 ahead", "timm torchao int8"),
@@ -324,6 +337,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "memory": memory,
     "freed-memory": freed_memory,
     "eight-bits": lambda: eight_bits("benchmarks/results/eight_bits_vnni.json"),
+    "eight-bits-amx": lambda: eight_bits(*_AMX, others=("vit bf16 ahead", "vit bf16", *_BESIDE_EIGHT_BITS)),
+    "compiled-files-bfloat16": lambda: compiled_bfloat16(*_AMX),
+    "compiled-files-amx": lambda: compiled_files(*_AMX),
     "eight-bits-without-vnni": lambda: eight_bits(*_ZEN3, others=_BESIDE_EIGHT_BITS),
     "compiled-files": lambda: compiled_files(*_ZEN3),
     "deployed": lambda: deployed(
