@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 import pytest
 import torch
 
 from vit.processor import MULTIPLIES_BFLOAT16, machine, multiplies_bfloat16
-from vit.versions import VERSION, package_versions
 
 
 def test_the_machine_and_the_versions() -> None:
@@ -17,16 +14,6 @@ def test_the_machine_and_the_versions() -> None:
     assert set(said["versions"]) == {"python", "torch", "timm"}
     assert said["device"]
     assert said["multiplies_bfloat16"] == MULTIPLIES_BFLOAT16
-
-
-def test_a_checkout_that_was_never_installed_has_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run in it ended with an error instead of its results."""
-
-    def nothing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", nothing)
-    assert package_versions(("vit", "torch")) == {"vit": VERSION}
 
 
 @pytest.mark.parametrize(

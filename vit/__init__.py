@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vit.exports import lazy_exports
-from vit.versions import VERSION as __version__  # noqa: F401
+from vit.versions import VERSION
 
 if TYPE_CHECKING:
     from vit.config import DataConfig as DataConfig
@@ -17,3 +17,5 @@ if TYPE_CHECKING:
     from vit.models.inference import for_inference as for_inference
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)
+
+__version__ = VERSION

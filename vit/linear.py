@@ -14,8 +14,7 @@ from vit.processor import MULTIPLIES_BFLOAT16
 def project(layer: nn.Module, x: Tensor) -> Tensor:
     """`layer(x)`, `b n i -> b n o`; the bias is added separately where the compiler can fuse that sum."""
     if (
-        torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
+        torch.compiler.is_dynamo_compiling()  # nor in an export: torch 2.11 gives `is_exporting` for both
         and MULTIPLIES_BFLOAT16
         and is_plain(layer)
         and layer.bias is not None
@@ -36,10 +35,15 @@ def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
     return type(layer) is nn.Linear and not any(hooks) and "forward" not in layer.__dict__
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch 2.11 does not trace the call
+def _has_autocast(device: str) -> bool:
+    return torch.amp.is_autocast_available(device)
+
+
 def matmul_dtype(vector: Tensor) -> torch.dtype:
     """The type of a matrix product: autocast's, except for integers and float64, else the vector's own."""
     device = vector.device.type
     stays = not vector.is_floating_point() or vector.dtype == torch.float64
-    if stays or not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if stays or not _has_autocast(device) or not torch.is_autocast_enabled(device):
         return vector.dtype
     return torch.get_autocast_dtype(device)

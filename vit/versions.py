@@ -10,7 +10,7 @@ VERSION = "0.1.0"
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
     """Version of each installed package; `vit` has one also where it runs from a checkout that was never installed."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, version  # late: `import vit` stays light
 
     found = {}
     for name in names:

@@ -139,6 +139,7 @@ def test_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.filterwarnings("default")  # the compiler's own
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("groups", [4, 12])
 def test_on_a_cuda_device_with_gradients(dtype: Any, groups: Any) -> None:

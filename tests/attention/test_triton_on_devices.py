@@ -95,6 +95,7 @@ def sum_and_differentiate(name: Any, tensors: Any, mask: Any) -> Any:
 
 
 @pytest.mark.cuda
+@pytest.mark.filterwarnings("default")  # flex's compiler's own
 @pytest.mark.parametrize("tokens", [197, 1024, 4096])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "causal"])
 def test_time_compared_to_the_other_backends(tokens: Any, masked: Any) -> None:

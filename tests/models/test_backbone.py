@@ -12,6 +12,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from tests.models.test_against_timm import CASES, pair
 from vit.config import ResNetConfig, ViTConfig
@@ -283,6 +284,20 @@ def test_it_compiles_without_graph_breaks(name: str, method: str) -> None:
     model = perturbed(CONFIGS[name])
     compiled = torch.compile(getattr(model, method), backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(flat(compiled(images())), flat(getattr(model, method)(images())), atol=1e-5, rtol=1e-5)
+
+
+def test_images_that_grow_need_few_programs() -> None:
+    """From the second size on the compiler leaves it open. A program for each ends with none, after eight."""
+    torch.compiler.reset()
+    counters.clear()
+    config = ViTConfig(image_size=(32, 32), patch_size=(4, 4), width=16, depth=1, num_heads=2, num_classes=3)
+    model = VisionTransformer(config)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for side in (8, 12, 16, 20, 24, 28, 32):
+        model.zero_grad()
+        compiled(torch.randn(2, 3, side, side)).sum().backward()
+        assert model.positions.grid.grad.norm() > 0  # type: ignore[operator, union-attr]
+    assert counters["stats"]["unique_graphs"] <= 4  # the first size, one side open, both, and no resize
 
 
 def test_checkpointing_recomputes_the_blocks_and_changes_nothing() -> None:

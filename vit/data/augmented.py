@@ -25,7 +25,7 @@ _MAX_VALUES = {"cpu": 2**21, "cuda": 2**25}
 caches; on a CUDA device, where launching the operations takes the time, 128 MiB.
 """
 _MAX_IMAGES = {"cpu": 512, "cuda": 8192}
-"""Images to augment at a time."""
+"""Images to augment at a time, likewise."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AugmentingLoader:
         self.loader = loader
         self.augment = augment
         self.max_images_together: int | None = None
-        """Images to augment at a time, None: as many as suit the device; a micro-batch is never divided."""
+        """Images to augment at a time, None: as many as suit where they lie; a micro-batch is never divided."""
         self._seed = seed
 
     @property

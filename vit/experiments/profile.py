@@ -47,8 +47,8 @@ CONVENTIONS = {
     "start_seconds": "from the start of the process to the end of the first step",
     "step_ms": "mean of the timed steps; a stage without those inside it; CUDA's queue is waited for in between; "
     "read: waiting for samples; augment: with the copy to the device, and every batch alone, where training augments "
-    "small ones together; reduce: the loss over processes; compiled: without the smaller last step of an epoch, for "
-    "which all is compiled again",
+    "small ones together; reduce: the norm of the gradients, the loss over processes; compiled: without the smaller "
+    "last step of an epoch, for which all is compiled again",
     "loading_ms": "one process's work for a batch of the images decoded for this, their files in the system's cache",
     "evaluation": "first pass, decoding and compiling included",
     "verdict": RULE,

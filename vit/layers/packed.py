@@ -62,7 +62,7 @@ class InferenceLinear(nn.Module):
         return self.multiply_apart(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():  # torch 2.11 gives both
             _refuse("is not exported: export the original model")
         if x.dtype != self.dtype and not self.takes_every_type:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")

@@ -37,7 +37,7 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid, how: PositionResize = "bicub
     """
     if old == new:
         return grid
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+    if torch.compiler.is_dynamo_compiling():  # and not in an export, whose programs run elsewhere
         resized: Tensor = torch.ops.vit.resize_grid(grid, [*old], [*new], how)
         return resized
     return _resize(grid, old, new, how)
@@ -70,8 +70,8 @@ def _resize(grid: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> T
     return rearrange(table, "1 c gh gw -> 1 (gh gw) c").to(grid.dtype)
 
 
-# One operator for the compiler: of a grid whose size it does not fix (images that grow, from the second size on), torch
-# 2.14 cannot trace the gradient of `interpolate`.
+# One operator for the compiler: where it leaves the grid's size open (images that grow, from the second size on), torch
+# cannot trace the gradient of an antialiased bicubic `interpolate` (2.11 to 2.14).
 @torch.library.custom_op("vit::resize_grid", mutates_args=())
 def _resized(grid: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:
     return _resize(grid, old, new, how).contiguous()
@@ -85,8 +85,9 @@ def _empty_resized(grid: Tensor, old: Sequence[int], new: Sequence[int], how: st
 @torch.library.custom_op("vit::resize_grid_gradient", mutates_args=())
 def _gradient(of_resized: Tensor, old: Sequence[int], new: Sequence[int], how: str) -> Tensor:
     # resizing is a product with one matrix, whose rows it makes of the grid's unit vectors
-    units = torch.eye(old[0] * old[1], device=of_resized.device, dtype=of_resized.dtype)
-    return (_resize(units[None], old, new, how).mT @ of_resized).contiguous()
+    units = torch.eye(old[0] * old[1], device=of_resized.device)
+    product = _resize(units[None], old, new, how).mT @ of_resized.float()
+    return product.to(of_resized.dtype).contiguous()
 
 
 @_gradient.register_fake

@@ -138,7 +138,7 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
                     accelerator.backward(loss * accelerator.num_processes)
             losses.append(loss.detach())
             totals += torch.stack([losses[-1], accuracy])
-        with timer("reduce"):  # what is logged, and whether to stop; gradients were exchanged in the backward pass
+        with timer("reduce"):  # the norm, what is logged, whether to stop; the backward pass exchanged gradients
             trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
             largest = math.inf if optim.clip_norm is None else optim.clip_norm  # inf: only to know the norm
             norm = accelerator.clip_grad_norm_(trainable, largest)  # before the device is waited for, once a step

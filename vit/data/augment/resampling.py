@@ -19,14 +19,16 @@ from torch import Tensor
 Filter = Literal["nearest", "bilinear", "bicubic"]
 
 _UNIT = 2.0**-15
-_CHUNK = 32
-"""Samples resampled at a time, so that on a CPU the intermediate images stay in its caches."""
+_CHUNK, _CHUNK_ON_DEVICE = 32, 256
+"""Samples resampled at a time: on a CPU so that the intermediate images stay in its caches, elsewhere so that they take
+little memory.
+"""
 _RADIUS = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 
 
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Apply rows (b, H, h) and columns (b, W, w) to images uint8 (b, 3, h, w): uint8 (b, 3, H, W)."""
-    chunk = max(1, len(images)) if images.is_cuda else _CHUNK
+    chunk = _CHUNK if images.device.type == "cpu" else _CHUNK_ON_DEVICE
     parts = zip(*(tensor.split(chunk) for tensor in (images, rows, columns)), strict=True)
     return torch.cat([_resample_chunk(*part) for part in parts])
 
