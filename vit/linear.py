@@ -35,15 +35,12 @@ def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
     return type(layer) is nn.Linear and not any(hooks) and "forward" not in layer.__dict__
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch 2.11 does not trace the call
-def _has_autocast(device: str) -> bool:
-    return torch.amp.is_autocast_available(device)
-
-
 def matmul_dtype(vector: Tensor) -> torch.dtype:
     """The type of a matrix product: autocast's, except for integers and float64, else the vector's own."""
     device = vector.device.type
     stays = not vector.is_floating_point() or vector.dtype == torch.float64
-    if stays or not _has_autocast(device) or not torch.is_autocast_enabled(device):
+    # what is compiled is on a device that has autocast, and torch 2.11 does not trace the question
+    knows_autocast = torch.compiler.is_dynamo_compiling() or torch.amp.is_autocast_available(device)
+    if stays or not knows_autocast or not torch.is_autocast_enabled(device):
         return vector.dtype
     return torch.get_autocast_dtype(device)
