@@ -253,3 +253,10 @@ def test_what_cannot_be_quantised_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("vit.models.inference.quantizes_here", lambda: False)
     with pytest.raises(ValueError, match="'int8' is not valid: eight-bit products are computed on x86"):
         for_inference(small(), "int8")
+
+
+def test_an_older_torch_that_cannot_export_bytes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.models.inference.exports_bytes", lambda: False)
+    with pytest.raises(ValueError, match=r"^dtype: 'int8' is not valid: torch \S+ cannot export .*; 2\.14 can$"):
+        for_inference(small(), "int8", packed=False)
+    assert quantized_layers(for_inference(small(), "int8"))

@@ -167,6 +167,15 @@ def quantizes_here() -> bool:
     return is_x86 and torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
 
 
+def exports_bytes() -> bool:
+    """Whether torch can trace the packing of the weights in a program; 2.11 cannot, 2.14 can."""
+    try:
+        torch.ops.onednn.qlinear_prepack(torch.empty(2, 2, dtype=torch.int8, device="meta"), None)
+    except NotImplementedError:
+        return False
+    return True
+
+
 def quantize_linear_layers(model: nn.Module, source: nn.Module, names: Collection[str], *, packed: bool = True) -> None:
     """Quantise, in place, the linear layers `names` of `model`, from the weights of `source`, which it is a copy of."""
     for name in names:

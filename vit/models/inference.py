@@ -13,7 +13,7 @@ from torch import nn
 from vit.config.arguments import check_type
 from vit.config.rules import check
 from vit.layers.packed import InferenceLinear, is_packable, pack_linear_layers, packing_is_faster
-from vit.layers.quantized import RoundedLinear, quantize_linear_layers, quantizes_here
+from vit.layers.quantized import RoundedLinear, exports_bytes, quantize_linear_layers, quantizes_here
 from vit.models.model import Model
 
 M = TypeVar("M", bound=Model)
@@ -36,7 +36,7 @@ def for_inference(
     compute in float32, which images have too. Without `packed` the model can be copied and exported, and is slow until
     a program of it is compiled (`vit export --format compiled`).
 
-    ValueError for another type, for a packed model, a processor or model without eight-bit products, for a name in
+    ValueError for another type, for a packed model, a processor, model or torch without eight-bit products, for a name in
     `keep` that is no linear layer of the blocks, and for `keep` without effect.
     """
     check_type("model", model, nn.Module)
@@ -73,6 +73,9 @@ def check_quantizable(model: nn.Module) -> None:
 
 def _quantized(model: M, keep: Sequence[str], *, packed: bool) -> M:
     check_quantizable(model)
+    if not packed and not exports_bytes():
+        said = f"torch {torch.__version__} cannot export eight-bit products; 2.14 can"
+        raise ValueError(f"dtype: 'int8' is not valid: {said}")
     layers = quantizable_layers(model)
     for name in keep:
         near = get_close_matches(name, layers, n=1) or layers[:1]
