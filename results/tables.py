@@ -352,6 +352,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "sensitivity": lambda: sensitivity("dinov2_probe", 6),
     "speed": lambda: speed(8, compiled=False),
     "attention-h100": lambda: attention_on_device("benchmarks/results/attention_h100.json"),
+    "speed-amx": lambda: every_cell("benchmarks/results/model_speed_amx.json"),
     "speed-h100": lambda: every_cell("benchmarks/results/model_speed_h100.json"),
     "speed-compiled": lambda: speed(8, compiled=True),
     "speed-one-image": lambda: speed(1, compiled=False),

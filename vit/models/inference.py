@@ -36,8 +36,8 @@ def for_inference(
     compute in float32, which images have too. Without `packed` the model can be copied and exported, and is slow until
     a program of it is compiled (`vit export --format compiled`).
 
-    ValueError for another type, for a packed model, a processor, model or torch without eight-bit products, for a name in
-    `keep` that is no linear layer of the blocks, and for `keep` without effect.
+    ValueError for another type, for a packed model, a processor, model or torch without eight-bit products, for a name
+    in `keep` that is no linear layer of the blocks, and for `keep` without effect.
     """
     check_type("model", model, nn.Module)
     check_type("keep", keep, Sequence[str])
