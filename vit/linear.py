@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from vit.compiling import compiles_here
 from vit.processor import MULTIPLIES_BFLOAT16
 
 
 def project(layer: nn.Module, x: Tensor) -> Tensor:
     """`layer(x)`, `b n i -> b n o`; the bias is added separately where the compiler can fuse that sum."""
     if (
-        torch.compiler.is_dynamo_compiling()  # nor in an export: torch 2.11 gives `is_exporting` for both
+        compiles_here()
         and MULTIPLIES_BFLOAT16
         and is_plain(layer)
         and layer.bias is not None

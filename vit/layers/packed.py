@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from vit.compiling import compiles_here
 from vit.layers.feedforward import FeedForward
 from vit.linear import is_plain
 from vit.processor import AMD, HAS_BFLOAT16, processor_vendor
@@ -62,7 +63,7 @@ class InferenceLinear(nn.Module):
         return self.multiply_apart(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():  # torch 2.11 gives both
+        if torch.compiler.is_exporting() and not compiles_here():
             _refuse("is not exported: export the original model")
         if x.dtype != self.dtype and not self.takes_every_type:
             _refuse(f"takes {self.dtype}, not {x.dtype}: give it images of that type, without autocast")

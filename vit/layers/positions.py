@@ -16,6 +16,7 @@ from einops import rearrange, repeat
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
+from vit.compiling import compiles_here
 from vit.config import PositionResize, ViTConfig
 from vit.layers.rotary import Rotary, Rotation
 
@@ -37,7 +38,7 @@ def resize_grid(grid: Tensor, old: Grid, new: Grid, how: PositionResize = "bicub
     """
     if old == new:
         return grid
-    if torch.compiler.is_dynamo_compiling():  # and not in an export, whose programs run elsewhere
+    if compiles_here():
         resized: Tensor = torch.ops.vit.resize_grid(grid, [*old], [*new], how)
         return resized
     return _resize(grid, old, new, how)
