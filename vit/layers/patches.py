@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from vit.config import Stem, check
+from vit.config import Stem
 from vit.layers.residual import BasicBlock
 from vit.linear import matmul_dtype
 
@@ -125,9 +125,8 @@ class PatchEmbedding(nn.Module):
         check_image_shape(images, self.in_channels)
         sides = tuple(images.shape[-2:])
         for side, image, patch in zip(("height", "width"), sides, self.patch_size, strict=True):
-            if image % patch == 0 and image > 0:
-                continue  # no message is made of it: in a compiled model that would fix the image's size
-            below = max(image // patch, 1) * patch
-            rule = f"the patch {side} {patch} must divide the image {side}; nearest: {below} or {below + patch}"
-            check(False, "model.image_size", sides, rule)
+            if image % patch or image <= 0:  # formatting a size would fix it in a compiled model
+                below = max(image // patch, 1) * patch
+                rule = f"the patch {side} {patch} must divide the image {side}; nearest: {below} or {below + patch}"
+                raise ValueError(f"model.image_size: {sides} is not valid: {rule}")
         return sides[0] // self.patch_size[0], sides[1] // self.patch_size[1]
