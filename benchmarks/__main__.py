@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from vit.cli import run_command
-from vit.cli.parsing import Parser, check_file, check_folder, run_parser
+from vit.cli.parsing import Parser, add_at_once_option, check_file, check_folder, run_parser
 from vit.config import check, check_positive, nearest
 from vit.tasks.classification import require_classification
 
@@ -313,6 +313,7 @@ def _ablation(argv: list[str]) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: config, settings, ingredients")
     parser.add_argument("--minutes", type=float, required=True, help="of training for each run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
+    add_at_once_option(parser)
     parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="of the runs; default: %(default)s")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
     args = parser.parse_args(argv)
@@ -322,7 +323,7 @@ def _ablation(argv: list[str]) -> None:
     from benchmarks.ablation import Ablation, ablate, table
 
     ablation = Ablation.read(args.file)
-    result = ablate(ablation, args.minutes, args.seeds, args.folder / args.file.stem, progress)
+    result = ablate(ablation, args.minutes, args.seeds, args.folder / args.file.stem, progress, args.at_once)
     print(table(result))
     _write(result, args.output)
 

@@ -10,7 +10,8 @@ file that is ablated is YAML:
       growing images: {augment.first_image_size: 16, augment.growing_epochs: 2/3}     # 2/3 of the epochs
     best: [conv stem]                        # the ingredients of the best recipe; without this line, all of them
 
-Runs that are finished are not repeated, and one that was stopped continues.
+Runs that are finished are not repeated, and one that was stopped continues. Where several are trained at once, their
+steps are timed so too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.epochs import as_options, fitting_epochs, nearest_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.experiments.data_size_table import accuracy_spread
+from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.experiments.planned_runs import PlannedRun, train_runs
 from vit.processor import machine
 from vit.runs import write_json
@@ -102,14 +104,16 @@ class Ablation:
 
 
 def ablate(
-    ablation: Ablation, minutes: float, seeds: Sequence[int], folder: Path, say: Callable[[str], None]
+    ablation: Ablation, minutes: float, seeds: Sequence[int], folder: Path, say: Callable[[str], None], at_once: int = 1
 ) -> dict[str, Any]:
     """Train every variant with every seed, and return accuracies and effects.
 
-    ValueError for a setting that is not valid, and for a `folder` with runs of other minutes.
+    `at_once`: how many are trained at the same time. ValueError for a setting that is not valid, and for a `folder`
+    with runs of other minutes.
     """
+    check_at_once(at_once)
     variants = ablation.variants()
-    epochs = _epochs_of(ablation, minutes, folder, say)
+    epochs = _epochs_of(ablation, minutes, folder, say, at_once)
     runs = []
     for seed in seeds:
         for name, ingredients in variants.items():
@@ -120,7 +124,7 @@ def ablate(
             runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
     rows = [
         {"variant": run.recipe, **{name: summary[name] for name in KEPT}}
-        for run, summary in zip(runs, train_runs(runs), strict=True)
+        for run, summary in zip(runs, train_runs(runs, at_once), strict=True)
     ]
     return {
         "config": ablation.config,
@@ -128,6 +132,7 @@ def ablate(
         "ingredients": {name: dict(own) for name, own in ablation.ingredients.items()},
         "best": list(ablation.best),
         "minutes": minutes,
+        "at_once": at_once,
         "machine": machine(rows[0]["device"]),
         "runs": rows,
         "effects": list(effects(ablation, rows)),
@@ -135,23 +140,34 @@ def ablate(
     }
 
 
-def _epochs_of(ablation: Ablation, minutes: float, folder: Path, say: Callable[[str], None]) -> dict[str, int]:
+def _epochs_of(
+    ablation: Ablation, minutes: float, folder: Path, say: Callable[[str], None], at_once: int
+) -> dict[str, int]:
     """Measured once, in turns, so that an ablation that is continued has the same epochs."""
     file = folder / "epochs.json"
-    stored: dict[str, Any] = {"minutes": minutes, "seconds": {}}
+    stored: dict[str, Any] = {"minutes": minutes, "at_once": at_once, "seconds": {}}
     if file.is_file():
-        stored = json.loads(file.read_text())
-    check(stored["minutes"] == minutes, "--minutes", minutes, f"the runs in {folder} have {stored['minutes']:g} each")
-    variants = ablation.variants()
-    for turn in range(1, _TURNS + 1):
-        for name in variants:
-            taken = stored["seconds"].setdefault(name, [])
-            if len(taken) < turn:
-                settings = ablation.settings_with(variants[name])
-                taken.append(fitting_epochs(ablation.config, settings, minutes, folder / "timing")[1])
-                say(f"{name}: {taken[-1]:.1f} s an epoch")
-                folder.mkdir(parents=True, exist_ok=True)
-                write_json(file, stored)
+        stored = {"at_once": 1, **json.loads(file.read_text())}
+    for option, value in (("minutes", minutes), ("at_once", at_once)):
+        check(stored[option] == value, f"--{option}", value, f"the runs in {folder} have {stored[option]:g}")
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def keep(name: str, fitting: tuple[int, float]) -> None:
+        stored["seconds"].setdefault(name, []).append(fitting[1])
+        say(f"{name}: {fitting[1]:.1f} s an epoch")
+        write_json(file, stored)
+
+    variants, timing = ablation.variants(), folder / "timing"
+    for turn in range(_TURNS):
+        missing = [name for name in variants if len(stored["seconds"].get(name, [])) <= turn]
+        calls = {name: (ablation.config, ablation.settings_with(variants[name]), minutes, timing) for name in missing}
+        if at_once == 1:
+            for name, arguments in calls.items():
+                keep(name, fitting_epochs(*arguments))
+        else:
+            log = folder / "timing.log"
+            jobs = {name: Job(name, fitting_epochs, arguments, log) for name, arguments in calls.items()}
+            run_jobs(jobs, at_once, ended=keep)
     return {name: nearest_epochs(minutes, min(stored["seconds"][name])) for name in variants}
 
 

@@ -7,6 +7,7 @@
     RUN/lock.json              the process that is training in it (`run_lock.py`)
     RUN/checkpoints/step-…/    model, ema and optimizer as safetensors, state.json, metrics.jsonl so far, hashes.json
     RUN/figures/ predictions/ README.md
+    RUN/train.log              what a run printed that was trained beside others (`vit compare --at_once`)
 
 Nothing in it is a pickle. A checkpoint is written to a temporary folder, hashed, flushed to the disk and renamed, so a
 killed process leaves either the whole of it or none. Folders are flushed too, for a file survives a power cut only if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,19 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
     assert main(words) == 0
     assert len(timed) == 12  # each twice
     assert "| best - averaging | 2 |" in capsys.readouterr().out
+    assert main([*words, "--at_once", "2"]) == 2
+    assert re.search("--at_once: 2 is not valid: the runs in .* have 1", capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_two_variants_are_timed_and_trained_at_once(recipe: Path, tmp_path: Path) -> None:
+    recipe.write_text(FILE.replace("  averaging: {train.ema_decay: 0.9}\n", ""))
+    words = ["ablation", str(recipe), "--minutes", "0.01", "--seeds", "0", "--at_once", "2"]
+    folder, output = tmp_path / "runs", tmp_path / "result.json"
+    assert main([*words, "--folder", str(folder), "--output", str(output)]) == 0
+    result = json.loads(output.read_text())
+    assert result["at_once"] == 2
+    assert len(result["runs"]) == 4
+    timed = json.loads((folder / "recipe" / "epochs.json").read_text())["seconds"]
+    assert {len(seconds) for seconds in timed.values()} == {2}
+    assert (folder / "recipe" / "plain" / "seed0" / "train.log").is_file()

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,9 +66,13 @@ def planned(folder: Path, fractions: tuple[float, ...] = (0.1, 0.4, 1.0), num_se
     return plan_runs(recipes, fractions, num_seeds, folder / "out")
 
 
-def compare(folder: Path, *recipes: Path, seeds: int = 1, parts: tuple[str, ...] = PARTS) -> int:
-    words = ["--train", *map(str, recipes), "--fractions", *parts, "--seeds", str(seeds)]
-    return main(["compare", *words, "--output_dir", str(folder)])
+def compare(folder: Path, *recipes: Path, seeds: int = 1, parts: tuple[str, ...] = PARTS, at_once: int = 1) -> int:
+    return main(["compare", *words(folder, *recipes, seeds=seeds, parts=parts, at_once=at_once)])
+
+
+def words(folder: Path, *recipes: Path, seeds: int = 1, parts: tuple[str, ...] = PARTS, at_once: int = 1) -> list[str]:
+    counts = ["--seeds", str(seeds), "--at_once", str(at_once)]
+    return ["--train", *map(str, recipes), "--fractions", *parts, *counts, "--output_dir", str(folder)]
 
 
 def said(folder: Path) -> tuple[Any, str]:
@@ -115,6 +121,7 @@ def test_the_first_seeds_curves_come_first(tmp_path: Path) -> None:
         (("", ""), ["--fractions", "0"], "--fractions: 0.0"),
         (("", ""), ["--fractions", "0.5", "0.5"], "--fractions: [0.5, 0.5] is not valid: a fraction is there twice"),
         (("", ""), ["--seeds", "0"], "--seeds: 0 is not valid"),
+        (("", ""), ["--at_once", "0"], "--at_once: 0 is not valid: it must be at least 1"),
         (("", ""), ["--seedz", "0"], "--seedz: there is no such option or setting; did you mean --seeds?"),
     ],
 )
@@ -197,7 +204,53 @@ def test_a_run_is_repeated_by_train_alone(compared: Path, tmp_path: Path) -> Non
     assert "fraction: 0.1  # command line" in (run / "config.yaml").read_text()
 
 
+def test_two_runs_at_once_are_those_that_train_repeats_with_half_of_the_threads(
+    write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipes = write("one"), write("other", OTHER)
+    assert compare(tmp_path / "out", *recipes, parts=("0.1",), at_once=2) == 0
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))
+    try:
+        for name in ("one", "other"):
+            run = tmp_path / "out" / name / "0.1" / "seed-7"
+            alone = str(tmp_path / "alone" / name)
+            assert main(["train", "--config", str(run / "config.yaml"), "--output_dir", alone]) == 0
+            assert_same_bits(run, Path(alone))
+            assert "epoch 2 of 2: loss" in (run / "train.log").read_text()
+    finally:
+        torch.set_num_threads(threads)
+    told = capsys.readouterr().err.splitlines()
+    log = tmp_path / "out" / "one" / "0.1" / "seed-7" / "train.log"
+    assert told[0] == f"[1/2] one, 10 % of the data, seed 7, {log}"
+    assert len([line for line in told if ", seed 7: test top-1 " in line]) == 2
+
+
 # ------------------------------------------------------------------ interrupted
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_are_stopped_together_and_continued(write: Callable[..., Path], tmp_path: Path) -> None:
+    long = [text.replace("epochs: 2", "epochs: 200") for text in (RECIPE, OTHER)]
+    recipes = write("one", long[0]), write("other", long[1])
+    asked = words(tmp_path / "out", *recipes, parts=("1",), at_once=2)
+    command = [sys.executable, "-m", "vit.cli", "compare", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        logs = [tmp_path / "out" / name / "1.0" / "seed-7" / "train.log" for name in ("one", "other")]
+        wait_until(lambda: all(log.is_file() and "epoch 3 of 200" in log.read_text() for log in logs))
+        process.send_signal(signal.SIGTERM)
+        _, said_last = process.communicate(timeout=60)
+        assert process.returncode == 143
+    assert said_last.splitlines()[-1] == "vit: stopped by SIGTERM; the same command continues the comparison"
+    assert main(["compare", *asked]) == 0
+    assert not any("epoch 2 of 200" in log.read_text().partition("epoch 3 of 200")[2] for log in logs)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("how", ["signal", "crash"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder, is_main_process, print_once
+from vit.cli.parsing import Parser, add_at_once_option, check_folder, is_main_process, print_once
 from vit.config import check
 
 
@@ -19,11 +19,12 @@ def train_and_compare(argv: list[str]) -> None:
         description="Train recipes from scratch on nested, class-balanced subsets of their data, each seeing as many "
         "images as on all of them. Every setting of the files can be given as --section.setting, for all of them. "
         "A stopped comparison continues with the same command; more fractions or seeds train only what is missing. "
-        "Memory: that of `vit train` for the largest recipe, as runs are trained one after the other.",
+        "Memory: that of `vit train` for the largest recipe, times --at_once.",
     )
     parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="FILE", help="YAML files")
     parser.add_argument("--fractions", nargs="+", type=float, default=[0.05, 0.1, 0.3, 0.5, 1.0], metavar="PART")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on (default: %(default)s)")
+    add_at_once_option(parser)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")
     if {"-h", "--help"} & set(argv):  # else it would be a value that --train lacks
         parser.parse_args(["--help"])
@@ -39,7 +40,7 @@ def train_and_compare(argv: list[str]) -> None:
     from vit.experiments.data_size_table import data_size_markdown, summarize, write_results
 
     runs = plan_runs(recipes, args.fractions, args.seeds, args.output_dir)
-    result = summarize(train_all(runs))
+    result = summarize(train_all(runs, args.at_once))
     if is_main_process():
         write_results(result, args.output_dir)
     print_once(f"{data_size_markdown(result)}\nsee {args.output_dir}/data_size.png")

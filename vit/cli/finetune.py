@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit.cli.parsing import Parser, check_folder
+from vit.cli.parsing import Parser, add_at_once_option, check_folder
 from vit.cli.sources import DATA, LEAKY, split_settings
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ as many images seen, and compare them on the test images: `vit compare` of the r
 head, even where its own has the data's classes (else --model.new_head false). Images have each model's own size and
 normalisation. Every setting of training can be given as --section.setting, for all models; what shall differ between
 the kinds stands in their recipes. A stopped command continues, and trains no finished model again. Memory: that of
-`vit train` for the largest model, as they are trained one after the other; then the weights of all models."""
+`vit train` for the largest model, times --at_once; then the weights of all models."""
 _DESCRIPTION_OF_ONE = """\
 Fine-tune a pretrained Vision Transformer or ResNet and evaluate it on the test images, as `vit compare --finetune` does
 with several, which continues with the runs of the same --output_dir. The model gets a new head (else --model.new_head
 false). Every setting of training can be given as --section.setting. A stopped command continues. Memory: that of
-`vit train`."""
+`vit train`, times --at_once."""
 
 
 def finetune_and_compare(argv: list[str]) -> None:
@@ -86,6 +86,7 @@ def _request(args: Namespace, settings: list[str], models: list[str], **options:
         mean=args.mean,
         std=args.std,
         num_seeds=args.seeds,
+        at_once=args.at_once,
         **options,
     )
 
@@ -115,6 +116,7 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument("--std", type=float, nargs=3, metavar="S")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds, from --seed on (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="default: the recipes'; it seeds the bootstrap too")
+    add_at_once_option(parser)
     recipe = "YAML file, or the name of a packaged configuration (default: %(default)s)"
     parser.add_argument("--vit_recipe", default="finetune_your_images", help=recipe)
     parser.add_argument("--resnet_recipe", default="finetune_your_images_resnet", help=recipe)

@@ -137,6 +137,11 @@ def run_parser(name: str, description: str) -> Parser:
     return parser
 
 
+def add_at_once_option(parser: Parser) -> None:
+    text = "runs trained at the same time, each in a process with its share of the cores (default: %(default)s)"
+    parser.add_argument("--at_once", type=int, default=1, metavar="N", help=text)
+
+
 def chosen_config(given: str | None, overrides: Sequence[str]) -> str:
     """`--config`, else the configuration that suits the data: own images where `--data` is a place, or digits."""
     if given is not None:

@@ -64,9 +64,9 @@ def plan_runs(
     return runs
 
 
-def train_all(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+def train_all(runs: Sequence[PlannedRun], at_once: int = 1) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return a row for every run. Errors as in `train_runs`."""
-    rows = [_row(run, summary) for run, summary in zip(runs, train_runs(runs), strict=True)]
+    rows = [_row(run, summary) for run, summary in zip(runs, train_runs(runs, at_once), strict=True)]
     check_same_images(rows)
     return rows
 

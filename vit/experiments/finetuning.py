@@ -67,6 +67,8 @@ class FinetuneRequest:
     """With `std`, for the models whose source does not say how its images are prepared."""
     std: Sequence[float] | None = None
     num_seeds: int = 1
+    at_once: int = 1
+    """How many runs are trained at the same time."""
     leaky: bool = False
     """Also fine-tune runs that were trained on test images."""
     corruptions: bool = False
@@ -116,7 +118,7 @@ def compare_finetuned(request: FinetuneRequest) -> Comparison:
         resampling=request.resampling,
     )
     _seen_by_sources(request, first.data)
-    rows = _trained(models, runs)
+    rows = _trained(models, runs, request.at_once)
     check_same_images(rows)
     comparison = compare_models(compared)
     comparison.result["finetuning"] = {"runs": rows, **seed_statistics(rows)}
@@ -133,7 +135,7 @@ def evaluate_finetuned(request: FinetuneRequest) -> dict[str, Any]:
     models, runs = _opened_and_planned(request)
     data = runs[0].config.data
     seen = _seen_by_sources(replace(request, leaky=True), data)
-    rows = _trained(models, runs)
+    rows = _trained(models, runs, request.at_once)
     check_same_images(rows)
     answers = Predictions.load(runs[0].folder / "predictions" / "test.npz")
     metrics = classification_metrics(answers)
@@ -164,10 +166,11 @@ def _seen_by_sources(request: FinetuneRequest, data: DataConfig) -> list[SeenIma
     return check_unseen(started, data, open_test(data), request.leaky)
 
 
-def _trained(models: Sequence[PretrainedModel], runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+def _trained(models: Sequence[PretrainedModel], runs: Sequence[PlannedRun], at_once: int) -> list[dict[str, Any]]:
     """Train what is not finished, and return what is told of every run."""
     by_name = {model.name: model for model in models}
-    return [_row(run, by_name[run.recipe], summary) for run, summary in zip(runs, train_runs(runs), strict=True)]
+    summaries = train_runs(runs, at_once)
+    return [_row(run, by_name[run.recipe], summary) for run, summary in zip(runs, summaries, strict=True)]
 
 
 # ------------------------------------------------------------------ the models

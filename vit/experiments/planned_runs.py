@@ -1,4 +1,6 @@
-"""Runs that an experiment plans: trained one after the other, and continued where the experiment was stopped."""
+"""Runs that an experiment plans: trained one after the other or several at once, and continued where the experiment was
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import check
+from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.runs import holds_run
 from vit.settings import flat_settings, read_run_config
 from vit.tasks.classification.config import ClassificationRun
@@ -52,25 +55,81 @@ def check_shared(configs: Mapping[str, ClassificationRun], settings: Sequence[st
             check(theirs[key] == ours[key], f"{name}: {key}", theirs[key], rule)
 
 
-def train_runs(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+def train_runs(runs: Sequence[PlannedRun], at_once: int = 1) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return the summary of every run.
 
-    A finished run is recognised by its summary and its settings; one that was stopped continues. ValueError, before
-    anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal.
+    `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
+    folder. A finished run is recognised by its summary and its settings; one that was stopped continues. ValueError,
+    before anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal; otherwise
+    as `train`, and as `run_jobs` where there are several at once.
     """
-    found = [_finished(run) for run in runs]
-    costs: dict[str, list[float]] = {}
-    for run, summary in zip(runs, found, strict=True):
-        if summary is not None:
-            costs.setdefault(run.recipe, []).append(summary["seconds"])
-    summaries = []
-    for place, (run, summary) in enumerate(zip(runs, found, strict=True)):
-        if summary is None:
-            left = [other.recipe for other, done in zip(runs[place:], found[place:], strict=True) if done is None]
-            print(f"[{place + 1}/{len(runs)}] {run.title}{_expected_end(costs, left)}", file=sys.stderr, flush=True)
-            summary = _train(run, costs)
-        summaries.append(summary)
-    return summaries
+    check_at_once(at_once)
+    state = _State(runs, [_finished(run) for run in runs], at_once)
+    left = state.left()
+    try:
+        if at_once == 1:
+            for place in left:
+                state.begun(place)
+                state.ended(place, _train(runs[place]))
+        else:
+            jobs = {place: Job(runs[place].title, _train, (runs[place],), _log(runs[place])) for place in left}
+            run_jobs(jobs, at_once, state.begun, state.ended)
+    except Stopped as stopped:
+        raise Stopped(stopped.signal_number, stopped.step, "the same command continues the comparison") from None
+    return [summary for summary in state.summaries if summary is not None]
+
+
+class _State:
+    """Which of the planned runs are finished, how long they took, and when the others will be."""
+
+    def __init__(self, runs: Sequence[PlannedRun], summaries: list[dict[str, Any] | None], at_once: int) -> None:
+        self.summaries = summaries
+        self._runs, self._at_once = runs, at_once
+        self._begun: dict[int, float] = {}
+        """When a run began, of those that did not continue."""
+        self._costs: dict[str, list[float]] = {}
+        """Seconds of whole runs, by recipe."""
+        for run, summary in zip(runs, summaries, strict=True):
+            if summary is not None:
+                self._costs.setdefault(run.recipe, []).append(summary["seconds"])
+
+    def left(self) -> list[int]:
+        """Places of the runs that are not finished."""
+        return [place for place, summary in enumerate(self.summaries) if summary is None]
+
+    def begun(self, place: int) -> None:
+        run = self._runs[place]
+        if not holds_run(run.folder):
+            self._begun[place] = time.monotonic()
+        logged = f", {_log(run)}" if self._at_once > 1 else ""
+        self._say(place, f"{run.title}{logged}{self._expected_end()}")
+
+    def ended(self, place: int, summary: dict[str, Any]) -> None:
+        self.summaries[place] = summary
+        if place in self._begun:
+            self._costs.setdefault(self._runs[place].recipe, []).append(time.monotonic() - self._begun[place])
+        if self._at_once > 1:  # else its own lines have said so
+            self._say(place, f"{self._runs[place].title}: test top-1 {summary['test.top1']:.2%}")
+
+    def _say(self, place: int, text: str) -> None:
+        print(f"[{place + 1}/{len(self._runs)}] {text}", file=sys.stderr, flush=True)
+
+    def _expected_end(self) -> str:
+        return _expected_end(self._costs, [self._runs[place].recipe for place in self.left()], self._at_once)
+
+
+def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str], at_once: int = 1) -> str:
+    """When the remaining recipes will be trained; one that has not run yet is taken for the slowest known."""
+    means = {recipe: sum(seconds) / len(seconds) for recipe, seconds in costs.items()}
+    if not means:
+        return ""
+    seconds = sum(means.get(recipe, max(means.values())) for recipe in left) / at_once
+    end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
+    return f"; about {seconds / 60:.1f} minutes left, until {end}"
+
+
+def _log(run: PlannedRun) -> Path:
+    return run.folder / "train.log"
 
 
 def _finished(run: PlannedRun) -> dict[str, Any] | None:
@@ -87,27 +146,9 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
     return dict(json.loads(summary.read_text())) if summary.is_file() else None
 
 
-def _train(run: PlannedRun, costs: dict[str, list[float]]) -> dict[str, Any]:
-    """Train or continue one run; what a whole one took is added to `costs`."""
-    continues, started = holds_run(run.folder), time.monotonic()
-    try:
-        summary = train(run.config, run.folder, resume=continues, origins=run.origins)
-    except Stopped as stopped:
-        remedy = "the same command continues the comparison"
-        raise Stopped(stopped.signal_number, stopped.step, remedy) from None
-    if not continues:
-        costs.setdefault(run.recipe, []).append(time.monotonic() - started)
-    return summary
-
-
-def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str]) -> str:
-    """When the remaining recipes will be trained; one that has not run yet is taken for the slowest known."""
-    means = {recipe: sum(seconds) / len(seconds) for recipe, seconds in costs.items()}
-    if not means:
-        return ""
-    seconds = sum(means.get(recipe, max(means.values())) for recipe in left)
-    end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
-    return f"; about {seconds / 60:.1f} minutes left, until {end}"
+def _train(run: PlannedRun) -> dict[str, Any]:
+    """Train or continue one run."""
+    return train(run.config, run.folder, resume=holds_run(run.folder), origins=run.origins)
 
 
 def check_same_images(rows: Sequence[dict[str, Any]]) -> None:

@@ -21,10 +21,14 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, *(() if _HANG_UP is None else (_HANG
 
 
 class Stopped(Exception):
-    """The run was stopped by a signal and saved; `exit_code` is the shell's for that signal (129, 130, 143)."""
+    """The run was stopped by a signal and saved; `exit_code` is the shell's for that signal (129, 130, 143).
 
-    def __init__(self, signal_number: int, step: int, remedy: str = "continue with --resume") -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; {remedy}")
+    `step` is None where several runs were stopped, each after a step of its own.
+    """
+
+    def __init__(self, signal_number: int, step: int | None = None, remedy: str = "continue with --resume") -> None:
+        when = "" if step is None else f" after step {step}"
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}{when}; {remedy}")
         self.signal_number, self.step = signal_number, step
         self.exit_code = 128 + signal_number
 

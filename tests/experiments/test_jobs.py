@@ -1,0 +1,136 @@
+"""Functions called in several processes at once: their results, their output, and how they end early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vit.experiments.jobs import Job, check_at_once, run_jobs
+from vit.tasks.task import NonFinite
+from vit.training.interruption import Stopped, StopSignals
+
+LONGEST = 60.0
+"""Seconds that a job waits for what should come in moments."""
+
+
+def job(tmp_path: Path, function: Any, *arguments: Any) -> Job:
+    return Job("first run", function, arguments, tmp_path / "logs" / "train.log")
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + LONGEST
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file} never came"
+        time.sleep(0.02)
+
+
+def facts(folder: Path, mine: str, other: str) -> tuple[int, int, int]:
+    """Return facts of this process, once the other one has begun too."""
+    (folder / mine).touch()
+    wait_for(folder / other)
+    return os.getpid(), os.getsid(0), torch.get_num_threads()
+
+
+def test_two_jobs_are_called_at_once_with_half_of_the_threads_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    jobs = {name: job(tmp_path, facts, tmp_path, *names) for name, names in (("a", "ab"), ("b", "ba"))}
+    begun: list[str] = []
+    results: dict[str, Any] = {}
+    run_jobs(jobs, 2, begun.append, results.__setitem__)
+    assert begun == ["a", "b"]
+    assert results["a"][2] == results["b"][2] == 3
+    assert len({results["a"][0], results["b"][0], os.getpid()}) == 3
+    assert os.getsid(0) not in (results["a"][1], results["b"][1])  # a Ctrl-C in the terminal is this process's alone
+
+
+def speak(text: str) -> None:
+    print(text)
+    print(f"{text} went wrong", file=sys.stderr)
+
+
+def test_what_jobs_print_is_added_to_their_logs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = job(tmp_path, speak, "hello")
+    run_jobs({1: said, 2: said}, 1)
+    assert sorted(said.log.read_text().splitlines()) == ["hello"] * 2 + ["hello went wrong"] * 2
+    assert capfd.readouterr() == ("", "")
+
+
+def patient(folder: Path) -> None:
+    """What a training does: the step in progress ends after a signal, and something is saved."""
+    with StopSignals() as signals:
+        (folder / "begun").touch()
+        deadline = time.monotonic() + LONGEST
+        while not signals.signal_number and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (folder / "saved").touch()
+        raise Stopped(signals.signal_number, 3)
+
+
+def fail(folder: Path, error: Exception | int) -> None:
+    wait_for(folder / "begun")
+    if isinstance(error, int):
+        os.kill(os.getpid(), error)
+    elif isinstance(error, SystemError):
+        os._exit(7)
+    assert isinstance(error, Exception)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (ValueError("width: 3 is odd"), ValueError, "first run: width: 3 is odd"),
+        (NonFinite("the loss is not finite"), NonFinite, "first run: the loss is not finite"),
+        (KeyError("a bug"), ChildProcessError, "first run: its process failed; the end of .*train.log may say why"),
+        (SystemError(), ChildProcessError, "first run: its process failed"),
+        (signal.SIGKILL, ChildProcessError, "first run: its process was killed by SIGKILL"),
+        (signal.SIGTERM, Stopped, "stopped by SIGTERM"),
+    ],
+)
+def test_when_one_fails_the_others_save_and_the_error_says_which(
+    error: Exception | int, expected: type[Exception], message: str, tmp_path: Path
+) -> None:
+    jobs = {"fails": job(tmp_path, fail, tmp_path, error), "saves": job(tmp_path, patient, tmp_path)}
+    with pytest.raises(expected, match=message):
+        run_jobs(jobs, 2)
+    assert (tmp_path / "saved").exists()
+    if isinstance(error, KeyError):
+        assert jobs["fails"].log.read_text().rstrip().endswith("KeyError: 'a bug'")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all_of_them_and_none_is_begun_after_it(number: int, tmp_path: Path) -> None:
+    begun: list[int] = []
+    jobs = {key: job(tmp_path, partial(patient, tmp_path)) for key in range(3)}
+
+    def begin(key: int) -> None:
+        begun.append(key)
+        if key == 1:
+            wait_for(tmp_path / "begun")
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Stopped, match=f"stopped by {signal.Signals(number).name}; ") as stopped:
+        run_jobs(jobs, 2, begin)
+    assert stopped.value.exit_code == 128 + number
+    assert (tmp_path / "saved").exists()
+    assert begun == [0, 1]
+
+
+def test_a_number_at_once_is_one_process_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--at_once: 0 is not valid: it must be at least 1"):
+        check_at_once(0)
+    check_at_once(2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_at_once(1)
+    with pytest.raises(ValueError, match="--at_once: 2 is not valid: a launcher already joins several processes"):
+        check_at_once(2)
