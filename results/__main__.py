@@ -1,4 +1,4 @@
-"""`python -m results`: keep a run's record, or write the documents' numbers from the records."""
+"""`python -m results`: keep a run's record, or write the documents' numbers and pictures from the records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vit.cli.parsing import Parser
 
 _DESCRIPTION = """\
 keep RUN NAME: keep a finished run's record as results/NAME/seedN. write: write every number between markers in README,
-docs and configs. check: an error that names the files in which one is stale."""
+docs and configs. draw: draw the documents' learning curves. check: an error that names the files that are stale."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,12 +28,19 @@ def _run(argv: list[str]) -> None:
     keep.add_argument("--command", dest="made_by", required=True, help="the command that made the run")
     keep.add_argument("--circumstances", required=True, help="threads, and what else the machine did")
     commands.add_parser("write")
+    commands.add_parser("draw")
     commands.add_parser("check")
     args = parser.parse_args(argv)
     if args.command == "keep":
         from results import records
 
         print(records.keep(args.run, args.name, args.made_by, args.circumstances))
+        return
+    if args.command == "draw":
+        from results.curves import PICTURES, draw
+
+        for name in PICTURES:
+            print(f"drawn: {draw(name)}")
         return
     from results.documents import stale
 

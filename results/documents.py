@@ -4,6 +4,8 @@
     <!--= json benchmarks/results/growth.json rows/0/x .2f -->1.61<!--/-->    a number of a JSON file, and its format
     <!--= table cifar10 -->…<!--/-->             a table of `results.tables`
     <!--= behind FILE -->6 of 80 cells<!--/-->   cells of a benchmark in which another library is ahead
+    <!--= above NAME 0.8 -->p = 0.0003<!--/-->   one-sided t-test over seeds that the mean accuracy is above 80 %
+    <!--= ahead NAME NAME -->+1.2 points<!--/--> paired by seed, with the 95 % t-interval of the mean
 
 The line `# Expected:` of a configuration is written from the records of the configuration's name, where there are any.
 """
@@ -19,6 +21,8 @@ from pathlib import Path
 from results.records import RESULTS, ROOT, Record, percent, read_records
 from results.tables import TABLES, behind
 from vit.config import nearest
+from vit.experiments.data_size_table import accuracy_spread, p_above
+from vit.wording import counted
 
 _MARKED = re.compile(r"<!--= (?P<request>[^>]+?) -->(?P<text>.*?)<!--/-->", re.DOTALL)
 _EXPECTED = re.compile(r"^# Expected: .*(?:\n#            .*)*", re.MULTILINE)
@@ -56,6 +60,11 @@ def text_of(request: str) -> str:
         return f"\n\n{TABLES[name]()}\n"
     if kind == "behind":
         return behind(*rest)
+    if kind == "above":
+        name, bar = rest
+        return f"p = {p_above(list(_accuracies(name).values()), float(bar)):.1g}"
+    if kind == "ahead":
+        return ahead(*(_accuracies(name) for name in rest))
     if kind == "json":
         file, place, form = rest
         value = json.loads((ROOT / file).read_text())
@@ -63,11 +72,28 @@ def text_of(request: str) -> str:
             value = value[int(step) if isinstance(value, list) else step]
         return format(value, form)
     if kind not in QUANTITIES:
-        raise ValueError(
-            f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, 'table', 'json', 'behind'])}"
-        )
+        others = ("table", "json", "behind", "above", "ahead")
+        raise ValueError(f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, *others])}")
     (name,) = rest
     return QUANTITIES[kind](read_records(name))
+
+
+def _accuracies(name: str) -> dict[int, float]:
+    """Test accuracy by seed."""
+    return {record.summary["seed"]: record.summary["test.top1"] for record in read_records(name)}
+
+
+def ahead(first: Mapping[int, float], second: Mapping[int, float]) -> str:
+    """Points that the first is ahead of the second, a mean over the seeds that both have.
+
+    ValueError for fewer than two such seeds.
+    """
+    shared = sorted(first.keys() & second.keys())
+    if len(shared) < 2:
+        raise ValueError(f"results: they share {counted(len(shared), 'seed')}; an interval needs at least two")
+    found = accuracy_spread({seed: first[seed] - second[seed] for seed in shared})
+    mean, low, high = (f"{100 * found[name]:+.2f}" for name in ("mean", "low", "high"))
+    return f"{mean} points (95 % interval {low} to {high}, {len(shared)} seeds)"
 
 
 def documents() -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results import documents, records, tables
+from results import curves, documents, records, tables
 from results.__main__ import main
 from results.tables import TABLES
 
@@ -49,6 +49,46 @@ def test_every_marked_number_is_what_its_record_says() -> None:
 
 def test_the_readme_holds_no_measured_number_by_hand() -> None:
     assert MEASURED.findall(documents.unmarked((records.ROOT / "README.md").read_text())) == []
+
+
+@pytest.mark.parametrize("name", curves.PICTURES)
+def test_every_picture_is_of_the_records_as_they_are(name: str) -> None:
+    drawn = json.loads((records.ROOT / "docs" / f"{name}.json").read_text())
+    assert drawn == json.loads(json.dumps(curves.numbers(name))), "draw it by `python -m results draw`"
+
+
+def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "RESULTS", own_results)
+    monkeypatch.setattr(curves, "ROOT", own_results.parent)
+    monkeypatch.setattr(curves, "PICTURES", {"two": {"ViT": "small"}})
+    for seed, weights in ((0, "ema"), (1, "raw")):
+        folder = own_results / "small" / f"seed{seed}"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({"seed": seed, "weights": weights}))
+        (folder / "record.json").write_text("{}")
+        row = {"seconds": 90.0, "val.top1": 0.5, "ema.val.top1": 0.75}
+        (folder / "metrics.jsonl").write_text(json.dumps({"seconds": 30.0, "lr": 0.1}) + "\n" + json.dumps(row))
+    assert curves.curves_of("small") == [[(1.5, 0.75)], [(1.5, 0.5)]]
+    assert main(["draw"]) == 0
+    assert (own_results.parent / "docs" / "two.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("own_results")
+def test_accuracies_over_seeds_are_held_to_a_bar_and_compared_in_pairs(tmp_path: Path) -> None:
+    for name, accuracies in (("vit", (0.81, 0.83, 0.82)), ("resnet", (0.80, 0.80, 0.81)), ("other", (0.9,))):
+        for seed, top1 in enumerate(accuracies):
+            run = finished_run(tmp_path / f"{name}{seed}", seed, top1)
+            records.keep(run, name, "python train.py", "one thread")
+    half = 4.3027 * 1 / 3**0.5  # t of two degrees of freedom × standard error of 1, 3 and 1 points less their mean: sd
+    sd = (((1 - 5 / 3) ** 2 + (3 - 5 / 3) ** 2 + (1 - 5 / 3) ** 2) / 2) ** 0.5
+    assert documents.text_of("ahead vit resnet") == (
+        f"+1.67 points (95 % interval {5 / 3 - half * sd:+.2f} to {5 / 3 + half * sd:+.2f}, 3 seeds)"
+    )
+    assert documents.text_of("above vit 0.8") == "p = 0.04"  # t = 2 / (1 / √3) of two degrees of freedom
+    with pytest.raises(ValueError, match="they share 1 seed; an interval needs at least two"):
+        documents.text_of("ahead vit other")
+    with pytest.raises(ValueError, match="needs at least two"):
+        documents.text_of("above other 0.8")
 
 
 @pytest.mark.parametrize("sentence", ["97.8 % of the images", "3 times as fast", "it takes 1.18", "81 points ahead"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from vit.figures.accuracy_over_time import plot_accuracy_over_time
 from vit.figures.agreement import plot_agreement
 from vit.figures.alignment import plot_alignment
 from vit.figures.attention_map import plot_attention_map
@@ -29,6 +30,11 @@ MANY = {str(number): [0.5] for number in range(9)}
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
+        (lambda: plot_accuracy_over_time({}), "curves: 0 is not valid: between 1 and 6 recipes"),
+        (
+            lambda: plot_accuracy_over_time({"a": [[(1, 1)], [(1, 1), (2, 1)]]}),
+            r"curves: a: \[1, 2\] is not valid: its runs must be validated equally often",
+        ),
         (lambda: plot_agreement({"kappa": ONES}, ["a", "b"]), r"matrices: \(2, 3\) is not valid: .* \(2, 2\)"),
         (lambda: plot_alignment(ONES, ["a", "b"], ["c", "d"]), r"weights: \(2, 3\) .* 2 target and 2 source tokens"),
         (lambda: plot_attention_map(ONES, ["a"], ["b"]), r"weights: \(1, 2, 3\) .* \(1, 1, 1\): titles, queries, keys"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vit.config import check
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
 from vit.wording import counted
@@ -76,6 +77,17 @@ def accuracy_spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
         "max": max(values),
         "by_seed": {str(seed): value for seed, value in by_seed.items()},
     }
+
+
+def p_above(values: Sequence[float], bar: float) -> float:
+    """One-sided t-test over seeds: the chance of values like these, or higher ones, if their true mean were `bar`.
+
+    ValueError for a single value.
+    """
+    from scipy.stats import ttest_1samp
+
+    check(len(values) > 1, "--seeds", len(values), "the spread over seeds needs at least two")
+    return float(ttest_1samp(values, bar, alternative="greater").pvalue)
 
 
 def write_results(result: Mapping[str, Any], folder: Path) -> None:

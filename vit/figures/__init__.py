@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from vit.figures.accuracy_over_time import plot_accuracy_over_time as plot_accuracy_over_time
     from vit.figures.agreement import plot_agreement as plot_agreement
     from vit.figures.alignment import plot_alignment as plot_alignment
     from vit.figures.attention_map import plot_attention_map as plot_attention_map
