@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -13,12 +14,20 @@ from typing import Any
 import pytest
 import torch
 
+from vit.experiments import jobs
 from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.tasks.task import NonFinite
 from vit.training.interruption import Stopped, StopSignals
 
 LONGEST = 60.0
 """Seconds that a job waits for what should come in moments."""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are forked from one that has imported all that they need."""
+    multiprocessing.set_forkserver_preload(["tests.experiments.test_jobs"])
+    monkeypatch.setattr(jobs, "_CONTEXT", multiprocessing.get_context("forkserver"))
 
 
 def job(tmp_path: Path, function: Any, *arguments: Any) -> Job:
@@ -43,10 +52,10 @@ def test_two_jobs_are_called_at_once_with_half_of_the_threads_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    jobs = {name: job(tmp_path, facts, tmp_path, *names) for name, names in (("a", "ab"), ("b", "ba"))}
+    both = {name: job(tmp_path, facts, tmp_path, *names) for name, names in (("a", "ab"), ("b", "ba"))}
     begun: list[str] = []
     results: dict[str, Any] = {}
-    run_jobs(jobs, 2, begun.append, results.__setitem__)
+    run_jobs(both, 2, begun.append, results.__setitem__)
     assert begun == ["a", "b"]
     assert results["a"][2] == results["b"][2] == 3
     assert len({results["a"][0], results["b"][0], os.getpid()}) == 3
@@ -86,6 +95,7 @@ def fail(folder: Path, error: Exception | int) -> None:
     raise error
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
@@ -100,18 +110,19 @@ def fail(folder: Path, error: Exception | int) -> None:
 def test_when_one_fails_the_others_save_and_the_error_says_which(
     error: Exception | int, expected: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    jobs = {"fails": job(tmp_path, fail, tmp_path, error), "saves": job(tmp_path, patient, tmp_path)}
+    both = {"fails": job(tmp_path, fail, tmp_path, error), "saves": job(tmp_path, patient, tmp_path)}
     with pytest.raises(expected, match=message):
-        run_jobs(jobs, 2)
+        run_jobs(both, 2)
     assert (tmp_path / "saved").exists()
     if isinstance(error, KeyError):
-        assert jobs["fails"].log.read_text().rstrip().endswith("KeyError: 'a bug'")
+        assert both["fails"].log.read_text().rstrip().endswith("KeyError: 'a bug'")
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_all_of_them_and_none_is_begun_after_it(number: int, tmp_path: Path) -> None:
     begun: list[int] = []
-    jobs = {key: job(tmp_path, partial(patient, tmp_path)) for key in range(3)}
+    three = {key: job(tmp_path, partial(patient, tmp_path)) for key in range(3)}
 
     def begin(key: int) -> None:
         begun.append(key)
@@ -120,7 +131,7 @@ def test_a_signal_stops_all_of_them_and_none_is_begun_after_it(number: int, tmp_
             os.kill(os.getpid(), number)
 
     with pytest.raises(Stopped, match=f"stopped by {signal.Signals(number).name}; ") as stopped:
-        run_jobs(jobs, 2, begin)
+        run_jobs(three, 2, begin)
     assert stopped.value.exit_code == 128 + number
     assert (tmp_path / "saved").exists()
     assert begun == [0, 1]

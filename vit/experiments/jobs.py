@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +30,8 @@ from vit.training.interruption import Stopped, StopSignals
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError, "NonFinite": NonFinite}
 """Those whose message is all that a user needs."""
+_CONTEXT: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
+"""Processes begin with their own imports, as one that is forked from a process that computes may hang."""
 _POLL = 0.2
 """Seconds after which a signal is noticed."""
 
@@ -51,7 +54,7 @@ class Job:
 class _Running(Generic[Key]):
     key: Key
     job: Job
-    process: SpawnProcess
+    process: BaseProcess
     answer: Connection
 
 
@@ -99,7 +102,7 @@ def _begin(key: Key, job: Job, threads: int) -> _Running[Key]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     arguments = sender, job, threads
-    process = multiprocessing.get_context("spawn").Process(target=_call, args=arguments, name=job.title)
+    process = _CONTEXT.Process(target=_call, args=arguments, name=job.title)
     with _held_back():  # the process inherits that, so that no Ctrl-C meets it while it imports
         process.start()
     sender.close()
