@@ -9,6 +9,7 @@ file that is ablated is YAML:
       conv stem: {model.stem: conv}
       growing images: {augment.first_image_size: 16, augment.growing_epochs: 2/3}     # 2/3 of the epochs
     best: [conv stem]                        # the ingredients of the best recipe; without this line, all of them
+                                             # (`best: []`: each is only added to the plain recipe)
 
 Runs that are finished are not repeated, and one that was stopped continues. Where several are trained at once, their
 steps are timed so too.
@@ -76,7 +77,9 @@ class Ablation:
 
     def variants(self) -> dict[str, tuple[str, ...]]:
         """Name of a variant → its ingredients: none, one of them; the best ones, and those but one or with another."""
-        found = {"plain": (), **{f"plain + {name}": (name,) for name in self.ingredients}}
+        found: dict[str, tuple[str, ...]] = {"plain": (), **{f"plain + {name}": (name,) for name in self.ingredients}}
+        if not self.best:
+            return found
         found |= {"best": tuple(self.best)}
         return found | {self._beside_best(name): self._ingredients_beside_best(name) for name in self.ingredients}
 
@@ -84,6 +87,8 @@ class Ablation:
         """(ingredient, variant that has it, variant that lacks it and is otherwise the same)."""
         for name in self.ingredients:
             yield name, f"plain + {name}", "plain"
+            if not self.best:
+                continue
             beside = self._beside_best(name)
             yield (name, "best", beside) if name in self.best else (name, beside, "best")
 

@@ -58,6 +58,13 @@ def test_an_ingredient_that_the_best_recipe_lacks_is_added_to_it(recipe: Path) -
     ]
 
 
+def test_without_a_best_recipe_ingredients_are_only_added(recipe: Path) -> None:
+    recipe.write_text(FILE + "best: []\n")
+    found = Ablation.read(recipe)
+    assert list(found.variants()) == ["plain", "plain + mimetic", "plain + averaging"]
+    assert [pair[1:] for pair in found.pairs()] == [("plain + mimetic", "plain"), ("plain + averaging", "plain")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
