@@ -11,7 +11,7 @@ from results.records import RESULTS, ROOT, read_records
 from vit.figures import plot_accuracy_over_time, save_figure
 
 PICTURES: Mapping[str, Mapping[str, str]] = {
-    "small_data": {"ViT": "cifar10_full/vit_speedrun_cpu"},
+    "small_data": {"ViT": "cifar10_vit_speedrun_cpu"},
 }
 """Name of a picture → its recipes → their records."""
 CONVENTIONS = {

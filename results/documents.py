@@ -114,13 +114,11 @@ def unmarked(document: str) -> str:
 def expected(name: str) -> str:
     """The line `# Expected:` of a configuration with records, wrapped like its neighbours."""
     records = read_records(name)
-    summary, made = records[0].summary, records[0].made
+    summary = records[0].summary
     runs = "one seed" if len(records) == 1 else f"mean ± standard deviation of {len(records)} seeds"
     measured = f"{QUANTITIES['top1'](records)} test top-1" if "test.top1" in summary else _without_labels(records)
-    text = (
-        f"{measured} ({runs}, {summary['precision']}); {_minutes(records)} minutes on "
-        f"{made['machine']}, {made['circumstances']}."
-    )
+    places = "; ".join(dict.fromkeys(f"{each.made['machine']}, {each.made['circumstances']}" for each in records))
+    text = f"{measured} ({runs}, {summary['precision']}); {_minutes(records)} minutes on {places}."
     return textwrap.fill(text, _WIDTH, initial_indent="# Expected:  ", subsequent_indent="#            ")
 
 
