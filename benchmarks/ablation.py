@@ -12,7 +12,7 @@ file that is ablated is YAML:
                                              # (`best: []`: each is only added to the plain recipe)
 
 Runs that are finished are not repeated, and one that was stopped continues. Where several are trained at once, their
-steps are timed so too.
+steps are timed beside those of others too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONVENTIONS = {
 KEPT = ("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs", "precision", "device", "seed")
 """Keys of a run's summary that are kept."""
 _TURNS = 2
-"""In which every variant's steps are timed; the faster counts, as other work can only slow them down."""
+"""In which every variant's steps are timed."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def ablate(
     """Train every variant with every seed, and return accuracies and effects.
 
     `at_once`: how many are trained at the same time. ValueError for a setting that is not valid, and for a `folder`
-    with runs of other minutes.
+    with runs of other minutes, or of another number at once.
     """
     check_at_once(at_once)
     variants = ablation.variants()
@@ -165,6 +165,8 @@ def _epochs_of(
     variants, timing = ablation.variants(), folder / "timing"
     for turn in range(_TURNS):
         missing = [name for name in variants if len(stored["seconds"].get(name, [])) <= turn]
+        if turn % 2:  # with other neighbours, where there are any
+            missing.reverse()
         calls = {name: (ablation.config, ablation.settings_with(variants[name]), minutes, timing) for name in missing}
         if at_once == 1:
             for name, arguments in calls.items():
@@ -173,7 +175,9 @@ def _epochs_of(
             log = folder / "timing.log"
             jobs = {name: Job(name, fitting_epochs, arguments, log) for name, arguments in calls.items()}
             run_jobs(jobs, at_once, ended=keep)
-    return {name: nearest_epochs(minutes, min(stored["seconds"][name])) for name in variants}
+    # alone the faster turn counts, as other work only slows steps down; beside others a missing neighbour makes it fast
+    typical = min if at_once == 1 else statistics.fmean
+    return {name: nearest_epochs(minutes, typical(stored["seconds"][name])) for name in variants}
 
 
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

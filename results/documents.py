@@ -62,6 +62,8 @@ def text_of(request: str) -> str:
         return behind(*rest)
     if kind == "above":
         name, bar = rest
+        if len(_accuracies(name)) < 2:
+            raise ValueError(f"results: {name} has one run; the spread over seeds needs at least two")
         return f"p = {p_above(list(_accuracies(name).values()), float(bar)):.1g}"
     if kind == "ahead":
         return ahead(*(_accuracies(name) for name in rest))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -90,7 +91,7 @@ def fail(folder: Path, error: Exception | int) -> None:
     if isinstance(error, int):
         os.kill(os.getpid(), error)
     elif isinstance(error, SystemError):
-        os._exit(7)
+        os._exit(error.args[0])
     assert isinstance(error, Exception)
     raise error
 
@@ -102,9 +103,10 @@ def fail(folder: Path, error: Exception | int) -> None:
         (ValueError("width: 3 is odd"), ValueError, "first run: width: 3 is odd"),
         (NonFinite("the loss is not finite"), NonFinite, "first run: the loss is not finite"),
         (KeyError("a bug"), ChildProcessError, "first run: its process failed; the end of .*train.log may say why"),
-        (SystemError(), ChildProcessError, "first run: its process failed"),
+        (SystemError(7), ChildProcessError, "first run: its process failed"),
+        (SystemError(255), ChildProcessError, "first run: its process failed"),
         (signal.SIGKILL, ChildProcessError, "first run: its process was killed by SIGKILL"),
-        (signal.SIGTERM, Stopped, "stopped by SIGTERM"),
+        (signal.SIGTERM, Stopped, "stopped by SIGTERM; the same command continues"),
     ],
 )
 def test_when_one_fails_the_others_save_and_the_error_says_which(
@@ -131,10 +133,94 @@ def test_a_signal_stops_all_of_them_and_none_is_begun_after_it(number: int, tmp_
             os.kill(os.getpid(), number)
 
     with pytest.raises(Stopped, match=f"stopped by {signal.Signals(number).name}; ") as stopped:
-        run_jobs(three, 2, begin)
+        run_jobs(three, 3, begin)
     assert stopped.value.exit_code == 128 + number
     assert (tmp_path / "saved").exists()
     assert begun == [0, 1]
+
+
+def stubborn(folder: Path, answer: str | OSError) -> str:
+    """Answer after a signal, or fail."""
+    with StopSignals() as signals:
+        (folder / "begun").touch()
+        deadline = time.monotonic() + LONGEST
+        while not signals.signal_number and time.monotonic() < deadline:
+            time.sleep(0.02)
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_answer_that_nobody_reads_any_more_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    both = {
+        "fails": job(tmp_path, fail, tmp_path, ValueError("no")),
+        "long": job(tmp_path, stubborn, tmp_path, "x" * 10**6),
+    }
+    with pytest.raises(ValueError, match="first run: no"):
+        run_jobs(both, 2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_job_that_could_not_save_is_named(tmp_path: Path) -> None:
+    def begin(key: int) -> None:
+        if key == 1:
+            wait_for(tmp_path / "begun")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    both = {0: job(tmp_path, stubborn, tmp_path, OSError("disk full")), 1: job(tmp_path, patient, tmp_path)}
+    with pytest.raises(ChildProcessError, match="its process failed while it was stopped"):
+        run_jobs(both, 2, begin)
+
+
+def blocked() -> set[int]:
+    """Signals that wait while the process imports."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+class _ToldWhenRead:
+    """An argument that becomes the blocked signals of the process that reads it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return blocked, ()
+
+
+def test_no_ctrl_c_meets_a_process_that_imports(tmp_path: Path) -> None:
+    found: dict[int, Any] = {}
+    run_jobs({0: job(tmp_path, set, _ToldWhenRead())}, 1, ended=found.__setitem__)
+    assert {signal.SIGINT, signal.SIGTERM} <= found[0]
+
+
+PARENT = """\
+import sys
+from pathlib import Path
+from tests.experiments import test_jobs
+from vit.experiments.jobs import Job, run_jobs
+if __name__ == "__main__":
+    job = Job("orphan", test_jobs.orphan, (Path(sys.argv[1]),), Path(sys.argv[1]) / "log")
+    run_jobs({0: job}, 1, lambda _: print("begun", flush=True))
+"""
+
+
+def orphan(folder: Path) -> None:
+    time.sleep(1)
+    (folder / "orphan").touch()
+
+
+@pytest.mark.slow
+def test_a_job_whose_parent_was_killed_while_it_imported_does_not_begin(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    root = Path(__file__).parents[2]
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        wait_for(tmp_path / "log")
+        time.sleep(0.3)  # the job's process has begun to import, which takes seconds
+        process.kill()
+    time.sleep(10)
+    assert not (tmp_path / "orphan").exists()
 
 
 def test_a_number_at_once_is_one_process_each(monkeypatch: pytest.MonkeyPatch) -> None:

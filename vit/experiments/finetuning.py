@@ -30,6 +30,7 @@ from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.experiments.finetuning_table import CONVENTIONS, seed_statistics
+from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import SHARED, PlannedRun, check_same_images, check_shared, train_runs
 from vit.hub import OpenedModel, open_model, source_kind
 from vit.hub.preprocessing import with_preprocessing
@@ -77,6 +78,7 @@ class FinetuneRequest:
 
     def __post_init__(self) -> None:
         check(self.num_seeds >= 1, "--seeds", self.num_seeds, "it must be at least 1")
+        check_at_once(self.at_once)
         sizes, rule = list(self.image_sizes), f"give one size, or one for each of the {len(self.models)} models"
         check(len(sizes) in (0, 1, len(self.models)), "--image_size", sizes, rule)
         given = self.mean is None and self.std is None

@@ -12,8 +12,9 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -32,6 +33,9 @@ _ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError, "NonFinite": No
 """Those whose message is all that a user needs."""
 _CONTEXT: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
 """Processes begin with their own imports, as one that is forked from a process that computes may hang."""
+_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a process that has obeyed: before its job had begun, and after the job was saved."""
+_REMEDY = "the same command continues"
 _POLL = 0.2
 """Seconds after which a signal is noticed."""
 
@@ -70,11 +74,12 @@ def run_jobs(
     its ValueError or `NonFinite` is raised; ChildProcessError after another failure, which the log tells of.
     """
     waiting, running = deque(jobs.items()), list[_Running[Key]]()
-    threads = max(1, torch.get_num_threads() // at_once)
+    threads = max(1, torch.get_num_threads() // max(1, min(at_once, len(jobs))))
+    resource_tracker.ensure_running()  # its own start, within that of the first process, would let signals through
     with StopSignals() as signals:
         try:
             while (waiting or running) and not signals.signal_number:
-                while waiting and len(running) < at_once:
+                while waiting and len(running) < at_once and not signals.signal_number:
                     key, job = waiting.popleft()
                     begun(key)
                     running.append(_begin(key, job, threads))
@@ -85,10 +90,14 @@ def run_jobs(
         finally:  # after a signal, and when one of them has failed
             for each in running:
                 each.process.terminate()
+                each.answer.close()  # nobody reads it any more, and who sends must not wait for that
             for each in running:
                 each.process.join()
+        for each in running:
+            if each.process.exitcode not in (0, *_STOPPED):
+                raise ChildProcessError(f"{_end(each)} while it was stopped; {_where(each.job)}")
         if signals.signal_number:
-            raise Stopped(signals.signal_number)
+            raise Stopped(signals.signal_number, remedy=_REMEDY)
 
 
 def check_at_once(at_once: int, option: str = "--at_once") -> None:
@@ -100,6 +109,7 @@ def check_at_once(at_once: int, option: str = "--at_once") -> None:
 
 def _begin(key: Key, job: Job, threads: int) -> _Running[Key]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.touch()
     receiver, sender = multiprocessing.Pipe(duplex=False)
     arguments = sender, job, threads
     process = _CONTEXT.Process(target=_call, args=arguments, name=job.title)
@@ -123,17 +133,25 @@ def _call(sender: Connection, job: Job, threads: int) -> None:
     """Call a job's function and send what it returns. It runs in the job's process."""
     os.setsid()  # a Ctrl-C in the terminal reaches the parent alone
     end_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it ended before this process could ask to be told
+        os._exit(1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     with job.log.open("a") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
     torch.set_num_threads(threads)
     try:
-        sender.send(("", job.function(*job.arguments)))
+        _send(sender, "", job.function(*job.arguments))
     except Stopped as stopped:
         sys.exit(stopped.exit_code)
     except (ValueError, NonFinite) as error:  # others leave a traceback in the log
-        sender.send(("NonFinite" if isinstance(error, NonFinite) else "ValueError", str(error)))
+        _send(sender, "NonFinite" if isinstance(error, NonFinite) else "ValueError", str(error))
+
+
+def _send(sender: Connection, kind: str, answer: Any) -> None:
+    with suppress(BrokenPipeError):  # the parent is stopping all of them
+        sender.send((kind, answer))
 
 
 def _result(ended: _Running[Key]) -> Any:
@@ -143,13 +161,23 @@ def _result(ended: _Running[Key]) -> Any:
     except EOFError:
         kind, answer = None, None
     ended.process.join()
-    title, code = ended.job.title, ended.process.exitcode or 0
     if kind is None:
-        number = code - 128 if code > 128 else -code
+        code = ended.process.exitcode or 0
+        number = code - 128 if code > 0 else -code
         if number in _SIGNALS:  # somebody has stopped this one of them
-            raise Stopped(number)
-        end = f"was killed by {signal.Signals(number).name}" if number > 0 else "failed"
-        raise ChildProcessError(f"{title}: its process {end}; the end of {ended.job.log} may say why")
+            raise Stopped(number, remedy=_REMEDY)
+        raise ChildProcessError(f"{_end(ended)}; {_where(ended.job)}")
     if kind:
-        raise _ERRORS[kind](f"{title}: {answer}")
+        raise _ERRORS[kind](f"{ended.job.title}: {answer}")
     return answer
+
+
+def _end(ended: _Running[Key]) -> str:
+    killed_by = -(ended.process.exitcode or 0)
+    named = killed_by in {each.value for each in signal.Signals}
+    how = f"was killed by {signal.Signals(killed_by).name}" if named else "failed"
+    return f"{ended.job.title}: its process {how}"
+
+
+def _where(job: Job) -> str:
+    return f"the end of {job.log} may say why"

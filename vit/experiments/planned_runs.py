@@ -123,7 +123,8 @@ def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str], at_
     means = {recipe: sum(seconds) / len(seconds) for recipe, seconds in costs.items()}
     if not means:
         return ""
-    seconds = sum(means.get(recipe, max(means.values())) for recipe in left) / at_once
+    each = [means.get(recipe, max(means.values())) for recipe in left]
+    seconds = max(sum(each) / at_once, *each)  # the last ones have no other beside them
     end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
     return f"; about {seconds / 60:.1f} minutes left, until {end}"
 
