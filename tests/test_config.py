@@ -145,7 +145,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.ratio", AugmentConfig, {"ratio": (2.0, 1.0)}),
     *(
         ("augment." + name, AugmentConfig, {name: value})
-        for name in ("erasing_probability", "mix_probability", "cutmix_probability")
+        for name in ("grey_probability", "erasing_probability", "mix_probability", "cutmix_probability")
         for value in (-0.1, 1.1)
     ),
     *(

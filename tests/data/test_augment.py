@@ -6,12 +6,14 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.data.augment_batches import NUM_CLASSES, augmented, batch_of, piece, random_batch
 from vit.config import AugmentConfig, Preprocessing
-from vit.data.augment import Augment
+from vit.data.augment import Augment, TwoViews
 from vit.data.preprocessing import normalize
 
 OWN: dict[str, dict[str, Any]] = {
@@ -25,6 +27,7 @@ OWN: dict[str, dict[str, Any]] = {
     "autoaugment imagenet": {"policy": "autoaugment_imagenet"},
     "three augment": {"policy": "three_augment", "color_jitter": 0.3},
     "jitter": {"color_jitter": 0.5},
+    "grey": {"grey_probability": 0.5},
     "erasing": {"erasing_probability": 0.7},
     "all": {
         "crop": "random_resized",
@@ -119,6 +122,7 @@ CHANGES: dict[str, Any] = {
     "magnitude": 6.0,
     "magnitude_std": 1.0,
     "color_jitter": 0.4,
+    "grey_probability": 0.5,
     "erasing_probability": 0.6,
     "mixup_alpha": 0.2,
     "cutmix_alpha": 0.3,
@@ -230,3 +234,33 @@ def test_the_device_does_not_matter(name: str) -> None:
     if "policy" not in settings and "erasing_probability" not in settings:
         assert distance.max() < 1e-3
     assert torch.allclose(here[1], there[1].cpu())
+
+
+SMALL = Preprocessing(image_size=(16, 16))
+
+
+def test_some_images_are_grey_and_the_others_untouched() -> None:
+    """Grey ones as Pillow's mode L has them."""
+    batch = random_batch(200, 16)
+    images, _ = augmented(batch, side=16, grey_probability=0.25)
+    plain, _ = augmented(batch, side=16)
+    grey = (images[:, :1] == images).flatten(1).all(dim=1)
+    assert 30 < int(grey.sum()) < 70
+    assert torch.equal(images[~grey], plain[~grey])
+    for index in torch.nonzero(grey).flatten()[:5].tolist():
+        pillow = Image.fromarray(batch.images[index].permute(1, 2, 0).numpy()).convert("L").convert("RGB")
+        expected = torch.from_numpy(np.asarray(pillow).copy()).permute(2, 0, 1)
+        assert torch.equal(images[index].round(), expected.to(images.dtype))  # normalised, and back in levels
+
+
+def test_two_views_are_independent_of_each_other_and_of_the_batch() -> None:
+    config = AugmentConfig(crop="random_resized", flip=True, color_jitter=0.4, erasing_probability=0.5)
+    batch = random_batch(40, 16)
+    views, _ = TwoViews(config, SMALL, NUM_CLASSES)(batch, seed=3, epoch=1)
+    assert views.shape == (40, 2, 3, 16, 16)
+    assert not (views[:, 0] == views[:, 1]).flatten(1).all(dim=1).any()
+    part, _ = TwoViews(config, SMALL, NUM_CLASSES)(piece(batch, 5, 12), seed=3, epoch=1)
+    assert torch.equal(part, views[5:12])
+    for other in ({"seed": 4, "epoch": 1}, {"seed": 3, "epoch": 2}):
+        changed, _ = TwoViews(config, SMALL, NUM_CLASSES)(batch, **other)
+        assert not any(torch.equal(changed[:, a], views[:, b]) for a in range(2) for b in range(2))

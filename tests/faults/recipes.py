@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tests.tasks.contrastive.test_run import CONTRASTIVE
 from tests.tasks.masked_autoencoder.test_run import MAE
 from tests.tasks.multilabel.tiny_run import write_config, write_set
 from tests.tasks.regression.test_training import SMALL as REGRESSION
@@ -32,6 +33,7 @@ RUNS: dict[str, RunConfig] = {
         train={"save_every_steps": 2},
     ),
     "masked_autoencoder": replace(MAE, data=VIT.data, train=replace(MAE.train, epochs=2, save_every_steps=2)),
+    "contrastive": replace(CONTRASTIVE, data=VIT.data, train=replace(CONTRASTIVE.train, epochs=2, save_every_steps=2)),
     "transformer": replace(
         COPYING, data=replace(COPYING.data, batch_size=12), train=replace(COPYING.train, save_every_steps=3)
     ),

@@ -204,6 +204,8 @@ class AugmentConfig:
     """`policy: randaugment` only: standard deviation of the magnitude."""
     color_jitter: float = 0.0
     """Largest change of brightness, contrast and saturation, as a part of 1; 0: none."""
+    grey_probability: float = 0.0
+    """Part of the images that lose their colours."""
     erasing_probability: float = 0.0
     """Part of the images in which a random rectangle is erased."""
     mixup_alpha: float = 0.0
@@ -232,7 +234,7 @@ class AugmentConfig:
         check(grows, "augment.growing_epochs", self.growing_epochs, "with augment.first_image_size it must be above 0")
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
         check(0 < self.ratio[0] <= self.ratio[1], "augment.ratio", self.ratio, "0 < low ≤ high")
-        for name in ("erasing_probability", "mix_probability", "cutmix_probability"):
+        for name in ("grey_probability", "erasing_probability", "mix_probability", "cutmix_probability"):
             check(0 <= getattr(self, name) <= 1, f"augment.{name}", getattr(self, name), "it must be in [0, 1]")
         for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std"):
             check(getattr(self, name) >= 0, f"augment.{name}", getattr(self, name), "it must be at least 0")

@@ -115,7 +115,7 @@ class RunConfig:
     """Settings and sections that `vit eval` can override."""
 
     task: str
-    """The kind of training: classification, multilabel, masked_autoencoder, translation or regression."""
+    """The kind of training: classification, multilabel, masked_autoencoder, contrastive, translation or regression."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     seed: int = 0

@@ -33,7 +33,7 @@ class AugmentedBatch:
     """One micro-batch on the device."""
 
     images: Tensor
-    """Normalised float32 (b, 3, H, W)."""
+    """Normalised float32 (b, 3, H, W), or (b, views, 3, H, W) of several views."""
     targets: Tensor
     """float32 (b, k), each row's sum 1."""
     positions: Tensor
@@ -94,7 +94,7 @@ class AugmentingLoader:
     def _max_images(self, batch: TrainBatch, epoch: int) -> int:
         """Images to augment together: limited by their size, before and after, and by what workers have prefetched."""
         height, width = self.augment.image_size(epoch)
-        values = max(3 * height * width, batch.images[0].numel())
+        values = max(self.augment.views * 3 * height * width, batch.images[0].numel())
         place = "cuda" if batch.images.is_cuda else "cpu"
         most = _MAX_IMAGES[place] if self.max_images_together is None else self.max_images_together
         limit = min(most, _MAX_VALUES[place] // values)

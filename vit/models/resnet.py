@@ -146,6 +146,11 @@ class ResNet(Backbone):
         return [self.get_submodule(f"layer{number}") for number in range(1, self.num_layers)]
 
     @property
+    def head_hidden_size(self) -> int:
+        """Width of the head's input, as timm names it."""
+        return self.num_features
+
+    @property
     def num_classes(self) -> int:
         """Classes of the head; 0: there is no head."""
         return self.config.num_classes

@@ -222,6 +222,11 @@ class VisionTransformer(Backbone):
         return self.config.width
 
     @property
+    def head_hidden_size(self) -> int:
+        """Width of the head's input, as timm names it."""
+        return self.config.head_width
+
+    @property
     def num_classes(self) -> int:
         """Classes of the head; 0: there is no head."""
         return self.config.num_classes

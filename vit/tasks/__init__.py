@@ -95,6 +95,7 @@ TASKS = {
         TaskFolder("classification", optional=("draw_inside",)),
         TaskFolder("multilabel", optional=("classify_images", "open_test_images", "compare_runs")),
         TaskFolder("masked_autoencoder"),
+        TaskFolder("contrastive"),
         TaskFolder("translation", optional=("compare_runs", "analyze_run")),
         TaskFolder("regression"),
     )

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class ImageTask(ABC, Generic[Run]):
     metric: str
     has_accuracy = False
     higher_is_better = True
+    augmentation: ClassVar[type[Augment]] = Augment
 
     def __init__(self, config: Run, accelerator: Accelerator, timer: Timer = untimed) -> None:
         self.config = config
@@ -93,7 +94,7 @@ class ImageTask(ABC, Generic[Run]):
         self.val_loader = self.eval_loader(self.val_split)
         self.teacher = self.load_teacher()
         patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
-        augment = Augment(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
+        augment = self.augmentation(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
         if config.augment.crop == "pad":
             augment.check_canvas(canvas_size(self.train_split, config.data, self.preprocessing.image_size))
         self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
@@ -314,7 +315,8 @@ class ImageReport:
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
         sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
         an_image = sum(self._multiply_adds(size) * epochs for size, epochs in sizes.items())
-        operations = 2 * factor * an_image * task.train_loader.samples_per_epoch
+        augmented = task.train_loader.augment.views * task.train_loader.samples_per_epoch
+        operations = 2 * factor * an_image * augmented
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
         return {
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
@@ -332,7 +334,8 @@ class ImageReport:
     def _memory(self) -> dict[str, int]:
         """Bytes by what they hold, in one process."""
         task, train = self._task, self._task.config.train
-        in_a_step = min(task.config.data.batch_size, task.train_loader.samples_per_epoch)
+        images = min(task.config.data.batch_size, task.train_loader.samples_per_epoch)
+        in_a_step = task.train_loader.augment.views * images
         parts = training_memory(
             task.backbone,
             task.preprocessing.image_size,

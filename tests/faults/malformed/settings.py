@@ -121,6 +121,7 @@ WRONG: dict[str, list[Any]] = {
     "augment.first_image_size": [0, -8, 1.5, 8, 16],
     "augment.flip": NO_FLAG,
     "augment.erasing_probability": [-0.1, 1.1, NAN, "often"],
+    "augment.grey_probability": [-0.1, 1.1, NAN, "often"],
     "distill.teacher": ["nowhere", "", 3],
     "distill.kind": NO_WORD,
     "distill.temperature": [0, -1, NAN],

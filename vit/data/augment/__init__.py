@@ -1,4 +1,4 @@
-"""Augmentation of a whole training batch on its device; `Augment` is the entry point, other names are for tests.
+"""Augmentation of a whole training batch on its device; `Augment` is the entry point, `TwoViews` does it twice.
 
 The steps: crop and flip (`crops`, `resampling`), policy and colour jitter (`policies`, `geometry`, `colors`),
 normalisation, `erasing`, `mixing`. Every random number comes from `SampleRandom`, so the result for a sample depends on
@@ -9,6 +9,6 @@ rounded to a power of two, sums below 2²⁴), so float32 computes it without ro
 on the order of summation, the number of threads or the batch size.
 """
 
-from vit.data.augment.pipeline import Augment
+from vit.data.augment.pipeline import Augment, TwoViews
 
-__all__ = ["Augment"]
+__all__ = ["Augment", "TwoViews"]

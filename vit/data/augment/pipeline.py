@@ -7,8 +7,9 @@ crop (Szegedy et al. 2015), RandAugment (Cubuk et al. 2020), AutoAugment (Cubuk 
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from vit.config import AugmentConfig, Preprocessing, check
 from vit.data.augment.crops import Boxes, evaluation_boxes, random_resized_boxes, shift_reflected
 from vit.data.augment.erasing import erase_rectangles
 from vit.data.augment.mixing import mixup_or_cutmix
-from vit.data.augment.policies import apply_policy, jitter_colors
+from vit.data.augment.policies import apply_policy, jitter_colors, make_some_grey
 from vit.data.augment.resampling import resample, resize_weights
 from vit.data.preprocessing import normalize
 from vit.randomness import SampleRandom
@@ -33,6 +34,9 @@ class Augment:
     The result for a sample depends on (seed, epoch, position), and with mixing on its group's positions. Growing images
     (`augment.first_image_size`) have sides that are multiples of `patch_size`; ValueError where none fits.
     """
+
+    views: ClassVar[int] = 1
+    """How often each image is augmented."""
 
     def __init__(
         self,
@@ -79,6 +83,8 @@ class Augment:
         images = apply_policy(images, rng, config)
         if config.color_jitter > 0:
             images = jitter_colors(images, rng, config.color_jitter)
+        if config.grey_probability > 0:
+            images = make_some_grey(images, rng, config.grey_probability)
         images = normalize(images, self.preprocessing)
         if config.erasing_probability > 0:
             images = erase_rectangles(images, batch.positions, config.erasing_probability, seed=seed, epoch=epoch)
@@ -117,6 +123,21 @@ class Augment:
             boxes.left, boxes.width, num_columns, width, filter=filter, antialias=antialias, mirrored=mirrored
         )
         return resample(images, rows, columns)
+
+
+class TwoViews(Augment):
+    """Every image augmented twice, independently: images (b, 2, 3, H, W), for losses that compare the two."""
+
+    views = 2
+
+    @torch.no_grad()
+    def __call__(self, batch: TrainBatch, *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+        """As `Augment`, under a seed of its own for each view."""
+        seeds = [zlib.crc32(f"view {view} of seed {seed}".encode()) for view in range(self.views)]
+        images, targets = zip(
+            *(super(TwoViews, self).__call__(batch, seed=each, epoch=epoch) for each in seeds), strict=True
+        )
+        return torch.stack(images, dim=1), targets[0]
 
 
 def image_size_at(

@@ -128,6 +128,15 @@ def jitter_colors(images: Tensor, rng: SampleRandom, strength: float) -> Tensor:
     return images
 
 
+def make_some_grey(images: Tensor, rng: SampleRandom, probability: float) -> Tensor:
+    """Replace some images uint8 (b, 3, h, w) by their luminance in all channels (torchvision's RandomGrayscale)."""
+    chosen = rng.fork("grey").uniform() < probability
+    grey = luminance(images[chosen].to(torch.float32)).to(torch.uint8)
+    images = images.clone()
+    images[chosen] = grey.expand(-1, 3, -1, -1)
+    return images
+
+
 def _randaugment(images: Tensor, rng: SampleRandom, config: AugmentConfig) -> Tensor:
     names = tuple(_RANDAUGMENT)
     codes = torch.tensor([_NAMES.index(name) for name in names], device=images.device)

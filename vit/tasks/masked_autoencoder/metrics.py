@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from einops import reduce
 from torch import Tensor, nn
 
-from vit.config import check
 from vit.data.loading import EvalLoader
 from vit.data.preprocessing import normalize
 from vit.engine import Accelerator, gather_uneven
-from vit.evaluation.evaluate import check_seen_once, collect_outputs, evaluating
-from vit.evaluation.transfer import NUM_NEIGHBOURS, knn_predictions
+from vit.evaluation.evaluate import check_seen_once, evaluating
 from vit.models.masked_autoencoder import MaskedAutoencoder, patch_pixels, seen_patches
 from vit.randomness import SampleRandom
+from vit.tasks.encoder_features import Neighbours
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig
 
 _EPSILON = 1e-6
@@ -52,13 +52,7 @@ class Meter:
 
     accelerator: Accelerator
     settings: MaskedAutoencoderConfig
-    neighbours: EvalLoader
-    """Training images, among which nearest neighbours are searched."""
-
-    def __post_init__(self) -> None:
-        split = self.neighbours.split
-        rule = f"{NUM_NEIGHBOURS} neighbours vote, and there are {len(split)} training images"
-        check(len(split) >= NUM_NEIGHBOURS, "mae.knn_images", self.settings.knn_images, rule)
+    neighbours: Neighbours
 
     def losses(self, model: nn.Module, loader: EvalLoader) -> Tensor:
         """The losses (n,) of a whole split, sorted by index, the same on every process."""
@@ -71,33 +65,16 @@ class Meter:
                     indices.append(batch.indices.to(device))
                     rng = SampleRandom.at(0, 0, indices[-1])
                     losses.append(image_losses(bare, images, rng, self.settings, bare.config.patch_size))
-        all_indices, all_losses = self._gather(torch.cat(indices)).cpu(), self._gather(torch.cat(losses)).cpu()
-        check_seen_once(all_indices, loader, device=device, gather=self._gather)
+        gather = partial(gather_uneven, self.accelerator)
+        all_indices, all_losses = gather(torch.cat(indices)).cpu(), gather(torch.cat(losses)).cpu()
+        check_seen_once(all_indices, loader, device=device, gather=gather)
         return all_losses[all_indices.argsort(stable=True)]
 
     def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> float:
-        """Accuracy of weighted nearest neighbours on the encoder's pooled features."""
-        encoder = self.bare(model).encoder
-        (_, train_labels, train), (_, labels, features) = (
-            collect_outputs(
-                encoder,
-                lambda images: encoder.pool(encoder.forward_features(images)),
-                each,
-                device=self.accelerator.device,
-                autocast=self.accelerator.autocast,
-                gather=self._gather,
-                width=encoder.config.head_width,
-            )
-            for each in (self.neighbours, loader)
-        )
-        predicted = torch.from_numpy(knn_predictions(train, train_labels, features))
-        return float((predicted == labels).double().mean())
+        return self.neighbours.accuracy(self.bare(model).encoder, loader)
 
     def bare(self, model: nn.Module) -> MaskedAutoencoder:
         """The model without the wrapper of several processes; its forward pass is still autocast's."""
         unwrapped = self.accelerator.unwrap_model(model)
         assert isinstance(unwrapped, MaskedAutoencoder)
         return unwrapped
-
-    def _gather(self, values: Tensor) -> Tensor:
-        return gather_uneven(self.accelerator, values)

@@ -11,15 +11,14 @@ from torch import Tensor, nn
 from vit.config import DataConfig, Preprocessing
 from vit.data.loading import EvalLoader
 from vit.data.preprocessing import normalize
-from vit.data.splits import Split, balanced_subset
 from vit.evaluation.evaluate import evaluating
 from vit.figures.reconstructions import plot_reconstructions
 from vit.figures.style import save_figure
 from vit.models.masked_autoencoder import patch_pixels, pixels_to_images, seen_patches
 from vit.randomness import SampleRandom
+from vit.tasks.encoder_report import pictured
 from vit.tasks.masked_autoencoder.metrics import Meter, spread
 
-NUM_IMAGES = 8
 CONVENTIONS = {
     "seen": "patches that the encoder saw; the others have the mean colour of the data",
     "predicted": "patches that the encoder saw, and predictions of the others; where the model predicts normalised "
@@ -46,7 +45,7 @@ class Reconstructions:
 def reconstruct(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> Reconstructions:
     """Predict hidden patches of some of the split's images, of different classes where there are as many."""
     bare, settings, device = meter.bare(model), meter.settings, meter.accelerator.device
-    few = EvalLoader(_some(loader.split), loader.preprocessing, data)
+    few = EvalLoader(pictured(loader.split), loader.preprocessing, data)
     batches = [batch for batch in few if len(batch.images)]
     indices = torch.cat([batch.indices for batch in batches])
     images = normalize(torch.cat([batch.images for batch in batches]).to(device), loader.preprocessing)
@@ -63,12 +62,6 @@ def reconstruct(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataCo
     rows = (pixels, pixels.masked_fill(hidden, 0.0), torch.where(hidden, predicted, pixels))
     shown = (as_pictures(pixels_to_images(row, grid, patch_size), loader.preprocessing) for row in rows)
     return Reconstructions([loader.split.source.name(index) for index in indices.tolist()], *shown)
-
-
-def _some(split: Split) -> Split:
-    chosen = balanced_subset(split, 4 * NUM_IMAGES, stream="pictures").indices
-    places = torch.linspace(0, len(chosen) - 1, min(NUM_IMAGES, len(chosen))).round().long()
-    return Split(split.source, chosen[places])
 
 
 def as_pictures(images: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from vit.data.augmented import AugmentedBatch
 from vit.data.images import Split, check_test, open_training
-from vit.data.splits import balanced_subset
 from vit.engine import Accelerator
 from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import ENCODER, DecoderConfig, MaskedAutoencoder
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
+from vit.tasks.encoder_features import Neighbours, neighbours_among
 from vit.tasks.images import ImageTask
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
 from vit.tasks.masked_autoencoder.metrics import Meter, image_losses
@@ -35,8 +35,8 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
         if not isinstance(encoder, VisionTransformer):
             raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
         self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
-        neighbours = balanced_subset(self.train_split, config.mae.knn_images, stream="neighbours")
-        self.meter = Meter(accelerator, config.mae, self.eval_loader(neighbours))
+        searched = neighbours_among(self.train_split, config.mae.knn_images, "mae.knn_images")
+        self.meter = Meter(accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched)))
 
     def open_splits(self) -> tuple[Split, Split]:
         splits = open_training(self.config.data)

@@ -1,0 +1,161 @@
+"""Contrastive learning from training to a classifier with its encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.processes import in_processes
+from tests.training.test_loop import at_step
+from tests.training.tiny import TINY, assert_same_bits, last, tiny
+from vit.cli import main
+from vit.config import AugmentConfig, ModelConfig, TrainConfig
+from vit.hub import open_model
+from vit.runs import read_metrics
+from vit.settings import dump_run_config
+from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
+from vit.training.interruption import Stopped
+from vit.training.loop import train
+
+CONTRASTIVE = ContrastiveRun(
+    model=tiny(model={"stochastic_depth_rate": 0.2, "patch_dropout_rate": 0.25, "patch_size": 2}).model,
+    data=TINY.data,
+    augment=AugmentConfig(crop="random_resized", flip=True, color_jitter=0.4, grey_probability=0.2),
+    optim=TINY.optim,
+    train=TrainConfig(epochs=3, precision="fp32", log_every_steps=1, ema_decay=0.5),
+    contrastive=ContrastiveConfig(projection_hidden=16, projection_width=8, knn_images=30),
+    device="cpu",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "contrastive"
+    train(CONTRASTIVE, run)
+    return run
+
+
+def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
+    history = read_metrics(run)
+    losses = [line["train.loss"] for line in history if "train.loss" in line]
+    assert losses[-1] < losses[0]  # validation has three images, which are hardly to be confused
+    assert all(line["ema.val.loss"] > 0 for line in history if "ema.val.loss" in line)
+    assert all(0 <= line["val.knn"] <= 1 for line in history if "val.knn" in line)
+    card = (run / "README.md").read_text()
+    assert "an encoder of contrastive learning trained on fake" in card
+    for figure in ("neighbours", "learning_curves"):
+        assert (run / "figures" / f"{figure}.png").stat().st_size > 1000
+        assert f"figures/{figure}.png" in card
+
+
+def test_neighbours_are_the_most_similar(run: Path) -> None:
+    images = json.loads((run / "figures" / "neighbours.json").read_text())["images"]
+    assert len(images) == 8
+    for neighbours in images.values():
+        similarities = [each["similarity"] for each in neighbours]
+        assert len(similarities) == 7
+        assert similarities == sorted(similarities, reverse=True)
+        assert max(similarities) <= 1 + 1e-6
+
+
+def test_eval_finds_what_training_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run)]) == 0
+    found = json.loads(capsys.readouterr().out.split("\nsee ")[0])
+    summary = json.loads((run / "summary.json").read_text())
+    assert found["loss"] == pytest.approx(summary["test.loss"], rel=1e-6)
+    assert found["knn"] == summary["test.knn"]
+    assert main(["eval", str(run), "--image_size", "16"]) == 2
+    assert "at the size of training" in capsys.readouterr().err
+
+
+def test_frozen_features_are_judged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), "--transfer", "--output_dir", str(tmp_path)]) == 0
+    assert "linear_probe" in capsys.readouterr().out
+
+
+def test_stopped_and_continued_it_is_the_same(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(Stopped):
+            train(CONTRASTIVE, tmp_path)
+    train(CONTRASTIVE, tmp_path, resume=True)
+    assert_same_bits(run, tmp_path)
+
+
+def test_the_encoder_is_a_model_of_its_own(run: Path) -> None:
+    opened = open_model(run, select="last")
+    assert opened.num_classes == 0
+    tensors = last(run).tensors["ema"]
+    for name, tensor in opened.model.state_dict().items():
+        assert torch.equal(tensor, tensors[f"encoder.{name}"]), name
+    assert opened.model(torch.rand(2, 3, 8, 8)).shape == (2, 16)
+
+
+def test_a_classifier_starts_from_the_encoder(run: Path, tmp_path: Path) -> None:
+    model = {"patch_size": 2, "pretrained": str(run), "new_head": True}
+    train(tiny(model=model, optim={"lr": 1e-9}), tmp_path / "tuned")
+    tuned, encoder = last(tmp_path / "tuned").tensors["model"], open_model(run).model.state_dict()
+    for name, tensor in encoder.items():
+        torch.testing.assert_close(tuned[name], tensor, atol=1e-6, rtol=0)
+
+
+def test_a_resnet_is_trained_too(tmp_path: Path) -> None:
+    model = ModelConfig(name="resnet18_cifar", image_size=8, width=16)
+    summary = train(replace(CONTRASTIVE, model=model), tmp_path)
+    assert 0 <= summary["test.knn"] <= 1
+    assert open_model(tmp_path).model(torch.rand(2, 3, 8, 8)).shape == (2, 128)
+
+
+def test_plan_counts_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    costs = []
+    for config in (tiny(model={"patch_size": 2}, train={"epochs": 3}), CONTRASTIVE):
+        settings = tmp_path / f"{config.task}.yaml"
+        settings.write_text(dump_run_config(config, {}))
+        assert main(["plan", "--config", str(settings)]) == 0
+        costs.append(float(capsys.readouterr().out.split("training arithmetic")[1].split()[0]))
+    assert costs[1] == pytest.approx(2 * costs[0], rel=0.01)
+
+
+def changed_run(change: dict[str, Any]) -> ContrastiveRun:
+    values: dict[str, Any] = {
+        name: ContrastiveConfig(**value) if isinstance(value, dict) else value for name, value in change.items()
+    }
+    return replace(CONTRASTIVE, **values)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"augment": AugmentConfig(mixup_alpha=0.2, mix_group=4)}, "compared with its own other view"),
+        ({"augment": AugmentConfig(repeats=2)}, "two views are made of every image"),
+        ({"data": replace(TINY.data, sampling="balanced")}, "two views are made of every image"),
+        ({"train": TrainConfig(accumulation_steps=2)}, "it cannot be cut"),
+        ({"data": replace(TINY.data, batch_size=1)}, "it needs at least 2"),
+        ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, freeze_backbone=True)}, "all of the encoder"),
+        ({"contrastive": {"temperature": 0.0}}, "contrastive.temperature: 0.0 is not valid"),
+        ({"contrastive": {"temperature": float("nan")}}, "contrastive.temperature: nan is not valid"),
+        ({"contrastive": {"projection_hidden": 0}}, "contrastive.projection_hidden: 0 is not valid"),
+        ({"contrastive": {"projection_width": 10**9}}, "contrastive.projection_width: 1000000000 is not valid"),
+        ({"contrastive": {"knn_images": 3}}, "20 neighbours vote"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(change: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        changed_run(change)
+
+
+def test_two_processes_train_the_same_model(run: Path, tmp_path: Path) -> None:
+    """Every image is compared with those of the other process too, and its gradient comes back from there."""
+    ours, theirs = in_processes(2, train, CONTRASTIVE, tmp_path)
+    assert ours["test.loss"] == theirs["test.loss"]
+    alone = json.loads((run / "summary.json").read_text())
+    assert ours["test.loss"] == pytest.approx(alone["test.loss"], rel=1e-4)
+    one, two = ([line["train.loss"] for line in read_metrics(each) if "train.loss" in line] for each in (run, tmp_path))
+    assert two == pytest.approx(one, rel=1e-4)

@@ -1,0 +1,68 @@
+"""Pictures of images with the training images that their frozen features are nearest to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import nn
+
+from vit.config import DataConfig
+from vit.data.images import ImageSource
+from vit.data.loading import EvalLoader
+from vit.evaluation.head_columns import readable_class_names
+from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
+from vit.figures.style import save_figure
+from vit.tasks.contrastive.metrics import Meter
+from vit.tasks.encoder_report import pictured
+
+_THUMBNAIL = 128
+CONVENTIONS = {
+    "similarity": "cosine of the encoder's features; the class, which no training used, stands above an image",
+    "training images": "those among which the neighbours are searched (contrastive.knn_images)",
+}
+
+
+@dataclass(frozen=True)
+class NearestImages:
+    """Some images of a split, each with its nearest training images: rows of the sheet, and their numbers."""
+
+    rows: dict[str, list[CaptionedImage]]
+    numbers: dict[str, list[dict[str, Any]]]
+
+    def save(self, path: Path) -> None:
+        """Draw them; names, classes and similarities are kept beside the figure."""
+        numbers = {"images": self.numbers, "conventions": CONVENTIONS}
+        save_figure(plot_contact_sheet(self.rows, "none"), path, numbers)
+
+
+def find_neighbours(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> NearestImages:
+    """Search the training images nearest to some of the split's, of different classes where there are as many."""
+    accelerator = meter.accelerator
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    few = EvalLoader(pictured(loader.split), loader.preprocessing, data, **place)
+    queries, nearest, similarities = meter.neighbours.nearest(meter.bare(model).encoder, few, COLUMNS - 1)
+    test, train = loader.split.source, meter.neighbours.loader.split.source
+    found = NearestImages({}, {})
+    for query, row, values in zip(queries.tolist(), nearest.tolist(), similarities.tolist(), strict=True):
+        heading = test.name(query)
+        found.rows[heading] = [_captioned(test, query, "held out")]
+        found.numbers[heading] = []
+        for index, similarity in zip(row, values, strict=True):
+            found.rows[heading].append(_captioned(train, index, f"{similarity:.3f}"))
+            numbers = {"file": train.name(index), "class": _class_of(train, index), "similarity": similarity}
+            found.numbers[heading].append(numbers)
+    return found
+
+
+def _captioned(source: ImageSource, index: int, caption: str) -> CaptionedImage:
+    image = source.read(index)
+    image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
+    return CaptionedImage(np.asarray(image), _class_of(source, index), caption)
+
+
+def _class_of(source: ImageSource, index: int) -> str:
+    return readable_class_names(source.class_names)[int(source.labels[index])]

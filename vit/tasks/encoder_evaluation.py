@@ -1,0 +1,86 @@
+"""`vit eval` of an encoder that was trained without labels: a test set, and the frozen features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from vit.config import ImageRun
+from vit.data.images import Split, fingerprint, open_test, open_training, place_name
+from vit.data.loading import EvalLoader
+from vit.engine import make_accelerator
+from vit.evaluation.transfer_evaluation import CONVENTIONS, judge_model, loses_no_transfer, open_transfer_data
+from vit.hub import open_model
+from vit.hub.run_checkpoint import read_run
+from vit.runs import keep_earlier, write_json
+from vit.tasks.encoder_features import Neighbours, neighbours_among
+from vit.tasks.encoder_report import EncoderResult
+from vit.tasks.task import EvalRequest
+
+
+class EncoderEvaluation:
+    """`vit eval` of an encoder: what it is made of, and what is kept of it.
+
+    The neighbours are training images of the run's data. ValueError for more than one process with frozen features.
+    """
+
+    def __init__(self, request: EvalRequest, config: ImageRun) -> None:
+        self.request, self.config = request, config
+        self.accelerator = make_accelerator(config.device, config.train.precision)
+        if request.transfer and self.accelerator.num_processes > 1:
+            raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
+        self.opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
+        self.tensors, self.state = read_run(request.checkpoint, request.select, request.weights)
+        self._images = open_transfer_data(config.data, request.transfer) if request.transfer else None
+        self.split = self._images.test if self._images else open_test(config.data)
+        self.loader = self._eval_loader(self.split)
+
+    def neighbours(self, count: int, setting: str) -> Neighbours:
+        train, _ = open_training(self.config.data)
+        return Neighbours(self.accelerator, self._eval_loader(neighbours_among(train, count, setting)))
+
+    def _eval_loader(self, split: Split) -> EvalLoader:
+        place = {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
+        return EvalLoader(split, self.opened.preprocessing, self.config.data, **place)
+
+    def store(self, result: EncoderResult, picture: str) -> dict[str, Any]:
+        """Write metrics and picture, an earlier evaluation with other numbers aside, and return the metrics."""
+        request, step = self.request, self.state["progress"]["step"]
+        metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn, "n_seen": result.num_images}
+        if request.transfer and self._images:
+            judged = judge_model(self.opened, self._images, request.transfer, request.folder, self.accelerator)
+            metrics |= judged.summary() | {"transfer_options": asdict(request.transfer)}
+        if self.accelerator.is_main_process:
+            request.folder.mkdir(parents=True, exist_ok=True)
+            part = request.transfer.suffix if request.transfer else ""
+            stem = f"{place_name(self.config.data)}_{request.chosen}_{request.weights}{part}"
+            kept = keep_earlier(
+                request.folder,
+                stem,
+                [f"{stem}{ending}" for ending in (".json", f"_{picture}.png", f"_{picture}.json")],
+                partial(_is_same, step, metrics),
+            )
+            metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
+            result.picture.save(request.folder / f"{stem}_{picture}.png")
+            data = self.config.data
+            record = {
+                "checkpoint": str(request.checkpoint),
+                "step": step,
+                "data": {"name": data.name, "root": data.root, "fingerprint": fingerprint(self.split)},
+                **metrics,
+                "conventions": CONVENTIONS if request.transfer else {},
+            }
+            write_json(request.folder / f"{stem}.json", record)
+            metrics["file"] = str(request.folder / f"{stem}.json")
+        self.accelerator.wait_for_everyone()
+        return metrics
+
+
+def _is_same(step: int, metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation gave the same results, but for rounding, and has none that this one lacks."""
+    same = [before["step"], before["n_seen"]] == [step, metrics["n_seen"]]
+    same &= all(math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("loss", "knn"))
+    return same and loses_no_transfer(before, metrics.get("transfer_options"))

@@ -1,0 +1,124 @@
+"""The report of a task that trains an encoder without labels: losses, neighbours, a picture, model card."""
+
+from __future__ import annotations
+
+import shlex
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from vit.data.images import open_test
+from vit.data.loading import EvalLoader
+from vit.data.splits import Split, balanced_subset
+from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
+from vit.figures.style import save_figure
+from vit.runs import read_metrics
+from vit.tasks.images import ImageReport
+from vit.tasks.task import Rates
+from vit.wording import counted, in_giga
+
+NEXT = ("vit eval {run} --transfer", "vit train --config CONFIG --model.pretrained {run}", "vit analyze {run}")
+_NUM_PICTURED = 8
+
+
+def pictured(split: Split) -> Split:
+    """A few of a split's images, always the same ones, of different classes where there are as many."""
+    chosen = balanced_subset(split, 4 * _NUM_PICTURED, stream="pictures").indices
+    places = torch.linspace(0, len(chosen) - 1, min(_NUM_PICTURED, len(chosen))).round().long()
+    return Split(split.source, chosen[places])
+
+
+class Drawn(Protocol):
+    """A picture that has its numbers beside it."""
+
+    def save(self, path: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class EncoderResult:
+    """Metrics on the test set, and a picture of some of its images."""
+
+    loss: float
+    knn: float
+    num_images: int
+    picture: Drawn
+
+
+class EncoderReport(ImageReport):
+    """The part of a `Report` that tasks share whose encoder is trained without labels."""
+
+    picture: ClassVar[str]
+    """The picture's name, in the plural."""
+    kind: ClassVar[str]
+    """The model, for the title of its card."""
+    loss: ClassVar[str]
+    """The loss, for the card's table."""
+    beside: ClassVar[str]
+    """The part of the model beside its encoder."""
+
+    @cached_property
+    def test_split(self) -> Split:
+        """Opened when training is over."""
+        return open_test(self._task.config.data)
+
+    @cached_property
+    def test_loader(self) -> EvalLoader:
+        return self._task.eval_loader(self.test_split)
+
+    @abstractmethod
+    def test(self, model: nn.Module, _: dict[str, Any], /) -> EncoderResult:
+        """Results on the test set."""
+
+    def summary(self, best: EncoderResult, last: EncoderResult) -> dict[str, Any]:
+        return {
+            **self.costs(),
+            "test.loss": best.loss,
+            "test.knn": best.knn,
+            "test.n_seen": best.num_images,
+            "last.test.loss": last.loss,
+            "last.test.knn": last.knn,
+        }
+
+    def write(self, run: Path, best: EncoderResult, summary: dict[str, Any], rates: Rates | None) -> None:
+        figures = run / "figures"
+        figures.mkdir(exist_ok=True)
+        best.picture.save(figures / f"{self.picture}.png")
+        history = read_metrics(run)
+        numbers = {"history": history, "rates": rates, "conventions": CONVENTIONS}
+        save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
+        (run / "README.md").write_text(self.model_card(run, summary))
+
+    def model_card(self, run: Path, summary: dict[str, Any]) -> str:
+        """The model, its training and its measured numbers as Markdown."""
+        rows = [
+            (f"test loss, {self.loss}", f"{summary['test.loss']:.4f}"),
+            ("test k-NN accuracy of the frozen features", f"{summary['test.knn']:.2%}"),
+            ("validation loss (chose the weights)", f"{summary['val.loss']:.4f} at step {summary['best.step']:.0f}"),
+            ("test k-NN accuracy of the last weights", f"{summary['last.test.knn']:.2%}"),
+            (f"parameters, {self.beside} included", f"{summary['params']:,}"),
+            ("multiply-adds of the encoder on a whole image", in_giga(1e9 * summary["gmacs"])),
+            ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
+            ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
+        ]
+        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+        place = shlex.quote(str(run))
+        return (
+            f"# {summary['model']}, {self.kind} trained on {summary['dataset']}\n\n"
+            f"| measured | |\n|---|---|\n{table}\n\n"
+            "No label was used in training; the k-NN accuracy uses those of training images. Every setting and its "
+            "origin: `config.yaml`. Judge the frozen features, or train a classifier from the encoder's weights, "
+            "with\n\n"
+            f"    vit eval {place} --transfer\n    vit train --config CONFIG --model.pretrained {place}\n\n"
+            f"![{self.picture}](figures/{self.picture}.png)\n\n![learning curves](figures/learning_curves.png)\n"
+        )
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The result in a few words."""
+    images = counted(summary["test.n_seen"], "image")
+    return f"test loss {summary['test.loss']:.4f}, k-NN accuracy of the features {summary['test.knn']:.2%} of {images}"
