@@ -41,6 +41,7 @@ class ImageTask(ABC, Generic[Run]):
     metric: str
     has_accuracy = False
     higher_is_better = True
+    accuracies: ClassVar[tuple[str, ...]] = ()
     augmentation: ClassVar[type[Augment]] = Augment
 
     def __init__(self, config: Run, accelerator: Accelerator, timer: Timer = untimed) -> None:
@@ -75,6 +76,7 @@ class ImageTask(ABC, Generic[Run]):
             metric=self.metric,
             higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
+            accuracies=self.accuracies,
             notes=[*([] if loaded.report is None else [loaded.report.summary()]), *unknown],
             from_weights=decided_by_weights(was_set, loaded),
             images=(self.train_split, self.val_split),

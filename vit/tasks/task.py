@@ -44,6 +44,8 @@ class TaskInfo:
     higher_is_better: bool = True
     has_accuracy: bool = False
     """Answers are right or wrong, so a training accuracy is logged."""
+    accuracies: Sequence[str] = ()
+    """Validation metrics that are shown beside `metric` while it trains, fractions."""
     notes: Sequence[str] = ()
     """Lines for the user when a run begins."""
     from_weights: Sequence[str] = ()

@@ -42,6 +42,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def test_every_validation_shows_loss_and_neighbours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "contrastive.yaml"
+    settings.write_text(dump_run_config(replace(CONTRASTIVE, train=replace(CONTRASTIVE.train, epochs=1)), {}))
+    assert main(["train", "--config", str(settings), "--output_dir", str(tmp_path / "run")]) == 0
+    last_metrics = [line for line in read_metrics(tmp_path / "run") if "ema.val.knn" in line][-1]
+    loss, knn = last_metrics["ema.val.loss"], last_metrics["ema.val.knn"]
+    assert f"ema.val.loss {loss:.4g}, knn {knn:.2%}" in capsys.readouterr().out
+
+
 def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
     history = read_metrics(run)
     losses = [line["train.loss"] for line in history if "train.loss" in line]

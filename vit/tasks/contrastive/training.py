@@ -27,6 +27,7 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
 
     metric = "loss"
     higher_is_better = False
+    accuracies = ("knn",)
     augmentation = TwoViews
 
     def __init__(self, config: ContrastiveRun, accelerator: Accelerator, timer: Timer = untimed) -> None:

@@ -27,6 +27,7 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
 
     metric = "loss"
     higher_is_better = False
+    accuracies = ("knn",)
 
     def __init__(self, config: MaskedAutoencoderRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         super().__init__(config, accelerator, timer)
