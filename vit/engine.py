@@ -124,30 +124,30 @@ def gather_uneven(accelerator: Accelerator, values: Tensor) -> Tensor:
     return torch.cat([block[:size] for block, size in zip(rows, sizes, strict=True)])
 
 
-def gather_with_gradients(accelerator: Accelerator, values: Tensor) -> Tensor:
-    """As `gather_uneven`, and the gradient of a row reaches the process that it came from.
+def gather_with_gradients(accelerator: Accelerator, values: Tensor) -> tuple[Tensor, int]:
+    """As `gather_uneven`, and where this process's rows begin; the gradient of a row reaches the process it came from.
 
     Every process must use the result in its loss, and take the gradient.
     """
-    if accelerator.num_processes == 1 or not values.requires_grad:
-        return gather_uneven(accelerator, values)
-    gathered: Tensor = _GatheredRows.apply(values, accelerator)
-    return gathered
+    if accelerator.num_processes == 1:
+        return values, 0
+    counts = accelerator.gather(torch.tensor([len(values)], device=values.device)).tolist()
+    first = sum(counts[: accelerator.process_index])
+    gathered: Tensor = _GatheredRows.apply(values, accelerator, first)
+    return gathered, first
 
 
 class _GatheredRows(torch.autograd.Function):
     """The rows of all processes; their gradient is the sum of what the processes' losses give."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, accelerator: Accelerator) -> Tensor:
-        counts = accelerator.gather(torch.tensor([len(values)], device=values.device)).tolist()
-        first = sum(counts[: accelerator.process_index])
+    def forward(ctx: Any, values: Tensor, accelerator: Accelerator, first: int) -> Tensor:
         ctx.accelerator, ctx.own = accelerator, slice(first, first + len(values))
         return gather_uneven(accelerator, values)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.accelerator.reduce(gradient.contiguous(), "sum")[ctx.own], None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.accelerator.reduce(gradient.contiguous(), "sum")[ctx.own], None, None
 
 
 def _check_device(device: str) -> None:

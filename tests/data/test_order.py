@@ -96,6 +96,12 @@ def test_too_few_images_for_every_chunk_join_the_step_before() -> None:
     assert StepPlan(64 + 8, 64, num_chunks=4, group=1, fewest=2).num_steps == 2
 
 
+def test_a_last_step_of_too_few_images_joins_the_one_before_however_it_is_cut() -> None:
+    for num_chunks in (1, 2, 4):
+        plans = [StepPlan(64 + left, 64, num_chunks=num_chunks, group=1, fewest_in_step=2) for left in (0, 1, 2)]
+        assert [plan.num_steps for plan in plans] == [1, 1, 2]
+
+
 def test_full_steps_have_equal_chunks() -> None:
     plan = StepPlan(1000, 96, 6, 8)
     assert [len(plan.chunk(2, chunk)) for chunk in range(6)] == [16] * 6

@@ -113,8 +113,8 @@ class TrainLoader:
     """The epochs of a training split, for one of `world_size` processes.
 
     Cached images are on `cache_device(…, device)`, everything else on the CPU. ValueError naming `data.batch_size` if
-    it cannot be divided evenly. A last step whose micro-batches would have fewer than `fewest` images joins the one
-    before. Nothing is decoded before the first epoch.
+    it cannot be divided evenly. A last step of fewer than `fewest_in_step` images, or whose micro-batches would have
+    fewer than `fewest`, joins the one before. Nothing is decoded before the first epoch.
     """
 
     def __init__(
@@ -130,6 +130,7 @@ class TrainLoader:
         rank: int = 0,
         world_size: int = 1,
         fewest: int = 0,
+        fewest_in_step: int = 0,
     ) -> None:
         assert 0 <= rank < world_size
         self.split, self._config, self._seed, self._rank = split, config, seed, rank
@@ -139,7 +140,9 @@ class TrainLoader:
         self._micro_batches = range(rank, accumulation_steps * world_size, world_size)
         group = augment.mix_group if augment.mixes else 1
         self._length = len(split) if split.epoch_length is None else split.epoch_length
-        self._plan = StepPlan(self._length, config.batch_size, accumulation_steps * world_size, group, fewest)
+        self._plan = StepPlan(
+            self._length, config.batch_size, accumulation_steps * world_size, group, fewest, fewest_in_step
+        )
         self._broken = _BrokenImages(config, len(split))
         self._cache: Decoded | None = None
         self._stream: ImageStream | None = None

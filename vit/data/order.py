@@ -75,7 +75,7 @@ class StepPlan:
     """The positions of every optimizer step, cut into `num_chunks` (micro-batches × processes).
 
     Chunks are contiguous and consist of whole mixing groups (positions // `group`). The last step takes what is left,
-    and joins the one before if a chunk of it would have fewer than `fewest` images.
+    and joins the one before if it would have fewer than `fewest_in_step` images, or a chunk of it fewer than `fewest`.
     """
 
     num_images: int
@@ -83,6 +83,7 @@ class StepPlan:
     num_chunks: int
     group: int
     fewest: int = 0
+    fewest_in_step: int = 0
 
     def __post_init__(self) -> None:
         if self.batch_size % (self.num_chunks * self.group) == 0:
@@ -100,7 +101,7 @@ class StepPlan:
     def num_steps(self) -> int:
         whole, left = divmod(self.num_images, self.batch_size)
         smallest = min(len(self._cut(range(left), chunk)) for chunk in range(self.num_chunks))
-        joins = whole > 0 and smallest < self.fewest
+        joins = whole > 0 and (smallest < self.fewest or left < self.fewest_in_step)
         return whole if left == 0 or joins else whole + 1
 
     def positions(self, step: int) -> range:

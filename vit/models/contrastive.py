@@ -9,11 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.models import Classifier
-from vit.models.model import Model
+from vit.models.model import EncoderModel
 from vit.randomness import SampleRandom
-
-ENCODER = "encoder."
-"""The first part of the names of the encoder's tensors."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class ProjectionConfig:
     width: int
 
 
-class ContrastiveModel(Model):
+class ContrastiveModel(EncoderModel):
     """Images `b 3 H W` -> unit vectors `b width`, alike for images that look alike. `config` is the encoder's."""
 
     def __init__(self, encoder: Classifier, shape: ProjectionConfig) -> None:
@@ -43,20 +40,3 @@ class ContrastiveModel(Model):
         """Unit vectors float32; `rng` is the encoder's."""
         projected = self.projection(self.encoder(images, rng=rng))
         return F.normalize(projected.to(torch.promote_types(projected.dtype, torch.float32)), dim=1)
-
-    @property
-    def num_layers(self) -> int:
-        return self.encoder.num_layers + 1
-
-    def layer_of(self, parameter_name: str) -> int:
-        """The projection comes after all of the encoder."""
-        if parameter_name.startswith(ENCODER):
-            return self.encoder.layer_of(parameter_name.removeprefix(ENCODER))
-        return self.num_layers
-
-    def no_weight_decay(self) -> set[str]:
-        """Those of the encoder, and the projection's biases."""
-        of_encoder = {f"{ENCODER}{name}" for name in self.encoder.no_weight_decay()}
-        return of_encoder | {
-            f"projection.{name}" for name, each in self.projection.named_parameters() if each.ndim <= 1
-        }

@@ -16,12 +16,9 @@ from vit.layers.block import STREAMS, Block
 from vit.layers.norm import build_norm
 from vit.layers.positions import sincos_2d
 from vit.models.initialization import initialize
-from vit.models.model import Model
+from vit.models.model import EncoderModel
 from vit.models.vision_transformer import FIRST_BLOCK_STREAM, VisionTransformer
 from vit.randomness import SampleRandom
-
-ENCODER = "encoder."
-"""The first part of the names of the encoder's tensors."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Decoder(nn.Module):
         return self.pixels(self.norm(x[:, self.num_prefix_tokens :]))
 
 
-class MaskedAutoencoder(Model):
+class MaskedAutoencoder(EncoderModel):
     """Predicts the pixels of every patch from some of them. `config` is the encoder's."""
 
     def __init__(self, encoder: VisionTransformer, shape: DecoderConfig) -> None:
@@ -97,7 +94,7 @@ class MaskedAutoencoder(Model):
         rule = "an image of one patch has none to hide"
         check(math.prod(config.grid_size) > 1, "model.patch_size", config.patch_size, rule)
         self.config = config
-        self.encoder = encoder
+        self.encoder: VisionTransformer = encoder
         self.encoder.pool_norm.requires_grad_(False)  # it follows the pooling, which no loss depends on
         self.decoder = Decoder(config, shape)
 
@@ -111,21 +108,13 @@ class MaskedAutoencoder(Model):
         return self.encoder.num_layers + len(self.decoder.blocks)
 
     def layer_of(self, parameter_name: str) -> int:
-        """The decoder's blocks are deeper than all of the encoder, and its other parameters come last."""
-        if parameter_name.startswith(ENCODER):
-            return self.encoder.layer_of(parameter_name.removeprefix(ENCODER))
-        _, first, *rest = parameter_name.split(".")
-        return self.encoder.num_layers + int(rest[0]) if first == "blocks" else self.num_layers
+        """The decoder's blocks follow the encoder, and its other parameters come last."""
+        first, second, *rest = parameter_name.split(".")
+        in_block = first == "decoder" and second == "blocks"
+        return self.encoder.num_layers + int(rest[0]) if in_block else super().layer_of(parameter_name)
 
     def no_weight_decay(self) -> set[str]:
-        """Those of the encoder; norms, biases and the vector of unseen patches of the decoder."""
-        of_encoder = {f"{ENCODER}{name}" for name in self.encoder.no_weight_decay()}
-        of_decoder = {
-            name
-            for name, parameter in self.named_parameters()
-            if not name.startswith(ENCODER) and (parameter.dim() <= 1 or name.endswith("mask_token"))
-        }
-        return of_encoder | of_decoder
+        return super().no_weight_decay() | {"decoder.mask_token"}
 
 
 def patch_pixels(images: Tensor, patch_size: tuple[int, int]) -> Tensor:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
+
+if TYPE_CHECKING:
+    from vit.models import Classifier
+
+ENCODER = "encoder."
+"""The first part of the names of an encoder's tensors in the model that it is trained in."""
 
 
 class Model(nn.Module):
@@ -20,3 +28,23 @@ class Model(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay: norms and biases."""
         return {name for name, parameter in self.named_parameters() if parameter.dim() <= 1}
+
+
+class EncoderModel(Model):
+    """An encoder, and what it is trained with and used without; that is deeper than all of the encoder."""
+
+    encoder: Classifier
+
+    @property
+    def num_layers(self) -> int:
+        return self.encoder.num_layers + 1
+
+    def layer_of(self, parameter_name: str) -> int:
+        if parameter_name.startswith(ENCODER):
+            return self.encoder.layer_of(parameter_name.removeprefix(ENCODER))
+        return self.num_layers
+
+    def no_weight_decay(self) -> set[str]:
+        """Those of the encoder, and the other norms and biases."""
+        of_encoder = {f"{ENCODER}{name}" for name in self.encoder.no_weight_decay()}
+        return of_encoder | {name for name in super().no_weight_decay() if not name.startswith(ENCODER)}

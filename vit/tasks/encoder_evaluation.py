@@ -40,7 +40,7 @@ class EncoderEvaluation:
 
     def neighbours(self, count: int, setting: str) -> Neighbours:
         train, _ = open_training(self.config.data)
-        return Neighbours(self.accelerator, self._eval_loader(neighbours_among(train, count, setting)))
+        return Neighbours(self.accelerator, self._eval_loader(neighbours_among(train, count, setting)), setting)
 
     def _eval_loader(self, split: Split) -> EvalLoader:
         place = {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
@@ -49,7 +49,8 @@ class EncoderEvaluation:
     def store(self, result: EncoderResult, picture: str) -> dict[str, Any]:
         """Write metrics and picture, an earlier evaluation with other numbers aside, and return the metrics."""
         request, step = self.request, self.state["progress"]["step"]
-        metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn, "n_seen": result.num_images}
+        metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn}
+        metrics |= {"n_seen": result.num_images, "n_total": result.num_total}
         if request.transfer and self._images:
             judged = judge_model(self.opened, self._images, request.transfer, request.folder, self.accelerator)
             metrics |= judged.summary() | {"transfer_options": asdict(request.transfer)}

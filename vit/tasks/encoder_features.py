@@ -14,7 +14,7 @@ from vit.data.images import Split
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, gather_uneven
-from vit.evaluation.evaluate import collect_outputs
+from vit.evaluation.evaluate import check_seen_once, collect_outputs
 from vit.evaluation.transfer import NUM_NEIGHBOURS, knn_predictions
 from vit.models import Classifier
 
@@ -25,13 +25,21 @@ class Neighbours:
 
     accelerator: Accelerator
     loader: EvalLoader
+    setting: str
+    """The name of the setting that says how many there are."""
 
-    def accuracy(self, encoder: Classifier, loader: EvalLoader) -> float:
-        """Accuracy of weighted nearest neighbours for a split's images, the same on every process."""
+    def accuracy(self, encoder: Classifier, loader: EvalLoader) -> tuple[float, int]:
+        """Accuracy of weighted nearest neighbours for a split's images, and how many of them could be read.
+
+        The same on every process. ValueError for too few training images that can be read.
+        """
         _, train_labels, train = self._features(encoder, self.loader)
+        total = self.loader.num_total
+        rule = f"{NUM_NEIGHBOURS} neighbours vote, and only {len(train)} of these training images could be read"
+        check(len(train) >= NUM_NEIGHBOURS, self.setting, total, rule)
         _, labels, features = self._features(encoder, loader)
         predicted = torch.from_numpy(knn_predictions(train, train_labels, features))
-        return float((predicted == labels).double().mean())
+        return float((predicted == labels).double().mean()), len(labels)
 
     def nearest(self, encoder: Classifier, loader: EvalLoader, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """A split's images (m,), their `count` nearest training images (m, count), and the cosine similarity to each.
@@ -44,19 +52,19 @@ class Neighbours:
         return queries, indices[places], similarity
 
     def _features(self, encoder: Classifier, loader: EvalLoader) -> tuple[Tensor, Tensor, Tensor]:
-        return collect_outputs(
-            encoder,
-            encoder,
-            loader,
-            device=self.accelerator.device,
-            autocast=self.accelerator.autocast,
-            gather=partial(gather_uneven, self.accelerator),
-            width=encoder.head_hidden_size,
-        )
+        device, gather = self.accelerator.device, partial(gather_uneven, self.accelerator)
+        autocast, width = self.accelerator.autocast, encoder.head_hidden_size
+        found = collect_outputs(encoder, encoder, loader, device=device, autocast=autocast, gather=gather, width=width)
+        check_seen_once(found[0], loader, device=device, gather=gather)
+        return found
 
 
 def neighbours_among(train: Split, count: int, setting: str) -> Split:
     """The `count` training images that are searched. ValueError, naming the `setting`, for too few."""
+    if len(train) < NUM_NEIGHBOURS:
+        raise ValueError(
+            f"{setting}: {NUM_NEIGHBOURS} neighbours vote; training needs as many images, and has {len(train)}"
+        )
     chosen = balanced_subset(train, count, stream="neighbours")
     rule = f"{NUM_NEIGHBOURS} neighbours vote, and there are {len(chosen)} training images"
     check(len(chosen) >= NUM_NEIGHBOURS, setting, count, rule)

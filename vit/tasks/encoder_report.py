@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,23 +19,32 @@ from vit.data.splits import Split, balanced_subset
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
-from vit.tasks.images import ImageReport
+from vit.tasks.images import ImageReport, notes_of_broken
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga
 
-NEXT = ("vit eval {run} --transfer", "vit train --config CONFIG --model.pretrained {run}", "vit analyze {run}")
+NEXT = (
+    "vit eval {run} --transfer",
+    "vit train --config CONFIG --model.pretrained {run} --model.new_head true",
+    "vit analyze {run}",
+)
 _NUM_PICTURED = 8
 
 
 def pictured(split: Split) -> Split:
     """A few of a split's images, always the same ones, of different classes where there are as many."""
-    chosen = balanced_subset(split, 4 * _NUM_PICTURED, stream="pictures").indices
-    places = torch.linspace(0, len(chosen) - 1, min(_NUM_PICTURED, len(chosen))).round().long()
-    return Split(split.source, chosen[places])
+    few = balanced_subset(split, 4 * _NUM_PICTURED, stream="pictures")
+    seen = Counter[int]()
+    rounds = torch.empty(len(few), dtype=torch.int64)  # how many of its class come before an image
+    for place, label in enumerate(few.labels.tolist()):
+        rounds[place] = seen[label]
+        seen[label] += 1
+    chosen = rounds.argsort(stable=True)[:_NUM_PICTURED].sort().values
+    return Split(split.source, few.indices[chosen])
 
 
-class Drawn(Protocol):
-    """A picture that has its numbers beside it."""
+class Picture(Protocol):
+    """A figure with its numbers beside it."""
 
     def save(self, path: Path) -> None: ...
 
@@ -46,18 +56,18 @@ class EncoderResult:
     loss: float
     knn: float
     num_images: int
-    picture: Drawn
+    """Those that could be read."""
+    num_total: int
+    picture: Picture
 
 
-class EncoderReport(ImageReport):
+class EncoderReport(ImageReport, ABC):
     """The part of a `Report` that tasks share whose encoder is trained without labels."""
 
     picture: ClassVar[str]
     """The picture's name, in the plural."""
-    kind: ClassVar[str]
-    """The model, for the title of its card."""
-    loss: ClassVar[str]
-    """The loss, for the card's table."""
+    title: ClassVar[str]
+    """The rest of the model card's title after the model's name; `{dataset}`: the data."""
     beside: ClassVar[str]
     """The part of the model beside its encoder."""
 
@@ -70,6 +80,11 @@ class EncoderReport(ImageReport):
     def test_loader(self) -> EvalLoader:
         return self._task.eval_loader(self.test_split)
 
+    @property
+    @abstractmethod
+    def loss(self) -> str:
+        """The loss, for the card's table."""
+
     @abstractmethod
     def test(self, model: nn.Module, _: dict[str, Any], /) -> EncoderResult:
         """Results on the test set."""
@@ -80,6 +95,8 @@ class EncoderReport(ImageReport):
             "test.loss": best.loss,
             "test.knn": best.knn,
             "test.n_seen": best.num_images,
+            "test.n_total": best.num_total,
+            "test.n_broken": best.num_total - best.num_images,
             "last.test.loss": last.loss,
             "last.test.knn": last.knn,
         }
@@ -108,12 +125,13 @@ class EncoderReport(ImageReport):
         table = "\n".join(f"| {name} | {value} |" for name, value in rows)
         place = shlex.quote(str(run))
         return (
-            f"# {summary['model']}, {self.kind} trained on {summary['dataset']}\n\n"
+            f"# {summary['model']}, {self.title.format(dataset=summary['dataset'])}\n\n"
             f"| measured | |\n|---|---|\n{table}\n\n"
             "No label was used in training; the k-NN accuracy uses those of training images. Every setting and its "
             "origin: `config.yaml`. Judge the frozen features, or train a classifier from the encoder's weights, "
             "with\n\n"
-            f"    vit eval {place} --transfer\n    vit train --config CONFIG --model.pretrained {place}\n\n"
+            f"    vit eval {place} --transfer\n"
+            f"    vit train --config CONFIG --model.pretrained {place} --model.new_head true\n\n"
             f"![{self.picture}](figures/{self.picture}.png)\n\n![learning curves](figures/learning_curves.png)\n"
         )
 
@@ -121,4 +139,6 @@ class EncoderReport(ImageReport):
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
     images = counted(summary["test.n_seen"], "image")
-    return f"test loss {summary['test.loss']:.4f}, k-NN accuracy of the features {summary['test.knn']:.2%} of {images}"
+    left_out = "".join(f"; {note}" for note in notes_of_broken(summary))
+    accuracy = f"k-NN accuracy of the features {summary['test.knn']:.2%} of {images}"
+    return f"test loss {summary['test.loss']:.4f}, {accuracy}{left_out}"

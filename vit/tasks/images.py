@@ -42,6 +42,10 @@ class ImageTask(ABC, Generic[Run]):
     has_accuracy = False
     higher_is_better = True
     accuracies: ClassVar[tuple[str, ...]] = ()
+    fewest_in_step: ClassVar[int] = 0
+    """A last step of fewer images joins the one before."""
+    cuts_steps: ClassVar[bool] = True
+    """A step may be cut into micro-batches."""
     augmentation: ClassVar[type[Augment]] = Augment
 
     def __init__(self, config: Run, accelerator: Accelerator, timer: Timer = untimed) -> None:
@@ -90,6 +94,7 @@ class ImageTask(ABC, Generic[Run]):
             accumulation_steps=config.train.accumulation_steps,
             device=accelerator.device,
             fewest=_FEWEST_NORMALIZED if self._normalizes_batches else 0,
+            fewest_in_step=self.fewest_in_step,
             **self._place,
         )
         self._check_batch_norm(loader)
@@ -283,7 +288,8 @@ class ImageReport:
         there = device_memory(accelerator.device)
         if needed <= there:
             return []
-        remedy = "lower data.batch_size or model.image_size, raise train.accumulation_steps, or set "
+        cut = "raise train.accumulation_steps, " if self._task.cuts_steps else ""
+        remedy = f"lower data.batch_size or model.image_size, {cut}or set "
         return [
             f"training needs about {needed / 2**30:.0f} GiB, and this {accelerator.device.type} has "
             f"{there / 2**30:.0f}; {remedy}train.gradient_checkpointing true"

@@ -17,6 +17,7 @@ from vit.config import RunConfig, TrainConfig, check
 from vit.data.run_images import name_images, names_digest
 from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator, precision_of
 from vit.models import VisionTransformer
+from vit.models.model import EncoderModel
 from vit.stopwatch import Timer, untimed
 from vit.tasks import TASKS
 from vit.tasks.task import Report, Task
@@ -121,8 +122,9 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
     _check_cuda_graphs(config, accelerator)
     if config.train.gradient_checkpointing:
         rule = f"only the blocks of a VisionTransformer can be recomputed, this is a {type(task.model).__name__}"
-        check(isinstance(task.model, VisionTransformer), "train.gradient_checkpointing", True, rule)
-        task.model.gradient_checkpointing = True  # type: ignore[assignment]
+        encoder = task.model.encoder if isinstance(task.model, EncoderModel) else task.model
+        check(isinstance(encoder, VisionTransformer), "train.gradient_checkpointing", True, rule)
+        encoder.gradient_checkpointing = True  # type: ignore[assignment]
     if compiles:
         compile_as_configured(task.model, config.train)
         if accelerator.device.type == "cpu":

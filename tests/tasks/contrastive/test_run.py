@@ -9,17 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.processes import in_processes
 from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
-from vit.config import AugmentConfig, ModelConfig, TrainConfig
+from vit.config import AugmentConfig, DataConfig, ModelConfig, TrainConfig
 from vit.hub import open_model
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
+from vit.tasks import TASKS
 from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
 from vit.training.interruption import Stopped
 from vit.training.loop import train
@@ -58,7 +61,7 @@ def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
     assert all(line["ema.val.loss"] > 0 for line in history if "ema.val.loss" in line)
     assert all(0 <= line["val.knn"] <= 1 for line in history if "val.knn" in line)
     card = (run / "README.md").read_text()
-    assert "an encoder of contrastive learning trained on fake" in card
+    assert "an encoder trained on fake by contrastive learning" in card
     for figure in ("neighbours", "learning_curves"):
         assert (run / "figures" / f"{figure}.png").stat().st_size > 1000
         assert f"figures/{figure}.png" in card
@@ -80,8 +83,12 @@ def test_eval_finds_what_training_found(run: Path, capsys: pytest.CaptureFixture
     summary = json.loads((run / "summary.json").read_text())
     assert found["loss"] == pytest.approx(summary["test.loss"], rel=1e-6)
     assert found["knn"] == summary["test.knn"]
-    assert main(["eval", str(run), "--image_size", "16"]) == 2
-    assert "at the size of training" in capsys.readouterr().err
+    for words, line in (
+        (["--image_size", "16"], "at the size of training"),
+        (["--data.batch_size", "8"], "data.batch_size: 8 is not valid: the loss depends on the number of images"),
+    ):
+        assert main(["eval", str(run), *words]) == 2
+        assert line in capsys.readouterr().err
 
 
 def test_frozen_features_are_judged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +129,57 @@ def test_a_resnet_is_trained_too(tmp_path: Path) -> None:
     assert open_model(tmp_path).model(torch.rand(2, 3, 8, 8)).shape == (2, 128)
 
 
+def test_blocks_can_be_computed_again(run: Path, tmp_path: Path) -> None:
+    train(replace(CONTRASTIVE, train=replace(CONTRASTIVE.train, gradient_checkpointing=True)), tmp_path)
+    assert_same_bits(run, tmp_path)
+
+
+def test_an_image_alone_in_the_last_step_joins_the_one_before(tmp_path: Path) -> None:
+    train(replace(CONTRASTIVE, data=replace(TINY.data, batch_size=12)), tmp_path)  # 37 images
+    assert last(tmp_path).state["progress"]["step"] == 3 * 3
+
+
+SMALL: dict[str, Any] = {
+    "name": "imagefolder",
+    "batch_size": 16,
+    "workers": 0,
+    "mean": (0.5, 0.5, 0.5),
+    "std": (0.5, 0.5, 0.5),
+}
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """Two classes of 30 training images each, and five test images of which one cannot be read."""
+    root, draws = tmp_path / "photographs", np.random.default_rng(0)
+    for part, count in (("train", 30), ("test", 5)):
+        for name in ("cat", "dog"):
+            (root / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = draws.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / part / name / f"{number}.png")
+    (root / "test" / "dog" / "2.png").write_bytes(b"no picture")
+    return root
+
+
+def test_images_that_cannot_be_read_are_not_counted(photographs: Path, tmp_path: Path) -> None:
+    data = DataConfig(root=str(photographs), on_broken_image="skip", **SMALL)
+    summary = train(replace(CONTRASTIVE, data=data), tmp_path / "run")
+    assert (summary["test.n_seen"], summary["test.n_total"], summary["test.n_broken"]) == (9, 10, 1)
+    assert "1 of 10 test images could not be read" in TASKS["contrastive"].headline(summary)
+
+
+def test_too_few_images_that_can_be_read_are_named(photographs: Path, tmp_path: Path) -> None:
+    for number in range(25):
+        (photographs / "train" / "cat" / f"{number}.png").write_bytes(b"no picture")
+        (photographs / "train" / "dog" / f"{number}.png").write_bytes(b"no picture")
+    data = DataConfig(root=str(photographs), on_broken_image="skip", **SMALL)
+    with pytest.raises(
+        ValueError, match=r"contrastive.knn_images: \d+ is not valid: 20 neighbours vote, and only \d+ of"
+    ):
+        train(replace(CONTRASTIVE, data=data), tmp_path / "run")
+
+
 def test_plan_counts_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = []
     for config in (tiny(model={"patch_size": 2}, train={"epochs": 3}), CONTRASTIVE):
@@ -145,6 +203,11 @@ def changed_run(change: dict[str, Any]) -> ContrastiveRun:
         ({"augment": AugmentConfig(mixup_alpha=0.2, mix_group=4)}, "compared with its own other view"),
         ({"augment": AugmentConfig(repeats=2)}, "two views are made of every image"),
         ({"data": replace(TINY.data, sampling="balanced")}, "two views are made of every image"),
+        ({"data": replace(TINY.data, fraction=0.5, epoch_length="whole_set")}, "two views are made of every image"),
+        (
+            {"augment": AugmentConfig()},
+            "augment.crop: 'none' is not valid: the two views of an image would be the same",
+        ),
         ({"train": TrainConfig(accumulation_steps=2)}, "it cannot be cut"),
         ({"data": replace(TINY.data, batch_size=1)}, "it needs at least 2"),
         ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, freeze_backbone=True)}, "all of the encoder"),

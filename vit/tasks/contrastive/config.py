@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from vit.config.data import AugmentConfig
 from vit.config.rules import check, check_finite, check_positive
 from vit.config.run import ImageRun
 from vit.config.sizes import MOST_CHANNELS, check_most
@@ -34,6 +35,14 @@ class ContrastiveConfig:
         check(self.knn_images >= 20, "contrastive.knn_images", self.knn_images, rule)
 
 
+_VIEWS: dict[str, Any] = {
+    "crop": "random_resized",
+    "flip": True,
+    "color_jitter": 0.4,
+    "grey_probability": 0.2,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveRun(ImageRun):
     """Contrastive learning."""
@@ -41,6 +50,8 @@ class ContrastiveRun(ImageRun):
     evaluation_settings: ClassVar = ("data", "device", "train.precision")
 
     task: Literal["contrastive"] = "contrastive"
+    augment: AugmentConfig = field(default_factory=lambda: AugmentConfig(**_VIEWS))
+    """By default crops, flips, colours and grey (SimCLR)."""
     contrastive: ContrastiveConfig = field(default_factory=ContrastiveConfig)
 
     def __post_init__(self) -> None:
@@ -50,6 +61,12 @@ class ContrastiveRun(ImageRun):
         rule = "two views are made of every image, and a copy of it in the same step would be held apart from them"
         check(self.augment.repeats == 1, "augment.repeats", self.augment.repeats, rule)
         check(self.data.sampling == "shuffled", "data.sampling", self.data.sampling, rule)
+        check(self.data.epoch_length == "subset", "data.epoch_length", self.data.epoch_length, rule)
+        augment = self.augment
+        strengths = augment.color_jitter, augment.grey_probability, augment.erasing_probability
+        varies = augment.crop != "none" or augment.flip or augment.policy != "none" or max(strengths) > 0
+        rule = "the two views of an image would be the same; choose a crop, a policy or another augmentation"
+        check(varies, "augment.crop", augment.crop, rule)
         rule = "the images of a step are compared with each other, so it cannot be cut; lower data.batch_size"
         check(self.train.accumulation_steps == 1, "train.accumulation_steps", self.train.accumulation_steps, rule)
         rule = "an image is told from the others of its step: it needs at least 2"

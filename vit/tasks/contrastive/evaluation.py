@@ -19,11 +19,14 @@ def evaluate(request: EvalRequest, config: ContrastiveRun) -> dict[str, Any]:
 
     ValueError for another image size, and for more than one process with frozen features.
     """
-    rule = "the loss is that of images at the size of training; leave it out, or judge the features by `vit compare`"
+    rule = "the loss is that of images at the size of training; leave it out"
     check(request.image_size is None, "--image_size", request.image_size, rule)
     rule = "views are compared in floating point; leave it out"
     check(request.dtype == "auto", "--dtype", request.dtype, rule)
     evaluation = EncoderEvaluation(request, config)
+    trained = evaluation.state["config"]["data"]["batch_size"]
+    rule = f"the loss depends on the number of images that are compared, {trained} in training; leave it out"
+    check(config.data.batch_size == trained, "data.batch_size", config.data.batch_size, rule)
     opened, accelerator = evaluation.opened, evaluation.accelerator
     assert isinstance(opened.model, VisionTransformer | ResNet)
     model = ContrastiveModel(opened.model, ProjectionConfig(**evaluation.state["task"]["projection"]))

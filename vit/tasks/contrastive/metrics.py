@@ -20,6 +20,9 @@ from vit.randomness import SampleRandom
 from vit.tasks.contrastive.config import ContrastiveRun
 from vit.tasks.encoder_features import Neighbours
 
+FEWEST_COMPARED = 2
+"""Images in a step: one alone is compared with none."""
+
 
 def contrastive_losses(views: Tensor, everyone: Tensor, weights: Tensor, first: int, temperature: float) -> Tensor:
     """Losses (b,) of images by the unit vectors `b 2 c` of their two views (NT-Xent: Chen et al. 2020, eq. 1).
@@ -50,9 +53,8 @@ def step_losses(
         states = [rng.fork(f"view {view}").state for view in range(TwoViews.views)]
         each_view = SampleRandom(torch.stack(states, dim=1).flatten())
     vectors = model(batch.images.flatten(0, 1), rng=each_view).unflatten(0, (-1, TwoViews.views))
-    counts = gather_uneven(accelerator, torch.tensor([len(vectors)], device=vectors.device)).tolist()
-    everyone, weights = gather_with_gradients(accelerator, vectors), gather_uneven(accelerator, batch.weights)
-    return contrastive_losses(vectors, everyone, weights, sum(counts[: accelerator.process_index]), temperature)
+    everyone, first = gather_with_gradients(accelerator, vectors)
+    return contrastive_losses(vectors, everyone, gather_uneven(accelerator, batch.weights), first, temperature)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Meter:
         """The mean loss of a split's images in steps as in training, with the same views every time."""
         bare, device = self.bare(model), self.accelerator.device
         totals = torch.zeros(2, dtype=torch.float64, device=device)  # losses, images
-        with evaluating(bare), torch.inference_mode(), self.accelerator.autocast():
+        with evaluating(bare), torch.inference_mode():
             for step in loader.epoch(0):
                 for unaugmented in step.batches:
                     batch = unaugmented.augmented(device)
@@ -76,11 +78,12 @@ class Meter:
         loss, count = self.accelerator.reduce(totals, "sum").tolist()
         return loss / count
 
-    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> float:
+    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> tuple[float, int]:
+        """By the encoder's features, and the number of images that could be read."""
         return self.neighbours.accuracy(self.bare(model).encoder, loader)
 
     def bare(self, model: nn.Module) -> ContrastiveModel:
-        """The model without the wrapper of several processes."""
+        """The model without the wrapper of several processes; its forward pass is still autocast's."""
         unwrapped = self.accelerator.unwrap_model(model)
         assert isinstance(unwrapped, ContrastiveModel)
         return unwrapped
@@ -100,5 +103,6 @@ def views_loader(
         device=accelerator.device,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
+        fewest_in_step=FEWEST_COMPARED,
     )
     return AugmentingLoader(loader, TwoViews(augment, preprocessing, len(split.source.class_names)), seed=0)

@@ -21,13 +21,16 @@ class ContrastiveReport(EncoderReport):
     """The `Report` of a `ContrastiveLearning`."""
 
     picture = "neighbours"
-    kind = "an encoder of contrastive learning"
-    loss = "of telling an image's other view from the others of its step"
+    title = "an encoder trained on {dataset} by contrastive learning"
     beside = "projection"
 
     def __init__(self, task: ContrastiveLearning) -> None:
         super().__init__(task)
         self.task = task
+
+    @property
+    def loss(self) -> str:
+        return f"of finding an image's other view among those of {self.task.config.data.batch_size} images"
 
     def describe(self) -> dict[str, str]:
         settings = self.task.config.contrastive
@@ -44,8 +47,8 @@ def measure(
     meter: Meter, model: nn.Module, views: AugmentingLoader, loader: EvalLoader, data: DataConfig
 ) -> EncoderResult:
     """The results of a split, the same on every process."""
-    loss, knn = meter.loss(model, views), meter.knn_accuracy(model, loader)
-    return EncoderResult(loss, knn, len(loader.split), find_neighbours(meter, model, loader, data))
+    loss, (knn, num_images) = meter.loss(model, views), meter.knn_accuracy(model, loader)
+    return EncoderResult(loss, knn, num_images, loader.num_total, find_neighbours(meter, model, loader, data))
 
 
 open_report = ContrastiveReport

@@ -12,14 +12,17 @@ from vit.data.augment import TwoViews
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
 from vit.data.images import Split, check_test, open_training
 from vit.engine import Accelerator
-from vit.models.contrastive import ENCODER, ContrastiveModel, ProjectionConfig
+from vit.models.contrastive import ContrastiveModel, ProjectionConfig
+from vit.models.model import ENCODER
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
-from vit.tasks.contrastive.metrics import Meter, step_losses, views_loader
+from vit.tasks.contrastive.metrics import FEWEST_COMPARED, Meter, step_losses, views_loader
 from vit.tasks.encoder_features import Neighbours, neighbours_among
 from vit.tasks.images import ImageTask
 from vit.tasks.task import NonFinite
+
+_KNN_IMAGES = "contrastive.knn_images"
 
 
 class ContrastiveLearning(ImageTask[ContrastiveRun]):
@@ -29,12 +32,14 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
     higher_is_better = False
     accuracies = ("knn",)
     augmentation = TwoViews
+    fewest_in_step = FEWEST_COMPARED
+    cuts_steps = False
 
     def __init__(self, config: ContrastiveRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         super().__init__(config, accelerator, timer)
         self.contrastive_model = ContrastiveModel(self.backbone, projection_of(config.contrastive))
-        searched = neighbours_among(self.train_split, config.contrastive.knn_images, "contrastive.knn_images")
-        neighbours = Neighbours(accelerator, self.eval_loader(searched))
+        searched = neighbours_among(self.train_split, config.contrastive.knn_images, _KNN_IMAGES)
+        neighbours = Neighbours(accelerator, self.eval_loader(searched), _KNN_IMAGES)
         self.meter = Meter(accelerator, config.contrastive.temperature, neighbours)
         self.val_views = self.views(self.val_split)
 
@@ -65,7 +70,7 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
         loss = self.meter.loss(model, self.val_views)
         if not math.isfinite(loss):
             raise NonFinite("the loss of validation images is not finite")
-        return {"loss": loss, "knn": self.meter.knn_accuracy(model, self.val_loader)}
+        return {"loss": loss, "knn": self.meter.knn_accuracy(model, self.val_loader)[0]}
 
     def state(self) -> dict[str, Any]:
         """The encoder is a model by itself, whose tensors' names begin with `encoder`; it has no classes."""

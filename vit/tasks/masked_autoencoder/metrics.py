@@ -71,7 +71,7 @@ class Meter:
         return all_losses[all_indices.argsort(stable=True)]
 
     def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> float:
-        return self.neighbours.accuracy(self.bare(model).encoder, loader)
+        return self.neighbours.accuracy(self.bare(model).encoder, loader)[0]
 
     def bare(self, model: nn.Module) -> MaskedAutoencoder:
         """The model without the wrapper of several processes; its forward pass is still autocast's."""

@@ -25,7 +25,7 @@ class MaskedAutoencoderReport(EncoderReport):
     """The `Report` of a `MaskedPrediction`."""
 
     picture = "reconstructions"
-    kind = "a masked autoencoder"
+    title = "a masked autoencoder trained on {dataset}"
     loss = "of the patches that are hidden"
     beside = "decoder"
 
@@ -81,7 +81,8 @@ def measure(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig
     """The results of a split, the same on every process."""
     losses = meter.losses(model, loader)
     pictures = reconstruct(meter, model, loader, data)
-    return EncoderResult(float(losses.mean()), meter.knn_accuracy(model, loader), len(losses), pictures)
+    knn = meter.knn_accuracy(model, loader)
+    return EncoderResult(float(losses.mean()), knn, len(losses), loader.num_total, pictures)
 
 
 open_report = MaskedAutoencoderReport

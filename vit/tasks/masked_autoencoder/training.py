@@ -12,7 +12,8 @@ from vit.data.augmented import AugmentedBatch
 from vit.data.images import Split, check_test, open_training
 from vit.engine import Accelerator
 from vit.models import VisionTransformer
-from vit.models.masked_autoencoder import ENCODER, DecoderConfig, MaskedAutoencoder
+from vit.models.masked_autoencoder import DecoderConfig, MaskedAutoencoder
+from vit.models.model import ENCODER
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.encoder_features import Neighbours, neighbours_among
@@ -37,7 +38,9 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
             raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
         self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
         searched = neighbours_among(self.train_split, config.mae.knn_images, "mae.knn_images")
-        self.meter = Meter(accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched)))
+        self.meter = Meter(
+            accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched), "mae.knn_images")
+        )
 
     def open_splits(self) -> tuple[Split, Split]:
         splits = open_training(self.config.data)
