@@ -11,7 +11,11 @@ from results.records import RESULTS, ROOT, read_records
 from vit.figures import plot_accuracy_over_time, save_figure
 
 PICTURES: Mapping[str, Mapping[str, str]] = {
-    "small_data": {"ViT": "cifar10_vit_speedrun_cpu"},
+    "small_data": {
+        "ViT": "cifar10_vit_speedrun_cpu",
+        "ViT without AutoAugment": "cifar10_full/vit_speedrun_without_autoaugment",
+        "ResNet": "cifar10_resnet_speedrun_cpu",
+    },
 }
 """Name of a picture → its recipes → their records."""
 CONVENTIONS = {

@@ -318,7 +318,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
         (
             *("digits_vit", "digits_resnet", "cifar10_full/vit_small_cpu", "cifar10_full/resnet_small_cpu"),
-            *("cifar10_full/vit_small_cpu_growing", "cifar10_vit_speedrun_cpu"),
+            *("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu"),
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
