@@ -72,13 +72,9 @@ class EncoderReport(ImageReport, ABC):
     """The part of the model beside its encoder."""
 
     @cached_property
-    def test_split(self) -> Split:
-        """Opened when training is over."""
-        return open_test(self._task.config.data)
-
-    @cached_property
     def test_loader(self) -> EvalLoader:
-        return self._task.eval_loader(self.test_split)
+        """Opened when training is over."""
+        return self._task.eval_loader(open_test(self._task.config.data))
 
     @property
     @abstractmethod
