@@ -9,7 +9,7 @@ Only matrices belong here, and convolutions as matrices of their windows, `c (k 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -73,19 +73,22 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         # of a sharded matrix every process orthogonalises the whole, and takes its part of the answer
-        directions = [full_tensor(self._nesterov_momentum(parameter, group["momentum"])) for parameter in parameters]
+        directions = [full_tensor(direction) for direction in self._nesterov_momentum(parameters, group["momentum"])]
         rows, columns = parameters[0].shape[0] // group["parts"], parameters[0].shape[1:].numel()
         stacked = torch.stack(directions).to(self.work_dtype).reshape(-1, rows, columns)
         orthogonal = orthogonalize(stacked).to(parameters[0].dtype).reshape(len(parameters), *parameters[0].shape)
+        updates = [shard_like(update, parameter) for parameter, update in zip(parameters, orthogonal, strict=True)]
         scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
-        for parameter, update in zip(parameters, orthogonal, strict=True):
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(shard_like(update, parameter), alpha=-group["lr"] * scale)
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"] * scale)
 
-    def _nesterov_momentum(self, parameter: Tensor, momentum: float) -> Tensor:
-        assert parameter.grad is not None
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
-        return parameter.grad.lerp(buffer, momentum)
+    def _nesterov_momentum(self, parameters: list[Tensor], momentum: float) -> Sequence[Tensor]:
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        buffers = []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            buffers.append(state["momentum_buffer"])
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        return torch._foreach_lerp(gradients, buffers, momentum)
