@@ -28,6 +28,8 @@ def _run(argv: list[str]) -> None:
     keep.add_argument("name", metavar="NAME")
     keep.add_argument("--command", dest="made_by", required=True, help="the command that made the run")
     keep.add_argument("--circumstances", required=True, help="threads, and what else the machine did")
+    keep.add_argument("--commit", help="of the program, where the run does not name it")
+    keep.add_argument("--machine", help="where the run does not name it")
     commands.add_parser("write")
     commands.add_parser("draw")
     commands.add_parser("check")
@@ -35,7 +37,8 @@ def _run(argv: list[str]) -> None:
     if args.command == "keep":
         from results import records
 
-        print(records.keep(args.run, args.name, args.made_by, args.circumstances))
+        made = {"commit": args.commit, "machine": args.machine}
+        print(records.keep(args.run, args.name, args.made_by, args.circumstances, **made))
         return
     if args.command == "draw":
         from results.curves import PICTURES, draw

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vit.config import check, nearest
-from vit.processor import MULTIPLIES_BFLOAT16, processor_name
 from vit.runs import write_json
 
 ROOT = Path(__file__).parents[1]
@@ -33,31 +31,28 @@ class Record:
     made: dict[str, Any]
 
 
-def keep(run: Path, name: str, command: str, circumstances: str) -> Path:
+def keep(
+    run: Path, name: str, command: str, circumstances: str, *, commit: str | None = None, machine: str | None = None
+) -> Path:
     """Copy what is kept of a finished run to `results/NAME/seedN/` and return that folder.
 
-    ValueError for a run that has not finished, and outside a git checkout.
+    `commit` of the program and `machine` are for a run that does not name them itself. ValueError for a run that has
+    not finished, and where one of them is not known.
     """
     summary_file = run / "summary.json"
     check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    commit = found.stdout.strip()
-    check(found.returncode == 0, "commit", str(ROOT), "this is no git checkout: a record names the commit that made it")
-    folder = RESULTS / name / f"seed{json.loads(summary_file.read_text())['seed']}"
+    summary = json.loads(summary_file.read_text())
+    made = {"commit": commit or summary.get("commit"), "machine": machine or summary.get("machine")}
+    for fact, value in made.items():
+        check(bool(value), fact, value, f"the run does not say which made it, and a record must; pass --{fact}")
+    folder = RESULTS / name / f"seed{summary['seed']}"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(summary_file, folder / "summary.json")
     settings = (run / "config.yaml").read_text().splitlines(keepends=True)
     (folder / "config.yaml").write_text("".join(line for line in settings if not line.startswith(_PLACE)))
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(history)))
-    made = {
-        "command": command,
-        "commit": commit,
-        "machine": processor_name(),
-        "multiplies_bfloat16": MULTIPLIES_BFLOAT16,
-        "circumstances": circumstances,
-    }
-    write_json(folder / "record.json", made)
+    write_json(folder / "record.json", {"command": command, **made, "circumstances": circumstances})
     return folder
 
 

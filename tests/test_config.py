@@ -183,6 +183,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("optim.betas", OptimConfig, {"name": "sgd", "betas": (0.9, 0.99)}),
     ("optim.min_lr", OptimConfig, {"schedule": "constant", "min_lr": 1e-5}),
     ("train.cuda_graphs", TrainConfig, {"cuda_graphs": True}),
+    ("train.compile_blocks", TrainConfig, {"compile_blocks": True}),
     ("distill.kind", DistillConfig, {"kind": "soft"}),
     ("distill.weight", DistillConfig, {"weight": 0.25}),
     ("distill.temperature", DistillConfig, {"teacher": "runs/a", "temperature": 2.0}),
@@ -195,9 +196,13 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("distill.temperature", DistillConfig, {"temperature": 0.0}),
     *(
         ("train." + name, TrainConfig, {name: 0})
-        for name in ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps")
+        for name in (
+            *("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_epochs"),
+            *("save_every_steps", "log_every_steps"),
+        )
     ),
     ("train.cuda_graphs", TrainConfig, {"compile": True, "cuda_graphs": True, "accumulation_steps": 2}),
+    ("train.cuda_graphs", TrainConfig, {"compile": True, "cuda_graphs": True, "compile_blocks": True}),
     ("train.ema_decay", TrainConfig, {"ema_decay": float("nan")}),
     *(
         ("train.label_smoothing", kind, {"label_smoothing": 1.0})

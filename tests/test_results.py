@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,19 @@ MEASURED = re.compile(r"\d[\d,.]*(?: ?±| ?%| ?points| times| images/s| BLEU)|\d
 
 @pytest.fixture
 def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout of its own: the tests may run in an unpacked archive."""
-    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
-    for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "empty"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
     monkeypatch.setattr(records, "ROOT", tmp_path)
     monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
 
+MADE = {"commit": "0123abc", "machine": "a machine"}
+"""What a run says of how it was made."""
+
+
 def finished_run(folder: Path, seed: int, top1: float) -> Path:
     folder.mkdir()
     (folder / "config.yaml").write_text("model: vit\n")
-    (folder / "summary.json").write_text(json.dumps({"seed": seed, "test.top1": top1, "seconds": 90.0}))
+    (folder / "summary.json").write_text(json.dumps({"seed": seed, "test.top1": top1, "seconds": 90.0, **MADE}))
     lines = [
         {"step": 1, "epoch": 0, "train.loss": 2.0},
         {"step": 2, "epoch": 0, "train.loss": 1.0},
@@ -158,7 +157,9 @@ def test_a_run_is_kept_with_its_history_thinned(own_results: Path, tmp_path: Pat
 @pytest.mark.parametrize(("metric", "line"), [("test.top1", "75.00 % test top-1"), ("test.knn", "75.00 % of the test")])
 def test_what_is_expected_of_a_configuration(metric: str, line: str, tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run", 0, 0.75)
-    (run / "summary.json").write_text(json.dumps({"seed": 0, metric: 0.75, "seconds": 90.0, "precision": "fp32"}))
+    (run / "summary.json").write_text(
+        json.dumps({"seed": 0, metric: 0.75, "seconds": 90.0, "precision": "fp32", **MADE})
+    )
     records.keep(run, "small", "python train.py", "one thread")
     assert documents.expected("small").startswith(f"# Expected:  {line}")
     assert " 1.5 minutes on " in documents.expected("small")
@@ -169,14 +170,20 @@ def test_a_run_that_is_not_finished_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "has no summary.json" in capsys.readouterr().err
 
 
-def test_a_record_needs_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = finished_run(tmp_path / "run", 0, 0.5)
-    monkeypatch.setattr(records, "ROOT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert main(["keep", str(run), "small", "--command", "a", "--circumstances", "b"]) == 2
-    assert "this is no git checkout" in capsys.readouterr().err
+@pytest.mark.usefixtures("own_results")
+def test_a_record_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["keep", str(finished_run(tmp_path / "run", 0, 0.5)), "small", "--command", "a", "--circumstances", "b"]
+    assert main(words) == 0
+    assert records.read_records("small")[0].made == {**MADE, "command": "a", "circumstances": "b"}
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({"seed": 0}))
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "pass --commit" in capsys.readouterr().err
+    assert main([*words, "--commit", "4567def"]) == 2
+    assert "pass --machine" in capsys.readouterr().err
+    assert main([*words, "--commit", "4567def", "--machine", "another"]) == 0
+    made = records.read_records("small")[0].made
+    assert (made["commit"], made["machine"]) == ("4567def", "another")
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,15 @@ def machine_memory() -> int:
     return min(total, int(text)) if text.isdecimal() else total
 
 
+def device_name(device: str) -> str:
+    """The name of a CUDA device; of anything else, the processor's."""
+    return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else processor_name()
+
+
 def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
     """Describe what a measured time depends on besides the program, with the versions of the installed `packages`."""
     return {
-        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else processor_name(),
+        "device": device_name(device),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),

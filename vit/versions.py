@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 VERSION = "0.1.0"
+CHANGED = " with changes"
+"""After a commit's name, where the package's files are not as the commit has them."""
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
@@ -17,3 +22,22 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = VERSION if name == "vit" else version(name)
     return found
+
+
+@cache
+def checkout_commit() -> str | None:
+    """The git commit of the checkout that this package was imported from; None where it is installed elsewhere.
+
+    As it was at the first call: a run that calls it at its start names the commit that it was started from.
+    """
+    package = Path(__file__).parent
+    with suppress(OSError, subprocess.SubprocessError):  # no git; no checkout, or a package that git ignores
+        _git(package, "ls-files", "--error-unmatch", Path(__file__).name)
+        commit = _git(package, "rev-parse", "HEAD")
+        return commit + (CHANGED if _git(package, "status", "--porcelain", ".") else "")
+    return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    found = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
+    return found.stdout.strip()

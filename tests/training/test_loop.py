@@ -37,6 +37,7 @@ from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.training import Classification
 from vit.tasks.task import NonFinite
 from vit.training import loop
+from vit.training.checkpoints import save_session
 from vit.training.interruption import Stopped
 from vit.training.loop import StepResult, train
 from vit.training.session import Session, open_session
@@ -132,7 +133,18 @@ def test_the_run_folder_holds_what_it_promises(finished: tuple[Path, dict[str, A
 def test_the_summary_is_flat_and_complete(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
     _, summary, _ = finished
     promised = {
-        *("model", "dataset", "params", "gmacs", "seconds", "images_per_second", "seed", "versions"),
+        *(
+            "model",
+            "dataset",
+            "params",
+            "gmacs",
+            "seconds",
+            "images_per_second",
+            "seed",
+            "versions",
+            "commit",
+            "machine",
+        ),
         *("val.top1", "test.top1", "test.n_seen", "test.n_total", "train.n_broken"),
     }
     assert promised <= summary.keys()
@@ -304,6 +316,34 @@ def test_a_run_killed_before_and_around_its_first_save(
         at_step(patch, step, kill)
         with pytest.raises(Killed):
             train(config, tmp_path / "broken")
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_epochs_that_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = list[int]()
+
+    def save(session: Session) -> None:
+        saved.append(session.progress.epoch)
+        save_session(session)
+
+    monkeypatch.setattr(loop, "save_session", save)
+    train(tiny(train={"epochs": 8, "save_every_epochs": 3, "evaluate_every_epochs": 5}), tmp_path)
+    assert saved == [3, 5, 6, 8]
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_run_killed_in_an_epoch_after_one_that_was_not_saved(
+    epoch: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[ClassificationRun], Path],
+) -> None:
+    config = tiny(train={"epochs": 5, "save_every_epochs": 2, "evaluate_every_epochs": 3, "ema_decay": 0.9})
+    kill_at(3 * epoch - 1, config, tmp_path / "broken", monkeypatch)
+    assert len(read_metrics(tmp_path / "broken")) >= 3 * (epoch - 1)
     train(config, tmp_path / "broken", resume=True)
     assert_same_bits(unbroken(config), tmp_path / "broken")
 

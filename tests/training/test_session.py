@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from tests.training.tiny import tiny
 from vit.config import TrainConfig
 from vit.engine import make_accelerator
 from vit.training import session as session_module
+from vit.training.loop import steps
 from vit.training.session import compile_as_configured, open_session
 
 RESNET = {"name": "resnet18_cifar", "width": 4, "patch_size": None, "depth": None, "num_heads": None}
@@ -61,6 +64,33 @@ def test_compiled_as_configured(
     monkeypatch.setattr(nn.Module, "compile", lambda _, mode: asked.append(mode))
     compile_as_configured(nn.Linear(2, 2), TrainConfig(**settings))
     assert asked == modes
+
+
+@pytest.mark.filterwarnings("default")  # the compiler warns itself about how it traces
+def test_one_program_computes_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, compiled = CompileCounter(), nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend=counter))
+    model = {"depth": 3, "pooling": "gap", "patch_dropout_rate": 0.25}  # which reads every token of the last block
+    found: dict[bool, list[float]] = {}
+    for blocks in (False, True):
+        settings = {"compile": blocks, "compile_blocks": blocks}
+        session = open_session(tiny(model=model, train=settings), tmp_path)
+        found[blocks] = [step.loss for step in islice(steps(session), 2)]
+    assert counter.frame_count == 1
+    assert found[True] == pytest.approx(found[False], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (RESNET, "only the blocks of a VisionTransformer are alike, this is a ResNet"),
+        *(({name: 0.1}, "each block has random numbers") for name in ("dropout_rate", "stochastic_depth_rate")),
+    ],
+)
+def test_blocks_that_are_not_alike_are_not_compiled_as_one(model: dict[str, Any], rule: str, tmp_path: Path) -> None:
+    config = tiny(model=model, train={"compile": True, "compile_blocks": True})
+    with pytest.raises(ValueError, match=rf"train\.compile_blocks: True is not valid: .*{rule}"):
+        open_session(config, tmp_path)
 
 
 @pytest.mark.parametrize(("trains", "calls"), [(True, 1), (False, 0)])

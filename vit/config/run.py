@@ -78,6 +78,10 @@ class TrainConfig:
     """`auto`: bf16 if the device computes it faster than fp32, else fp32."""
     compile: bool = False
     """Compile the model by `torch.compile`, which takes minutes at the start."""
+    compile_blocks: bool = False
+    """Compile one block of a Vision Transformer and use it for all, which starts sooner; it needs `compile`, and blocks
+    without random numbers of their own (dropout, stochastic depth).
+    """
     cuda_graphs: bool = False
     """Replay steps as CUDA graphs (torch's mode `reduce-overhead`), which saves small models the time to launch their
     kernels. One is recorded for each batch size; it needs `compile`, CUDA, one process and one micro-batch.
@@ -88,6 +92,8 @@ class TrainConfig:
     """Decay per step of the averaged weights, which are evaluated and kept besides the raw ones. None: no average."""
     evaluate_every_epochs: int = 1
     """Epochs from one validation to the next; the last epoch is always validated."""
+    save_every_epochs: int = 1
+    """Epochs from one checkpoint to the next; an epoch with a validation, and the last, always have one."""
     save_every_steps: int | None = None
     """Checkpoints within an epoch, in addition to the one at its end; null: none."""
     log_every_steps: int = 10
@@ -97,11 +103,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_finite("train", self)
-        counts = ("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_steps", "log_every_steps")
+        counts = (
+            *("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_epochs"),
+            *("save_every_steps", "log_every_steps"),
+        )
         check_most("train", self, dict.fromkeys(counts, MOST_STEPS))
         for name in counts:
             check_positive(f"train.{name}", getattr(self, name))
-        check_effect("train", self, {"cuda_graphs": (self.compile, "train.compile true")})
+        needed = (self.compile, "train.compile true")
+        check_effect("train", self, {"compile_blocks": needed, "cuda_graphs": needed})
+        rule = "CUDA graphs hold the whole model; leave out train.compile_blocks"
+        check(not (self.cuda_graphs and self.compile_blocks), "train.cuda_graphs", self.cuda_graphs, rule)
         rule = "CUDA graphs cannot accumulate gradients of several micro-batches; set train.accumulation_steps to 1"
         check(not self.cuda_graphs or self.accumulation_steps == 1, "train.cuda_graphs", self.cuda_graphs, rule)
         check_rate("train.ema_decay", self.ema_decay)

@@ -69,8 +69,9 @@ _FREE_TO_CHANGE = (
     *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
     *("data.workers", "data.cache_gib", "data.eval_batch_size"),
-    *("train.accumulation_steps", "train.compile", "train.cuda_graphs", "train.precision"),
-    *("train.gradient_checkpointing", "train.log_every_steps", "train.save_every_steps", "train.trackers"),
+    *("train.accumulation_steps", "train.compile", "train.compile_blocks", "train.cuda_graphs", "train.precision"),
+    *("train.gradient_checkpointing", "train.log_every_steps", "train.trackers"),
+    *("train.save_every_epochs", "train.save_every_steps"),
 )
 """Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
 which is not among them, may grow.
@@ -289,7 +290,9 @@ def load_session(session: Session) -> Continued | None:
 def _check_nothing_lost(session: Session) -> None:
     """ValueError for a run that has no checkpoint any more, where there must have been one."""
     steps = max((record["step"] for record in read_metrics(session.run) if "step" in record), default=0)
-    if steps > session.task.train_loader.steps_per_epoch or read_summary(session.run):
+    settings = session.config.train
+    epochs = min(settings.save_every_epochs, settings.evaluate_every_epochs)
+    if steps > epochs * session.task.train_loader.steps_per_epoch or read_summary(session.run):
         raise ValueError(
             f"--resume: {str(session.run)!r} has no checkpoint any more, although it was trained for {steps} steps; "
             "restore one, or start again with another --output_dir"

@@ -121,10 +121,8 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
     _check_sharding(config, accelerator, task.model)
     _check_cuda_graphs(config, accelerator)
     if config.train.gradient_checkpointing:
-        rule = f"only the blocks of a VisionTransformer can be recomputed, this is a {type(task.model).__name__}"
-        encoder = task.model.encoder if isinstance(task.model, EncoderModel) else task.model
-        check(isinstance(encoder, VisionTransformer), "train.gradient_checkpointing", True, rule)
-        encoder.gradient_checkpointing = True  # type: ignore[assignment]
+        rule = "only the blocks of a VisionTransformer can be recomputed"
+        _vision_transformer(task.model, "train.gradient_checkpointing", rule).gradient_checkpointing = True
     if compiles:
         compile_as_configured(task.model, config.train)
         if accelerator.device.type == "cpu":
@@ -163,8 +161,29 @@ def _check_cuda_graphs(config: RunConfig, accelerator: Accelerator) -> None:
 
 
 def compile_as_configured(model: nn.Module, config: TrainConfig) -> None:
-    if config.compile:
+    """ValueError for `train.compile_blocks` of a model whose blocks are not alike."""
+    if config.compile_blocks:
+        for block in _blocks_alike(model):
+            block.compile()
+    elif config.compile:
         model.compile(mode="reduce-overhead" if config.cuda_graphs else None)
+
+
+def _blocks_alike(model: nn.Module) -> nn.ModuleList:
+    """The blocks of a model that one program computes."""
+    vit = _vision_transformer(model, "train.compile_blocks", "only the blocks of a VisionTransformer are alike")
+    rates = (vit.config.dropout_rate, vit.config.attention_dropout_rate, vit.config.stochastic_depth_rate)
+    rule = "with dropout or stochastic depth each block has random numbers, and so a program, of its own; leave it out"
+    check(not any(rates), "train.compile_blocks", True, rule)
+    return vit.blocks
+
+
+def _vision_transformer(model: nn.Module, setting: str, rule: str) -> VisionTransformer:
+    """The model, or the encoder that is trained within it. ValueError where it is another."""
+    encoder = model.encoder if isinstance(model, EncoderModel) else model
+    check(isinstance(encoder, VisionTransformer), setting, True, f"{rule}, this is a {type(encoder).__name__}")
+    assert isinstance(encoder, VisionTransformer)
+    return encoder
 
 
 def set_training_mode(model: nn.Module) -> None:
