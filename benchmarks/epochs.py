@@ -64,7 +64,7 @@ def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
 def _seconds_per_step(taken: Iterator[object], batch_size: int) -> float:
     """The mean, after the first steps, in which the machine warms up and compiles.
 
-    Not the median: a step in several augments the images of all of them.
+    Not the median: one step in every few augments the images of the whole group.
     """
     for _ in islice(taken, _WARMUP_STEPS):
         pass

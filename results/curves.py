@@ -1,4 +1,4 @@
-"""Learning curves of several seeds, drawn from the records: `docs/NAME.png`, and its numbers in `docs/NAME.json`."""
+"""The documents' pictures of records: `docs/NAME.png`, and its numbers in `docs/NAME.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records import RESULTS, ROOT, read_records
-from vit.figures import plot_accuracy_over_time, save_figure
+from vit.figures import plot_accuracy_over_time, plot_data_size, save_figure
 
 PICTURES: Mapping[str, Mapping[str, str]] = {
     "small_data": {
@@ -17,7 +17,17 @@ PICTURES: Mapping[str, Mapping[str, str]] = {
         "ResNet": "cifar10_resnet_speedrun_cpu",
     },
 }
-"""Name of a picture → its recipes → their records."""
+"""Learning curves: name of the picture → its recipes → their records."""
+BY_IMAGES: Mapping[str, Mapping[str, str]] = {
+    "cifar10_data_size": {
+        "cifar10_resnet_speedrun_cpu": "ResNet",
+        "cifar10_vit_speedrun_cpu": "ViT",
+        "cifar10_vit_contrastive_cpu": "ViT from the contrastive encoder",
+    },
+}
+"""Accuracy against the number of images: name of the picture, and of the JSON of `vit compare --train` among the
+results → its recipes → what they are called. The first is the one that others are compared with.
+"""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",
@@ -26,15 +36,31 @@ CONVENTIONS = {
 
 
 def draw(name: str) -> Path:
-    """Draw a picture of `PICTURES` into `docs/`, and return its file."""
+    """Draw a picture into `docs/`, and return its file."""
     file, data = ROOT / "docs" / f"{name}.png", numbers(name)
-    save_figure(plot_accuracy_over_time(data["curves"]), file, data)
+    if name in PICTURES:
+        figure = plot_accuracy_over_time(data["curves"])
+    else:
+        figure = plot_data_size(data["curves"], data["differences"])
+    save_figure(figure, file, data)
     return file
 
 
 def numbers(name: str) -> dict[str, Any]:
     """The numbers of a picture, with their conventions."""
-    return {"curves": {own: curves_of(records) for own, records in PICTURES[name].items()}, "conventions": CONVENTIONS}
+    if name in PICTURES:
+        recipes = {own: curves_of(records) for own, records in PICTURES[name].items()}
+        return {"curves": recipes, "conventions": CONVENTIONS}
+    return data_size(name)
+
+
+def data_size(name: str) -> dict[str, Any]:
+    """What `vit compare --train` has written, with its recipes called as in `BY_IMAGES`."""
+    found, called = json.loads((RESULTS / f"{name}.json").read_text()), BY_IMAGES[name]
+    named = {
+        kind: {called[recipe]: points for recipe, points in found[kind].items()} for kind in ("curves", "differences")
+    }
+    return {**found, **named, "runs": [{**run, "recipe": called[run["recipe"]]} for run in found["runs"]]}
 
 
 def curves_of(name: str) -> list[list[tuple[float, float]]]:

@@ -37,14 +37,17 @@ def keep(
     """Copy what is kept of a finished run to `results/NAME/seedN/` and return that folder.
 
     `commit` of the program and `machine` are for a run that does not name them itself. ValueError for a run that has
-    not finished, and where one of them is not known.
+    not finished, and where one of them is not known or given twice.
     """
     summary_file = run / "summary.json"
     check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
     summary = json.loads(summary_file.read_text())
-    made = {"commit": commit or summary.get("commit"), "machine": machine or summary.get("machine")}
-    for fact, value in made.items():
-        check(bool(value), fact, value, f"the run does not say which made it, and a record must; pass --{fact}")
+    made = dict[str, str]()
+    for fact, given in (("commit", commit), ("machine", machine)):
+        own = summary.get(fact)
+        check(not (given and own), f"--{fact}", given, f"the run names {own!r} itself; leave it out")
+        check(bool(given or own), f"--{fact}", given, f"the run names no {fact}, and a record must; pass it")
+        made[fact] = given or own
     folder = RESULTS / name / f"seed{summary['seed']}"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(summary_file, folder / "summary.json")

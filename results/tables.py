@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from results.curves import data_size
 from results.records import RESULTS, ROOT, percent, read_records
+from vit.experiments.data_size_table import data_size_markdown
 
 MODELS = ("Ti", "S", "B")
 _NAMES = {
@@ -322,6 +324,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
+    "cifar10-data-size": lambda: data_size_markdown(data_size("cifar10_data_size")).strip(),
     "cifar10-every-way": lambda: every_way(
         *(f"cifar10_full/{name}.json" for name in ("untouched", "transfer", "comparison"))
     ),

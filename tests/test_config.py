@@ -184,6 +184,7 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("optim.min_lr", OptimConfig, {"schedule": "constant", "min_lr": 1e-5}),
     ("train.cuda_graphs", TrainConfig, {"cuda_graphs": True}),
     ("train.compile_blocks", TrainConfig, {"compile_blocks": True}),
+    ("train.save_every_epochs", TrainConfig, {"save_every_epochs": 3}),
     ("distill.kind", DistillConfig, {"kind": "soft"}),
     ("distill.weight", DistillConfig, {"weight": 0.25}),
     ("distill.temperature", DistillConfig, {"teacher": "runs/a", "temperature": 2.0}),

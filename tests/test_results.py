@@ -50,7 +50,7 @@ def test_the_readme_holds_no_measured_number_by_hand() -> None:
     assert MEASURED.findall(documents.unmarked((records.ROOT / "README.md").read_text())) == []
 
 
-@pytest.mark.parametrize("name", curves.PICTURES)
+@pytest.mark.parametrize("name", [*curves.PICTURES, *curves.BY_IMAGES])
 def test_every_picture_is_of_the_records_as_they_are(name: str) -> None:
     drawn = json.loads((records.ROOT / "docs" / f"{name}.json").read_text())
     assert drawn == json.loads(json.dumps(curves.numbers(name))), "draw it by `python -m results draw`"
@@ -60,6 +60,7 @@ def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, mo
     monkeypatch.setattr(curves, "RESULTS", own_results)
     monkeypatch.setattr(curves, "ROOT", own_results.parent)
     monkeypatch.setattr(curves, "PICTURES", {"two": {"ViT": "small"}})
+    monkeypatch.setattr(curves, "BY_IMAGES", {})
     for seed, weights in ((0, "ema"), (1, "raw")):
         folder = own_results / "small" / f"seed{seed}"
         folder.mkdir(parents=True)
@@ -175,12 +176,14 @@ def test_a_record_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.Captu
     words = ["keep", str(finished_run(tmp_path / "run", 0, 0.5)), "small", "--command", "a", "--circumstances", "b"]
     assert main(words) == 0
     assert records.read_records("small")[0].made == {**MADE, "command": "a", "circumstances": "b"}
+    assert main([*words, "--commit", "4567def"]) == 2
+    assert "the run names '0123abc' itself" in capsys.readouterr().err
     (tmp_path / "run" / "summary.json").write_text(json.dumps({"seed": 0}))
     capsys.readouterr()
     assert main(words) == 2
-    assert "pass --commit" in capsys.readouterr().err
+    assert "--commit: None is not valid: the run names no commit" in capsys.readouterr().err
     assert main([*words, "--commit", "4567def"]) == 2
-    assert "pass --machine" in capsys.readouterr().err
+    assert "--machine: None is not valid: the run names no machine" in capsys.readouterr().err
     assert main([*words, "--commit", "4567def", "--machine", "another"]) == 0
     made = records.read_records("small")[0].made
     assert (made["commit"], made["machine"]) == ("4567def", "another")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -30,6 +29,8 @@ def checkout_commit() -> str | None:
 
     As it was at the first call: a run that calls it at its start names the commit that it was started from.
     """
+    import subprocess  # late: `import vit` stays light
+
     package = Path(__file__).parent
     with suppress(OSError, subprocess.SubprocessError):  # no git; no checkout, or a package that git ignores
         _git(package, "ls-files", "--error-unmatch", Path(__file__).name)
@@ -39,5 +40,8 @@ def checkout_commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    found = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
-    return found.stdout.strip()
+    """What git prints; it takes no locks, for somebody may be working in the checkout."""
+    from subprocess import run
+
+    command = ["git", "--no-optional-locks", *words]
+    return run(command, cwd=folder, capture_output=True, check=True, timeout=10).stdout.decode(errors="replace").strip()

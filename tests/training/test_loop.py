@@ -349,6 +349,33 @@ def test_a_run_killed_in_an_epoch_after_one_that_was_not_saved(
 
 
 @pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_signal_while_an_epoch_is_saved_stops_the_run_there(
+    epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(session: Session) -> None:
+        if session.progress.epoch == epoch:
+            signal.raise_signal(signal.SIGTERM)
+        save_session(session)
+
+    monkeypatch.setattr(loop, "save_session", save)
+    with pytest.raises(Stopped, match=f"after step {3 * epoch};"):
+        train(tiny(train={"epochs": 2}), tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_without_a_checkpoint_yet_may_be_saved_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Callable[[ClassificationRun], Path]
+) -> None:
+    """None is lost: by the settings that it was started with there was to be none."""
+    settings = {"epochs": 4, "evaluate_every_epochs": 4}
+    config = tiny(train={**settings, "save_every_epochs": 4})
+    kill_at(8, config, tmp_path / "broken", monkeypatch)
+    train(tiny(train={**settings, "save_every_epochs": 2}), tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

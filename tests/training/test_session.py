@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
+from tests.tasks.masked_autoencoder.test_run import MAE
 from tests.training.tiny import tiny
 from vit.config import TrainConfig
 from vit.engine import make_accelerator
@@ -36,6 +38,7 @@ def test_a_resnet_refuses_micro_batches_too_small_for_its_statistics(tmp_path: P
         open_session(tiny(model=RESNET, train={"accumulation_steps": 16}), tmp_path)
 
 
+NOT_RANDOM: dict[str, Any] = dict.fromkeys(("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"), 0.0)
 GRAPHS = {"compile": True, "cuda_graphs": True}
 
 
@@ -84,13 +87,26 @@ def test_one_program_computes_every_block(tmp_path: Path, monkeypatch: pytest.Mo
     ("model", "rule"),
     [
         (RESNET, "only the blocks of a VisionTransformer are alike, this is a ResNet"),
-        *(({name: 0.1}, "each block has random numbers") for name in ("dropout_rate", "stochastic_depth_rate")),
+        *(
+            ({name: 0.1}, rf"with model\.{name} 0\.1 each block draws its own random numbers")
+            for name in NOT_RANDOM
+        ),
     ],
 )
 def test_blocks_that_are_not_alike_are_not_compiled_as_one(model: dict[str, Any], rule: str, tmp_path: Path) -> None:
     config = tiny(model=model, train={"compile": True, "compile_blocks": True})
-    with pytest.raises(ValueError, match=rf"train\.compile_blocks: True is not valid: .*{rule}"):
-        open_session(config, tmp_path)
+    for compiles in (True, False):  # a plan refuses what training would
+        with pytest.raises(ValueError, match=rf"train\.compile_blocks: True is not valid: .*{rule}"):
+            open_session(config, tmp_path, compiles=compiles)
+
+
+def test_the_decoder_of_a_masked_autoencoder_is_compiled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled.append(module))
+    train = replace(MAE.train, compile=True, compile_blocks=True)
+    session = open_session(replace(MAE, model=replace(MAE.model, **NOT_RANDOM), train=train), tmp_path)
+    model: Any = session.task.model
+    assert compiled == [*model.encoder.blocks, *model.decoder.blocks]
 
 
 @pytest.mark.parametrize(("trains", "calls"), [(True, 1), (False, 0)])

@@ -77,10 +77,10 @@ class TrainConfig:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 if the device computes it faster than fp32, else fp32."""
     compile: bool = False
-    """Compile the model by `torch.compile`, which takes minutes at the start."""
+    """Compile the model by `torch.compile`, which may take minutes at the start."""
     compile_blocks: bool = False
-    """Compile one block of a Vision Transformer and use it for all, which starts sooner; it needs `compile`, and blocks
-    without random numbers of their own (dropout, stochastic depth).
+    """Compile a Vision Transformer's blocks alone, one program for all that are alike, which takes less time at the
+    start; it needs `compile`, and no dropout or stochastic depth.
     """
     cuda_graphs: bool = False
     """Replay steps as CUDA graphs (torch's mode `reduce-overhead`), which saves small models the time to launch their
@@ -93,7 +93,9 @@ class TrainConfig:
     evaluate_every_epochs: int = 1
     """Epochs from one validation to the next; the last epoch is always validated."""
     save_every_epochs: int = 1
-    """Epochs from one checkpoint to the next; an epoch with a validation, and the last, always have one."""
+    """Epochs from one checkpoint to the next; an epoch with a validation always has one, so this is for runs whose
+    `evaluate_every_epochs` is larger than 1.
+    """
     save_every_steps: int | None = None
     """Checkpoints within an epoch, in addition to the one at its end; null: none."""
     log_every_steps: int = 10
@@ -112,6 +114,9 @@ class TrainConfig:
             check_positive(f"train.{name}", getattr(self, name))
         needed = (self.compile, "train.compile true")
         check_effect("train", self, {"compile_blocks": needed, "cuda_graphs": needed})
+        rule = "every validation is saved, and each epoch has one; increase train.evaluate_every_epochs too"
+        effective = self.save_every_epochs == 1 or self.evaluate_every_epochs > 1
+        check(effective, "train.save_every_epochs", self.save_every_epochs, rule)
         rule = "CUDA graphs hold the whole model; leave out train.compile_blocks"
         check(not (self.cuda_graphs and self.compile_blocks), "train.cuda_graphs", self.cuda_graphs, rule)
         rule = "CUDA graphs cannot accumulate gradients of several micro-batches; set train.accumulation_steps to 1"

@@ -12,7 +12,6 @@ from typing import Any
 from vit.config import check
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
-from vit.wording import counted
 
 CONVENTIONS = {
     "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
@@ -118,9 +117,14 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     rows, curves = result["runs"], result["curves"]
     each = {recipe: next(row for row in rows if row["recipe"] == recipe) for recipe in curves}
     seeds = len({row["seed"] for row in rows})
+    spread = (
+        "one seed, of which no spread is known; differences in points"
+        if seeds == 1
+        else f"mean over {seeds} seeds ± standard deviation; differences in points, paired by seed, with the 95 % "
+        "t-interval of their mean"
+    )
     return [
-        f"Test top-1 of {each[next(iter(curves))]['test.n_total']:,} images, %: mean over {counted(seeds, 'seed')} ± "
-        "standard deviation; differences in points, paired by seed, with the 95 % t-interval of their mean.",
+        f"Test top-1 of {each[next(iter(curves))]['test.n_total']:,} images, %: {spread}.",
         "",
         *(
             f"- {recipe}: {row['params']:,} parameters, {row['gmacs']:.3g} G multiply-adds an image, "

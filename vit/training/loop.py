@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.config import RunConfig
 from vit.data.loading import Step
@@ -48,7 +48,7 @@ def train(
     cannot be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal, when a checkpoint has been
     saved; the last good checkpoint is kept in each case.
     """
-    checkout_commit()  # of the program that runs now, whatever is committed meanwhile
+    checkout_commit()  # remembered for the summary: what is committed meanwhile is not what runs
     session = open_session(as_begun(config, run) if resume else config, run)
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
@@ -87,11 +87,13 @@ def _train_epoch(session: Session, display: Display) -> None:
     progress.step_in_epoch = 0
     validated = progress.epoch % settings.evaluate_every_epochs == 0 or progress.epoch == settings.epochs
     metrics = validate(session) if validated else {}
-    stop_signal = session.agreed_stop_signal()
-    if validated or stop_signal or progress.epoch % settings.save_every_epochs == 0:
+    saved = validated or progress.epoch % settings.save_every_epochs == 0
+    if saved:
         save_session(session)
     display.epoch(metrics)
-    if stop_signal:
+    if stop_signal := session.agreed_stop_signal():  # asked here: one may come while the session is saved
+        if not saved:
+            save_session(session)
         raise Stopped(stop_signal, progress.step, session.how_to_continue)
 
 
@@ -118,7 +120,7 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
     warmup = session.warmup_samples(session.config.train.epochs)
     planned_steps = loader.epoch(progress.epoch, start_step=progress.step_in_epoch)
     set_training_mode(model)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = list[nn.Parameter]()
     while True:
         started = time.perf_counter()  # includes waiting for data, excludes the caller's logging and saving
         with timer("read"):
@@ -144,6 +146,8 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
             losses.append(loss.detach())
             totals += torch.stack([losses[-1], accuracy])
         with timer("reduce"):  # the norm, what is logged, whether to stop; the backward pass exchanged gradients
+            # after a backward pass: FSDP may hold whole parameters, without gradients, before the first
+            trainable = trainable or [parameter for parameter in model.parameters() if parameter.requires_grad]
             largest = math.inf if optim.clip_norm is None else optim.clip_norm  # inf: only to know the norm
             norm = accelerator.clip_grad_norm_(trainable, largest)  # before the device is waited for, once a step
             step_loss, step_accuracy = accelerator.reduce(totals, "sum").tolist()

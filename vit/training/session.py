@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from vit.config import RunConfig, TrainConfig, check
 from vit.data.run_images import name_images, names_digest
 from vit.engine import has_fast_bf16, keep_freed_memory, make_accelerator, precision_of
+from vit.layers.block import Block
 from vit.models import VisionTransformer
 from vit.models.model import EncoderModel
 from vit.stopwatch import Timer, untimed
@@ -123,6 +124,8 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
     if config.train.gradient_checkpointing:
         rule = "only the blocks of a VisionTransformer can be recomputed"
         _vision_transformer(task.model, "train.gradient_checkpointing", rule).gradient_checkpointing = True
+    if config.train.compile_blocks:
+        _check_blocks_alike(task.model)
     if compiles:
         compile_as_configured(task.model, config.train)
         if accelerator.device.type == "cpu":
@@ -161,21 +164,24 @@ def _check_cuda_graphs(config: RunConfig, accelerator: Accelerator) -> None:
 
 
 def compile_as_configured(model: nn.Module, config: TrainConfig) -> None:
-    """ValueError for `train.compile_blocks` of a model whose blocks are not alike."""
     if config.compile_blocks:
-        for block in _blocks_alike(model):
+        for block in (module for module in model.modules() if isinstance(module, Block)):
             block.compile()
     elif config.compile:
         model.compile(mode="reduce-overhead" if config.cuda_graphs else None)
 
 
-def _blocks_alike(model: nn.Module) -> nn.ModuleList:
-    """The blocks of a model that one program computes."""
-    vit = _vision_transformer(model, "train.compile_blocks", "only the blocks of a VisionTransformer are alike")
-    rates = (vit.config.dropout_rate, vit.config.attention_dropout_rate, vit.config.stochastic_depth_rate)
-    rule = "with dropout or stochastic depth each block has random numbers, and so a program, of its own; leave it out"
-    check(not any(rates), "train.compile_blocks", True, rule)
-    return vit.blocks
+def _check_blocks_alike(model: nn.Module) -> None:
+    """ValueError for a model without Transformer blocks, or whose blocks cannot share a program."""
+    setting = "train.compile_blocks"
+    config = _vision_transformer(model, setting, "only the blocks of a VisionTransformer are alike").config
+    for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+        rate = getattr(config, name)
+        rule = (
+            f"with model.{name} {rate} each block draws its own random numbers and needs its own program; "
+            f"set that to 0, or leave out {setting}"
+        )
+        check(rate == 0, setting, True, rule)
 
 
 def _vision_transformer(model: nn.Module, setting: str, rule: str) -> VisionTransformer:
