@@ -55,7 +55,7 @@ def numbers(name: str) -> dict[str, Any]:
 
 
 def data_size(name: str) -> dict[str, Any]:
-    """What `vit compare --train` has written, with its recipes called as in `BY_IMAGES`."""
+    """Read what `vit compare --train` has written, with its recipes called as in `BY_IMAGES`."""
     found, called = json.loads((RESULTS / f"{name}.json").read_text()), BY_IMAGES[name]
     named = {
         kind: {called[recipe]: points for recipe, points in found[kind].items()} for kind in ("curves", "differences")

@@ -40,7 +40,7 @@ def checkout_commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What git prints; it takes no locks, for somebody may be working in the checkout."""
+    """Ask git, which takes no locks: somebody may be working in the checkout."""
     from subprocess import run
 
     command = ["git", "--no-optional-locks", *words]

@@ -87,10 +87,7 @@ def test_one_program_computes_every_block(tmp_path: Path, monkeypatch: pytest.Mo
     ("model", "rule"),
     [
         (RESNET, "only the blocks of a VisionTransformer are alike, this is a ResNet"),
-        *(
-            ({name: 0.1}, rf"with model\.{name} 0\.1 each block draws its own random numbers")
-            for name in NOT_RANDOM
-        ),
+        *(({name: 0.1}, rf"with model\.{name} 0\.1 each block draws its own random numbers") for name in NOT_RANDOM),
     ],
 )
 def test_blocks_that_are_not_alike_are_not_compiled_as_one(model: dict[str, Any], rule: str, tmp_path: Path) -> None:

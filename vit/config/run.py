@@ -79,8 +79,8 @@ class TrainConfig:
     compile: bool = False
     """Compile the model by `torch.compile`, which may take minutes at the start."""
     compile_blocks: bool = False
-    """Compile a Vision Transformer's blocks alone, one program for all that are alike, which takes less time at the
-    start; it needs `compile`, and no dropout or stochastic depth.
+    """Compile a Vision Transformer's blocks alone. One program for all that are alike takes less time at the start; it
+    needs `compile`, and no dropout or stochastic depth.
     """
     cuda_graphs: bool = False
     """Replay steps as CUDA graphs (torch's mode `reduce-overhead`), which saves small models the time to launch their
@@ -93,7 +93,7 @@ class TrainConfig:
     evaluate_every_epochs: int = 1
     """Epochs from one validation to the next; the last epoch is always validated."""
     save_every_epochs: int = 1
-    """Epochs from one checkpoint to the next; an epoch with a validation always has one, so this is for runs whose
+    """Epochs from one checkpoint to the next. An epoch with a validation always has one, so this is for runs whose
     `evaluate_every_epochs` is larger than 1.
     """
     save_every_steps: int | None = None
