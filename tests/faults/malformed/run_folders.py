@@ -84,6 +84,17 @@ def cut(name: str, part: float) -> Change:
     return change
 
 
+def cut_after(name: str, words: str) -> Change:
+    """The file up to the first of these words; a cut at a share of its bytes falls elsewhere with every new setting."""
+
+    def change(run: Path) -> None:
+        before, found, _ = (run / name).read_text().partition(words)
+        assert found, f"{name} has no {words!r}"
+        (run / name).write_text(before + found)
+
+    return change
+
+
 def edit(name: str, old: str, new: str) -> Change:
     def change(run: Path) -> None:
         text = (run / name).read_text()
@@ -156,7 +167,8 @@ CONFIGS: dict[str, Change] = {
     "missing": remove("config.yaml"),
     "empty": write("config.yaml", ""),
     "zeros": write("config.yaml", b"\0" * 4096),
-    "half": cut("config.yaml", 0.5),
+    "cut after a line": cut_after("config.yaml", "\n  depth: 2"),
+    "cut within a name": cut_after("config.yaml", "\n  dep"),
     "binary": write("config.yaml", bytes(range(256))),
     "a list": write("config.yaml", "- 1\n"),
     "a folder": replace("config.yaml", Path.mkdir),
@@ -311,7 +323,7 @@ def _states() -> Iterator[Case]:
 
 
 TAKEN = {
-    "config.yaml half: diff": "its first half holds settings, and the rest have their defaults",
+    "config.yaml cut after a line: diff": "what is left holds settings, and the rest have their defaults",
     "config.yaml another width: diff": "they are settings",
     "config.yaml another data set: diff": "they are settings",
     "config.yaml fewer epochs: diff": "they are settings",
