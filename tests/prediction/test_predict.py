@@ -197,6 +197,39 @@ def test_refusals(model: OpenedModel, images: list[Path], tmp_path: Path, option
     assert [path.name for path in tmp_path.iterdir()] == ["images"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("out.csv", "file,label\na.png,cat\n"),
+        ("out.csv", "1.5\n2.5\n"),
+        ("out.csv", "\0\n"),
+        ("out.jsonl", '{"step": 3, "train.loss": 0.5}\n'),
+        ("out.jsonl", "[1, 2]\n"),
+        ("out.jsonl", "notes\n"),
+        ("out.parquet", "notes\n"),
+    ],
+)
+def test_a_file_of_something_else_is_not_replaced(
+    name: str, content: str, model: OpenedModel, images: list[Path], tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(ValueError, match="it is there already and no table of predictions; name another file"):
+        predict_to_file(model, images, file, precision="fp32")
+    assert file.read_text() == content
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_an_earlier_table_and_an_empty_file_are_replaced(
+    suffix: str, model: OpenedModel, images: list[Path], tmp_path: Path
+) -> None:
+    file = tmp_path / f"out{suffix}"
+    file.touch()
+    for most in (3, 1):
+        predict_to_file(model, images, file, precision="fp32", most=most)
+        assert {len(row.classes) for row in read_table(file)} <= {most, 0}
+
+
 def test_names_that_are_no_text_keep_their_bytes(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
     odd = Path(os.fsdecode(os.fsencode(images[0].parent) + b"/\xff.png"))
     images[0].rename(odd)

@@ -195,6 +195,10 @@ def predict(argv: list[str]) -> None:
         )  # in a list it would be a row with the reason
     for option in ("output", "contact_sheet"):
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
+    if args.output:
+        from vit.prediction.tables import check_replaceable
+
+        check_replaceable(args.output)
     opened = open_model(args.model, **model_options(args))
     if args.output is None:
         _predict_and_print(opened, paths, args, notes)

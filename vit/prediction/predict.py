@@ -27,7 +27,7 @@ from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.models.model import Model
 from vit.prediction.rows import Row, likeliest
-from vit.prediction.tables import check_table, write_table
+from vit.prediction.tables import check_replaceable, check_table, write_table
 from vit.progress import duration, progress_bar
 from vit.runs import replace_atomically
 from vit.wording import counted
@@ -74,11 +74,12 @@ def predict_to_file(
 
     Images go through the model's own preprocessing, decoded in `workers` processes where there are many. One that
     cannot be read gets a row with the reason. A call that was stopped continues with the same model and options, up to
-    the first image that is another file now; an existing `output` is replaced when all is done. ValueError for a model
-    without a head, and for another suffix.
+    the first image that is another file now; an earlier table is replaced when all is done. ValueError for a model
+    without a head, for another suffix, and where `output` is a file of something else.
     """
     output = Path(output)
     check_table(output)
+    check_replaceable(output)
     check(bool(images), "images", [], "name at least one")
     check(most > 0, "most", most, "it must be above 0")
     check(batch_size > 0, "batch_size", batch_size, "it must be above 0")

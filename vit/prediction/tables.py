@@ -28,6 +28,20 @@ def check_table(path: Path) -> None:
     check(not missing, "--output", str(path), "pyarrow, which writes it, is not installed; pip install pyarrow")
 
 
+def check_replaceable(path: Path) -> None:
+    """ValueError for a file that is there already, and is neither empty nor a table of predictions."""
+    rule = "it is there already and no table of predictions; name another file, or remove it"
+    check(not path.exists() or path.stat().st_size == 0 or _is_table(path), "--output", str(path), rule)
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        next(read_table(path), None)
+    except (AttributeError, LookupError, OSError, TypeError, ValueError, csv.Error):  # whatever its content meets
+        return False
+    return True
+
+
 def write_table(path: Path, suffix: str, rows: Iterable[Row], most: int) -> None:
     """Write the rows one after the other. `suffix` names the format, as `path` may be a file of another name."""
     _WRITERS[suffix.lower()](path, rows, most)
@@ -56,7 +70,9 @@ def _write_csv(path: Path, rows: Iterable[Row], most: int) -> None:
 def _read_csv(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
-        next(reader)
+        header = next(reader)
+        if header != columns((len(header) - 2) // 2):
+            raise ValueError(f"{path}: its columns are not those of a table of predictions")
         for name, *cells, error in reader:
             pairs = zip(cells[::2], cells[1::2], strict=True)
             yield Row(name, tuple((label, float(probability)) for label, probability in pairs if label), error)
