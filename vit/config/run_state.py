@@ -17,6 +17,12 @@ class _Best(TypedDict):
     value: float
 
 
+class _Stretch(TypedDict):
+    from_step: _Count
+    machine: str | None
+    commit: str | None
+
+
 class _Progress(TypedDict):
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # pydantic's way
     step: _Count
@@ -26,6 +32,7 @@ class _Progress(TypedDict):
     seconds: NotRequired[Annotated[float, Field(ge=0)]]
     window: NotRequired[dict[str, float]]
     best: NotRequired[_Best | None]
+    stretches: NotRequired[list[_Stretch]]
 
 
 class _Model(TypedDict):

@@ -29,6 +29,7 @@ from vit.data.run_images import (
     trained,
     write_images,
 )
+from vit.processor import device_name
 from vit.run_lock import run_locked
 from vit.runs import (
     Checkpoint,
@@ -58,6 +59,7 @@ from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
 from vit.training.state import gather_tensors, scatter_tensors
 from vit.training.trackers import start_trackers
+from vit.versions import checkout_commit
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +141,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         if session.is_main and len(read_metrics(run)) < len(read_metrics(continued.checkpoint)):
             restore_metrics(run, session.progress.step, continued.checkpoint)
         return summary
+    session.progress.begin_stretch(device_name(session.accelerator.device.type), checkout_commit())
     images = _images_of_run(session, continued=continued is not None)
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:

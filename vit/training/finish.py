@@ -6,14 +6,13 @@ import platform
 from typing import Any
 
 from vit.evaluation.cost import count_parameters
-from vit.processor import device_name
 from vit.runs import find_checkpoint, flush_tree, read_checkpoint, read_metrics, write_json
 from vit.sharding import load_full
 from vit.tasks.task import Rates
 from vit.training.schedule import has_followed, rate_curve
 from vit.training.session import Session
 from vit.training.trackers import end_trackers, log_to_trackers
-from vit.versions import checkout_commit, package_versions
+from vit.versions import package_versions
 
 
 def finish_run(session: Session) -> dict[str, Any]:
@@ -77,11 +76,11 @@ def _common_facts(session: Session) -> dict[str, Any]:
         "weights": "raw" if session.average is None else "ema",
         "seed": session.config.seed,
         "device": str(session.accelerator.device.type),
-        "machine": device_name(session.accelerator.device.type),
         "precision": session.precision,
         "processes": session.accelerator.num_processes,
         "data.fingerprint": info.fingerprint,
-        "commit": checkout_commit(),
+        "machine": progress.over_stretches("machine"),
+        "commit": progress.over_stretches("commit"),
         "versions": {
             "python": platform.python_version(),
             **package_versions(("vit", "torch", "torchvision", "timm", "accelerate")),

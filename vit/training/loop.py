@@ -48,7 +48,7 @@ def train(
     cannot be honoured, `NonFinite` when the loss is not a number, `Stopped` after a signal, when a checkpoint has been
     saved; the last good checkpoint is kept in each case.
     """
-    checkout_commit()  # remembered for the summary: what is committed meanwhile is not what runs
+    checkout_commit()  # remembered: what is committed while the session opens is not what runs
     session = open_session(as_begun(config, run) if resume else config, run)
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
     with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from vit.data.loading import Step
 
@@ -23,6 +24,32 @@ class Progress:
     """Sums since the last logged line."""
     best: dict[str, float] | None = None
     """Step and value of the best validation so far, of the last one among equals."""
+    stretches: list[dict[str, Any]] = field(default_factory=list)
+    """From which step on, on which machine and at which commit of this package the run was trained."""
+
+    def begin_stretch(self, machine: str, commit: str | None) -> None:
+        """The next steps are taken there. Those before, of a run that does not tell, were taken somewhere unknown."""
+        known = self.stretches or [{"from_step": 0, "machine": None, "commit": None}]
+        before = [stretch for stretch in known if stretch["from_step"] < self.step]
+        now = {"machine": machine, "commit": commit}
+        if not before or {**before[-1], **now} != before[-1]:
+            before.append({"from_step": self.step, **now})
+        self.stretches = before
+
+    def over_stretches(self, fact: str) -> str | None:
+        """The machine or the commit of the run; of several, each but the last with the step at which its part ended.
+
+        None where a part's is not known.
+        """
+        names = [stretch[fact] for stretch in self.stretches]
+        if None in names:
+            return None
+        parts = [
+            f"{name} to step {following['from_step']:,}"
+            for name, following in zip(names, self.stretches[1:], strict=False)
+            if following[fact] != name
+        ]
+        return ", ".join([*parts, *names[-1:]])
 
     def count(self, step: Step, loss: float, accuracy: float, seconds: float) -> None:
         """Add a step that was taken: its mean loss, its accuracy and its time."""
