@@ -42,7 +42,19 @@ CONVENTIONS = {
     "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
     "interval": "95 %, Student's t over the seeds' differences",
 }
-KEPT = ("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs", "precision", "device", "seed")
+KEPT = (
+    "test.top1",
+    "val.top1",
+    "epochs",
+    "seconds",
+    "images_seen",
+    "params",
+    "gmacs",
+    "precision",
+    "device",
+    "seed",
+    "commit",
+)
 """Keys of a run's summary that are kept."""
 _TURNS = 2
 """In which every variant's steps are timed."""

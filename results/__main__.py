@@ -41,9 +41,9 @@ def _run(argv: list[str]) -> None:
         print(records.keep(args.run, args.name, args.made_by, args.circumstances, **made))
         return
     if args.command == "draw":
-        from results.curves import BY_IMAGES, PICTURES, draw
+        from results.pictures import ABLATIONS, BY_IMAGES, PICTURES, draw
 
-        for name in (*PICTURES, *BY_IMAGES):
+        for name in (*PICTURES, *BY_IMAGES, *ABLATIONS):
             print(f"drawn: {draw(name)}")
         return
     from results.documents import stale

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from results.records import RESULTS, ROOT, Record, percent, read_records
-from results.tables import TABLES, behind
+from results.tables import TABLES
+from results.tables.throughput import behind
 from vit.config import nearest
 from vit.experiments.data_size_table import accuracy_spread, p_above
 from vit.wording import counted

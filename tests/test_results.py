@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from results import curves, documents, records, tables
+from results import documents, pictures, records
 from results.__main__ import main
-from results.tables import TABLES
+from results.tables import TABLES, ablation, throughput
 
 MEASURED = re.compile(r"\d[\d,.]*(?: ?±| ?%| ?points| times| images/s| BLEU)|\d\.\d")
 """A percentage, a factor or a decimal: what only a measurement gives."""
@@ -50,17 +51,18 @@ def test_the_readme_holds_no_measured_number_by_hand() -> None:
     assert MEASURED.findall(documents.unmarked((records.ROOT / "README.md").read_text())) == []
 
 
-@pytest.mark.parametrize("name", [*curves.PICTURES, *curves.BY_IMAGES])
+@pytest.mark.parametrize("name", [*pictures.PICTURES, *pictures.BY_IMAGES, *pictures.ABLATIONS])
 def test_every_picture_is_of_the_records_as_they_are(name: str) -> None:
     drawn = json.loads((records.ROOT / "docs" / f"{name}.json").read_text())
-    assert drawn == json.loads(json.dumps(curves.numbers(name))), "draw it by `python -m results draw`"
+    assert drawn == json.loads(json.dumps(pictures.numbers(name))), "draw it by `python -m results draw`"
 
 
 def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "RESULTS", own_results)
-    monkeypatch.setattr(curves, "ROOT", own_results.parent)
-    monkeypatch.setattr(curves, "PICTURES", {"two": {"ViT": "small"}})
-    monkeypatch.setattr(curves, "BY_IMAGES", {})
+    monkeypatch.setattr(pictures, "RESULTS", own_results)
+    monkeypatch.setattr(pictures, "ROOT", own_results.parent)
+    monkeypatch.setattr(pictures, "PICTURES", {"two": {"ViT": "small"}})
+    monkeypatch.setattr(pictures, "BY_IMAGES", {})
+    monkeypatch.setattr(pictures, "ABLATIONS", ())
     for seed, weights in ((0, "ema"), (1, "raw")):
         folder = own_results / "small" / f"seed{seed}"
         folder.mkdir(parents=True)
@@ -68,9 +70,51 @@ def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, mo
         (folder / "record.json").write_text("{}")
         row = {"seconds": 90.0, "val.top1": 0.5, "ema.val.top1": 0.75}
         (folder / "metrics.jsonl").write_text(json.dumps({"seconds": 30.0, "lr": 0.1}) + "\n" + json.dumps(row))
-    assert curves.curves_of("small") == [[(1.5, 0.75)], [(1.5, 0.5)]]
+    assert pictures.curves_of("small") == [[(1.5, 0.75)], [(1.5, 0.5)]]
     assert main(["draw"]) == 0
     assert (own_results.parent / "docs" / "two.png").read_bytes().startswith(b"\x89PNG")
+
+
+def an_ablation(*, interval: bool) -> dict[str, Any]:
+    """Of two ingredients: the second brings more to the best recipe, and the first is not in it."""
+    runs = [
+        {"variant": variant, "test.top1": top1 + 0.02 * seed, "epochs": epochs, "seed": seed}
+        for variant, top1, epochs in (("plain", 0.5, 8), ("plain + a", 0.45, 7), ("best", 0.7, 12))
+        for seed in range(1 + interval)
+    ]
+    found = [("a", "plain + a", -0.05), ("a", "best + a", 0.001), ("b", "plain + b", 0.1), ("b", "best - b", 0.08)]
+    return {
+        "runs": runs,
+        "conventions": {"effect": "paired by seed"},
+        "effects": [
+            {"ingredient": name, "variant": variant, "effect": effect}
+            | ({"interval": [effect - 0.03, effect + 0.01]} if interval else {})
+            for name, variant, effect in found
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("interval", "rows"),
+    [
+        (False, ["50.00 %, 8 epochs | 70.00 %, 12 epochs", "| b | +10.00 | +8.00 |", "| a | -5.00 | +0.10 |"]),
+        (True, ["51.00 ± 1.41 %, 8", "| b | +10.0 (+7.0 to +11.0) | +8.0 (+5.0 to +9.0) |", "| +0.1 (-2.9 to +1.1) |"]),
+    ],
+)
+def test_an_ablation_has_a_row_for_each_ingredient_and_a_picture(
+    interval: bool, rows: list[str], own_results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (pictures, ablation):
+        monkeypatch.setattr(module, "RESULTS", own_results)
+    monkeypatch.setattr(pictures, "ROOT", own_results.parent)
+    monkeypatch.setattr(pictures, "ABLATIONS", ("both",))
+    own_results.mkdir()
+    (own_results / "both.json").write_text(json.dumps(an_ablation(interval=interval)))
+    lines = ablation.ingredient_effects("both").splitlines()
+    assert all(row in line for row, line in zip(rows, lines[2:], strict=True)), lines
+    assert pictures.draw("both").read_bytes().startswith(b"\x89PNG")
+    panels = json.loads((own_results.parent / "docs" / "both.json").read_text())["effects"]
+    assert [[effect["name"] for effect in panel] for panel in panels.values()] == [["b", "a"]] * 2
 
 
 @pytest.mark.usefixtures("own_results")
@@ -133,7 +177,7 @@ def test_every_record_says_how_it_was_made() -> None:
 def test_cells_in_which_another_library_is_ahead(
     ratios: tuple[float, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(throughput, "ROOT", tmp_path)
     rows = [{"best_peer": "timm", "ratios": {"timm": {"median": ratio}}} for ratio in ratios]
     (tmp_path / "speed.json").write_text(json.dumps({"rows": rows}))
     assert documents.text_of("behind speed.json") == text

@@ -11,7 +11,7 @@ from vit.figures.average_precision import plot_compared_precision
 from vit.figures.calibration import Curve, Panel, plot_calibration
 from vit.figures.contact_sheet import CaptionedImage, plot_contact_sheet
 from vit.figures.corruption_accuracy import plot_corruption_accuracy
-from vit.figures.intervals import Estimate, plot_intervals
+from vit.figures.intervals import Estimate, plot_interval_panels, plot_intervals
 
 
 def test_an_interval_has_its_value_and_its_ends() -> None:
@@ -38,6 +38,17 @@ def test_what_holds_zero_is_pale() -> None:
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert "0" in labels
     assert "−20" in labels
+
+
+def test_panels_beside_each_other_have_the_same_names() -> None:
+    first, second = [Estimate("a", 0.1, 0.0, 0.2), Estimate("b", 0.3, 0.2, 0.4)], [Estimate("a", 0.2, 0.1, 0.3)]
+    figure = plot_interval_panels({"one": first, "other": [second[0], first[1]]}, "points", signed=True)
+    left, right = figure.axes
+    assert [axes.get_title(loc="left") for axes in (left, right)] == ["one", "other"]
+    assert [float(np.asarray(axes.lines[0].get_xdata())[0]) for axes in (left, right)] == [0.1, 0.2]
+    assert [label.get_text() for label in left.get_yticklabels()] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"panels: other: \['a'\] is not valid: the first has a, b"):
+        plot_interval_panels({"one": first, "other": second}, "points")
 
 
 def test_agreement_is_written_and_a_missing_number_is_not() -> None:

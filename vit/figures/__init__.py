@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vit.figures.heads_by_depth import HeadValues as HeadValues
     from vit.figures.heads_by_depth import plot_heads_by_depth as plot_heads_by_depth
     from vit.figures.heads_by_depth import plot_sorted_heads as plot_sorted_heads
+    from vit.figures.intervals import Estimate as Estimate
+    from vit.figures.intervals import plot_interval_panels as plot_interval_panels
     from vit.figures.intervals import plot_intervals as plot_intervals
     from vit.figures.layer_probe import plot_layer_probe as plot_layer_probe
     from vit.figures.learning_curves import plot_learning_curves as plot_learning_curves

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records import RESULTS, ROOT, read_records
-from vit.figures import plot_accuracy_over_time, plot_data_size, save_figure
+from vit.figures import Estimate, plot_accuracy_over_time, plot_data_size, plot_interval_panels, save_figure
 
 PICTURES: Mapping[str, Mapping[str, str]] = {
     "small_data": {
@@ -28,6 +28,8 @@ BY_IMAGES: Mapping[str, Mapping[str, str]] = {
 """Accuracy against the number of images: name of the picture, and of the JSON of `vit compare --train` among the
 results → its recipes → what they are called. The first is the one that others are compared with.
 """
+ABLATIONS: tuple[str, ...] = ()
+"""What ingredients bring: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",
@@ -40,6 +42,9 @@ def draw(name: str) -> Path:
     file, data = ROOT / "docs" / f"{name}.png", numbers(name)
     if name in PICTURES:
         figure = plot_accuracy_over_time(data["curves"])
+    elif name in ABLATIONS:
+        estimates = {kind: [Estimate(**effect) for effect in found] for kind, found in data["effects"].items()}
+        figure = plot_interval_panels(estimates, "points of test accuracy", signed=True)
     else:
         figure = plot_data_size(data["curves"], data["differences"])
     save_figure(figure, file, data)
@@ -51,6 +56,9 @@ def numbers(name: str) -> dict[str, Any]:
     if name in PICTURES:
         recipes = {own: curves_of(records) for own, records in PICTURES[name].items()}
         return {"curves": recipes, "conventions": CONVENTIONS}
+    if name in ABLATIONS:
+        conventions = json.loads((RESULTS / f"{name}.json").read_text())["conventions"]
+        return {"effects": effects(name), "conventions": conventions}
     return data_size(name)
 
 
@@ -61,6 +69,23 @@ def data_size(name: str) -> dict[str, Any]:
         kind: {called[recipe]: points for recipe, points in found[kind].items()} for kind in ("curves", "differences")
     }
     return {**found, **named, "runs": [{**run, "recipe": called[run["recipe"]]} for run in found["runs"]]}
+
+
+def effects(name: str) -> dict[str, list[dict[str, Any]]]:
+    """Added to the plain recipe, and in the best one → ingredients, what pays most in the best one first.
+
+    `name`, `value`, `low` and `high` of each; with one seed the three are the same.
+    """
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    found: dict[str, dict[str, dict[str, Any]]] = {"plain": {}, "best": {}}
+    for effect in result["effects"]:
+        value, ingredient = effect["effect"], effect["ingredient"]
+        low, high = effect.get("interval", (value, value))
+        kind = "plain" if effect["variant"].startswith("plain") else "best"
+        found[kind][ingredient] = {"name": ingredient, "value": value, "low": low, "high": high}
+    order = sorted(found["plain"], key=lambda ingredient: -found["best"][ingredient]["value"])
+    titles = {"plain": "added to the plain recipe", "best": "with it, less without it, in the best recipe"}
+    return {titles[kind]: [own[ingredient] for ingredient in order] for kind, own in found.items()}
 
 
 def curves_of(name: str) -> list[list[tuple[float, float]]]:
