@@ -1,4 +1,4 @@
-"""What the ingredients of a recipe bring."""
+"""Effects of the ingredients of a recipe, measured by leaving them out and by adding them."""
 
 from __future__ import annotations
 
