@@ -29,7 +29,7 @@ BY_IMAGES: Mapping[str, Mapping[str, str]] = {
 results → its recipes → what they are called. The first is the one that others are compared with.
 """
 ABLATIONS: tuple[str, ...] = ()
-"""What ingredients bring: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
+"""Effects of ingredients: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",
