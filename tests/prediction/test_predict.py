@@ -203,8 +203,11 @@ def test_refusals(model: OpenedModel, images: list[Path], tmp_path: Path, option
         ("out.csv", "file,label\na.png,cat\n"),
         ("out.csv", "1.5\n2.5\n"),
         ("out.csv", "\0\n"),
+        ("out.csv", "file,error\nb.png,truncated\n"),
         ("out.jsonl", '{"step": 3, "train.loss": 0.5}\n'),
         ("out.jsonl", "[1, 2]\n"),
+        ("out.jsonl", '{"file": "a.png", "classes": [], "error": null, "reviewed": "by hand"}\n'),
+        ("out.jsonl", '{"file": ' + "[" * 200_000),
         ("out.jsonl", "notes\n"),
         ("out.parquet", "notes\n"),
     ],
@@ -214,9 +217,20 @@ def test_a_file_of_something_else_is_not_replaced(
 ) -> None:
     file = tmp_path / name
     file.write_text(content)
-    with pytest.raises(ValueError, match="it is there already and no table of predictions; name another file"):
+    with pytest.raises(ValueError, match="it exists already and is not a table of predictions; name another file"):
         predict_to_file(model, images, file, precision="fp32")
     assert file.read_text() == content
+
+
+def test_parquet_of_other_columns_and_a_pipe_are_not_replaced(
+    model: OpenedModel, images: list[Path], tmp_path: Path
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"file": pyarrow.array([], pyarrow.string())}), tmp_path / "out.parquet")
+    os.mkfifo(tmp_path / "out.csv")
+    for name in ("out.parquet", "out.csv"):
+        with pytest.raises(ValueError, match="it exists already and is not a table of predictions"):
+            predict_to_file(model, images, tmp_path / name, precision="fp32")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
@@ -278,6 +292,8 @@ def test_nothing_is_written_over_inputs_or_into_runs(
     (tmp_path / "list.csv").write_text("file\n" + str(images[0]) + "\n")
     (tmp_path / "run" / "checkpoints" / "step-00000002").mkdir(parents=True)
     (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "notes.csv").write_text("mine\n")
+    monkeypatch.setattr("vit.hub.open_model", None)  # all is refused before a model is opened
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     words = ["predict", "vit_tiny_patch16_224", "--random_weights", "images", "list.csv"]
     for wrong, said in (
@@ -285,6 +301,7 @@ def test_nothing_is_written_over_inputs_or_into_runs(
         (["--output", "images/x.csv"], "--output: 'images/x.csv' is not valid: it lies among the images"),
         (["--output", "x.csv", "--contact_sheet", str(images[0])], "it is one of the inputs"),
         (["--output", "run/metrics.jsonl"], "it lies in a run's folder; name a file elsewhere"),
+        (["--output", "notes.csv"], "--output: 'notes.csv' is not valid: it exists already and is not a table"),
         (["nowhere.png", "--output", "x.csv"], "image: there is no file or folder 'nowhere.png'"),
     ):
         assert main([*words, *wrong]) == 2

@@ -196,7 +196,7 @@ def predict(argv: list[str]) -> None:
     for option in ("output", "contact_sheet"):
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     if args.output:
-        from vit.prediction.tables import check_replaceable
+        from vit.prediction import check_replaceable
 
         check_replaceable(args.output)
     opened = open_model(args.model, **model_options(args))

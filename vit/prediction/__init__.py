@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vit.prediction.predict import Predicted as Predicted
     from vit.prediction.predict import predict_to_file as predict_to_file
     from vit.prediction.rows import Row as Row
+    from vit.prediction.tables import check_replaceable as check_replaceable
     from vit.prediction.tables import check_table as check_table
     from vit.prediction.tables import read_table as read_table
 else:  # type checkers would take any name for one of `__getattr__`'s

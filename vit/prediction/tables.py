@@ -18,6 +18,8 @@ from vit.prediction.rows import Row
 
 _ROWS_IN_GROUP = 10_000
 """Rows in a Parquet file's row group; a group is in memory at once."""
+_LONGEST_LINE = 16 * 2**20
+"""Bytes; a row with the probabilities of 20,000 classes takes a tenth of it."""
 
 
 def check_table(path: Path) -> None:
@@ -30,16 +32,26 @@ def check_table(path: Path) -> None:
 
 def check_replaceable(path: Path) -> None:
     """ValueError for a file that is there already, and is neither empty nor a table of predictions."""
-    rule = "it is there already and no table of predictions; name another file, or remove it"
-    check(not path.exists() or path.stat().st_size == 0 or _is_table(path), "--output", str(path), rule)
+    if path.exists():
+        is_ours = path.is_file() and (path.stat().st_size == 0 or _is_table(path))
+        rule = "it exists already and is not a table of predictions; name another file, or remove it"
+        check(is_ours, "--output", str(path), rule)
 
 
 def _is_table(path: Path) -> bool:
+    """By its header, its first row or its schema: of a file of another kind, which may be large, no more is read."""
+    if path.suffix.lower() == ".parquet":
+        return _has_schema(path)
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST_LINE).decode(errors="surrogateescape")
+    if path.suffix.lower() == ".csv":
+        most = first.count(",class_")
+        return most > 0 and first.rstrip("\r\n") == ",".join(columns(most))
     try:
-        next(read_table(path), None)
-    except (AttributeError, LookupError, OSError, TypeError, ValueError, csv.Error):  # whatever its content meets
+        row = json.loads(first) if first.startswith('{"file": ') else None
+    except (RecursionError, ValueError):
         return False
-    return True
+    return isinstance(row, dict) and row.keys() == Row("").as_dict().keys()
 
 
 def write_table(path: Path, suffix: str, rows: Iterable[Row], most: int) -> None:
@@ -70,9 +82,7 @@ def _write_csv(path: Path, rows: Iterable[Row], most: int) -> None:
 def _read_csv(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
-        header = next(reader)
-        if header != columns((len(header) - 2) // 2):
-            raise ValueError(f"{path}: its columns are not those of a table of predictions")
+        next(reader)
         for name, *cells, error in reader:
             pairs = zip(cells[::2], cells[1::2], strict=True)
             yield Row(name, tuple((label, float(probability)) for label, probability in pairs if label), error)
@@ -92,13 +102,28 @@ def _write_parquet(path: Path, rows: Iterable[Row], most: int) -> None:  # noqa:
     import pyarrow
     from pyarrow import parquet
 
-    pair = pyarrow.struct([("class", pyarrow.string()), ("probability", pyarrow.float32())])
-    fields = [("file", pyarrow.string()), ("classes", pyarrow.list_(pair)), ("error", pyarrow.string())]
-    schema = pyarrow.schema(fields)
+    schema = _schema()
     with parquet.ParquetWriter(path, schema) as writer:
         remaining = map(_as_text, rows)
         while group := list(islice(remaining, _ROWS_IN_GROUP)):
             writer.write_table(pyarrow.Table.from_pylist(group, schema=schema))
+
+
+def _schema() -> Any:
+    import pyarrow
+
+    pair = pyarrow.struct([("class", pyarrow.string()), ("probability", pyarrow.float32())])
+    return pyarrow.schema([("file", pyarrow.string()), ("classes", pyarrow.list_(pair)), ("error", pyarrow.string())])
+
+
+def _has_schema(path: Path) -> bool:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return bool(parquet.read_schema(path).equals(_schema()))
+    except (pyarrow.ArrowException, OSError, ValueError):  # whatever is no Parquet
+        return False
 
 
 def _as_text(row: Row) -> dict[str, Any]:
