@@ -141,7 +141,8 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         if session.is_main and len(read_metrics(run)) < len(read_metrics(continued.checkpoint)):
             restore_metrics(run, session.progress.step, continued.checkpoint)
         return summary
-    session.progress.begin_stretch(device_name(session.accelerator.device.type), checkout_commit())
+    if session.progress.step < session.total_steps:  # else it is only tested here
+        session.progress.begin_stretch(device_name(session.accelerator.device.type), checkout_commit())
     images = _images_of_run(session, continued=continued is not None)
     start_trackers(session.accelerator, session.config, run, resumed=session.progress.step > 0)
     if session.is_main:

@@ -79,8 +79,8 @@ def _common_facts(session: Session) -> dict[str, Any]:
         "precision": session.precision,
         "processes": session.accelerator.num_processes,
         "data.fingerprint": info.fingerprint,
-        "machine": progress.over_stretches("machine"),
-        "commit": progress.over_stretches("commit"),
+        "machine": progress.join_stretches("machine"),
+        "commit": progress.join_stretches("commit"),
         "versions": {
             "python": platform.python_version(),
             **package_versions(("vit", "torch", "torchvision", "timm", "accelerate")),

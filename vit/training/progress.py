@@ -1,4 +1,4 @@
-"""The counters of a run: everything that changes from step to step besides tensors."""
+"""The counters of a run, everything that changes from step to step besides tensors, and where it was trained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Progress:
     """From which step on, on which machine and at which commit of this package the run was trained."""
 
     def begin_stretch(self, machine: str, commit: str | None) -> None:
-        """The next steps are taken there. Those before, of a run that does not tell, were taken somewhere unknown."""
+        """Record where the next steps are taken. Where nothing was recorded of the steps before, that is unknown."""
         known = self.stretches or [{"from_step": 0, "machine": None, "commit": None}]
         before = [stretch for stretch in known if stretch["from_step"] < self.step]
         now = {"machine": machine, "commit": commit}
@@ -36,20 +36,20 @@ class Progress:
             before.append({"from_step": self.step, **now})
         self.stretches = before
 
-    def over_stretches(self, fact: str) -> str | None:
-        """The machine or the commit of the run; of several, each but the last with the step at which its part ended.
+    def join_stretches(self, fact: str) -> str | None:
+        """The run's `machine` or `commit`: the names of all its parts, each but the last with the step that ended it.
 
-        None where a part's is not known.
+        None where one of them is not known.
         """
         names = [stretch[fact] for stretch in self.stretches]
-        if None in names:
+        if not names or None in names:
             return None
         parts = [
-            f"{name} to step {following['from_step']:,}"
+            f"{name}, to step {following['from_step']:,}"
             for name, following in zip(names, self.stretches[1:], strict=False)
             if following[fact] != name
         ]
-        return ", ".join([*parts, *names[-1:]])
+        return "; ".join([*parts, names[-1]])
 
     def count(self, step: Step, loss: float, accuracy: float, seconds: float) -> None:
         """Add a step that was taken: its mean loss, its accuracy and its time."""

@@ -259,6 +259,7 @@ TO_CONTINUE: dict[tuple[str, ...], list[object]] = {
     ("progress", "epoch"): [MISSING, -1, "two", 10**9],
     ("progress", "step"): [MISSING, 10**9],
     ("progress", "laps"): [3],
+    ("progress", "stretches"): ["long", [3], [{"from_step": -1, "machine": None, "commit": None}]],
     ("precision",): [MISSING, "fp64", 3],
     ("data_fingerprint",): [MISSING, "0" * 12, None],
     ("config", "seed"): [5],
