@@ -43,19 +43,10 @@ CONVENTIONS = {
     "interval": "95 %, Student's t over the seeds' differences",
 }
 KEPT = (
-    "test.top1",
-    "val.top1",
-    "epochs",
-    "seconds",
-    "images_seen",
-    "params",
-    "gmacs",
-    "precision",
-    "device",
-    "seed",
-    "commit",
+    *("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs"),
+    *("precision", "device", "seed", "machine", "commit"),
 )
-"""Keys of a run's summary that are kept."""
+"""Keys of a run's summary that are kept; None for one that an earlier version did not write."""
 _TURNS = 2
 """In which every variant's steps are timed."""
 
@@ -140,7 +131,7 @@ def ablate(
             place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
             runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
     rows = [
-        {"variant": run.recipe, **{name: summary[name] for name in KEPT}}
+        {"variant": run.recipe, **{name: summary.get(name) for name in KEPT}}
         for run, summary in zip(runs, train_runs(runs, at_once), strict=True)
     ]
     return {

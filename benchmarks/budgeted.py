@@ -77,7 +77,7 @@ def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Calla
             _train(run, folder, deadline, say)
         if summary.is_file():
             told = json.loads(summary.read_text())
-            rows.append({"run": run.name, "minutes": run.minutes, **{name: told[name] for name in KEPT}})
+            rows.append({"run": run.name, "minutes": run.minutes, **{name: told.get(name) for name in KEPT}})
             say(f"{run.name}: {told['test.top1']:.2%} after {told['epochs']} epochs, {told['seconds']:.0f} s of steps")
         else:
             unfinished.append(run.name)

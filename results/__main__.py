@@ -11,8 +11,8 @@ from vit.cli.parsing import Parser
 
 _DESCRIPTION = """\
 keep RUN NAME: keep a finished run's record as results/NAME/seedN. write: write every number between markers in README,
-docs and configs. draw: draw the documents' learning curves. check: an error that names the files in which a number is
-stale."""
+docs and configs. draw: draw the documents' pictures of records. check: an error that names the files in which a number
+is stale."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -43,8 +43,8 @@ def draw(name: str) -> Path:
     if name in PICTURES:
         figure = plot_accuracy_over_time(data["curves"])
     elif name in ABLATIONS:
-        estimates = {kind: [Estimate(**effect) for effect in found] for kind, found in data["effects"].items()}
-        figure = plot_interval_panels(estimates, "points of test accuracy", signed=True)
+        estimates = {recipe: [_estimate(effect) for effect in found] for recipe, found in data["effects"].items()}
+        figure = plot_interval_panels(estimates, f"points of test accuracy, {data['seeds']}", signed=True)
     else:
         figure = plot_data_size(data["curves"], data["differences"])
     save_figure(figure, file, data)
@@ -57,8 +57,10 @@ def numbers(name: str) -> dict[str, Any]:
         recipes = {own: curves_of(records) for own, records in PICTURES[name].items()}
         return {"curves": recipes, "conventions": CONVENTIONS}
     if name in ABLATIONS:
-        conventions = json.loads((RESULTS / f"{name}.json").read_text())["conventions"]
-        return {"effects": effects(name), "conventions": conventions}
+        result = json.loads((RESULTS / f"{name}.json").read_text())
+        seeds = len({run["seed"] for run in result["runs"]})
+        told = "one seed" if seeds == 1 else f"mean of {seeds} seeds, 95 % interval"
+        return {"effects": effects(name), "seeds": told, "conventions": result["conventions"]}
     return data_size(name)
 
 
@@ -72,20 +74,25 @@ def data_size(name: str) -> dict[str, Any]:
 
 
 def effects(name: str) -> dict[str, list[dict[str, Any]]]:
-    """Added to the plain recipe, and in the best one → ingredients, what pays most in the best one first.
+    """For each recipe, plain and best, the ingredients with `name`, `value`, `low` and `high`, the largest value first.
 
-    `name`, `value`, `low` and `high` of each; with one seed the three are the same.
+    `low` and `high` are None with one seed. Both recipes have the same order, which is that of the last.
     """
-    result = json.loads((RESULTS / f"{name}.json").read_text())
-    found: dict[str, dict[str, dict[str, Any]]] = {"plain": {}, "best": {}}
-    for effect in result["effects"]:
-        value, ingredient = effect["effect"], effect["ingredient"]
-        low, high = effect.get("interval", (value, value))
-        kind = "plain" if effect["variant"].startswith("plain") else "best"
-        found[kind][ingredient] = {"name": ingredient, "value": value, "low": low, "high": high}
-    order = sorted(found["plain"], key=lambda ingredient: -found["best"][ingredient]["value"])
-    titles = {"plain": "added to the plain recipe", "best": "with it, less without it, in the best recipe"}
-    return {titles[kind]: [own[ingredient] for ingredient in order] for kind, own in found.items()}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for effect in json.loads((RESULTS / f"{name}.json").read_text())["effects"]:
+        ingredient, (low, high) = effect["ingredient"], effect.get("interval", (None, None))
+        recipe = "added to the plain recipe" if effect["variant"].startswith("plain") else "in the best recipe"
+        own = {"name": ingredient, "value": effect["effect"], "low": low, "high": high}
+        found.setdefault(recipe, {})[ingredient] = own
+    last = list(found.values())[-1]
+    order = sorted(last, key=lambda ingredient: -last[ingredient]["value"])
+    return {recipe: [own[ingredient] for ingredient in order] for recipe, own in found.items()}
+
+
+def _estimate(effect: dict[str, Any]) -> Estimate:
+    """Without an interval it is drawn as a point."""
+    ends = {end: effect["value"] if effect[end] is None else effect[end] for end in ("low", "high")}
+    return Estimate(**{**effect, **ends})
 
 
 def curves_of(name: str) -> list[list[tuple[float, float]]]:

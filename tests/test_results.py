@@ -13,6 +13,7 @@ import pytest
 from results import documents, pictures, records
 from results.__main__ import main
 from results.tables import TABLES, ablation, throughput
+from tests.faults.malformed import __main__ as malformed
 
 MEASURED = re.compile(r"\d[\d,.]*(?: ?±| ?%| ?points| times| images/s| BLEU)|\d\.\d")
 """A percentage, a factor or a decimal: what only a measurement gives."""
@@ -47,6 +48,14 @@ def test_every_marked_number_is_what_its_record_says() -> None:
     assert [str(file) for file in documents.stale()] == [], "write them by `python -m results write`"
 
 
+@pytest.mark.parametrize("kind", malformed.TABLES)
+def test_as_many_malformed_inputs_are_told_as_there_are(kind: str) -> None:
+    told = json.loads((records.RESULTS / "malformed.json").read_text())[kind]
+    command = f"VIT_MALFORMED_COUNTS=results/malformed.json python -m tests.faults.malformed {kind!r}"
+    assert told["tried"] == len(malformed.TABLES[kind]()), f"try them anew: {command}"
+    assert told["failures"] == 0
+
+
 def test_the_readme_holds_no_measured_number_by_hand() -> None:
     assert MEASURED.findall(documents.unmarked((records.ROOT / "README.md").read_text())) == []
 
@@ -76,7 +85,7 @@ def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, mo
 
 
 def an_ablation(*, interval: bool) -> dict[str, Any]:
-    """Of two ingredients: the second brings more to the best recipe, and the first is not in it."""
+    """Two ingredients, of which the second brings more to the best recipe, and the first is not in it."""
     runs = [
         {"variant": variant, "test.top1": top1 + 0.02 * seed, "epochs": epochs, "seed": seed}
         for variant, top1, epochs in (("plain", 0.5, 8), ("plain + a", 0.45, 7), ("best", 0.7, 12))

@@ -11,21 +11,19 @@ from results.tables.markdown import markdown, points
 
 
 def ingredient_effects(name: str) -> str:
-    """A row for each ingredient: points that it brings to the plain recipe and in the best one; before them, both.
+    """A row for each ingredient: the points that it brings, a column a recipe; before them the recipes' accuracies.
 
     `name`: of the JSON of `python -m benchmarks ablation`, in `results/`.
     """
     runs = json.loads((RESULTS / f"{name}.json").read_text())["runs"]
-    own = {kind: [run for run in runs if run["variant"] == kind] for kind in ("plain", "best")}
-    accuracies = [
-        f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own.values()
-    ]
     columns = effects(name)
-    rows = [(plain["name"], _cell(plain), _cell(best)) for plain, best in zip(*columns.values(), strict=True)]
+    own = [[run for run in runs if run["variant"] == recipe] for recipe in ("plain", "best")[: len(columns)]]
+    accuracies = [f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own]
+    rows = [(cells[0]["name"], *map(_cell, cells)) for cells in zip(*columns.values(), strict=True)]
     return markdown(("ingredient", *columns), [("*test top-1 of the recipe*", *accuracies), *rows])
 
 
 def _cell(effect: dict[str, Any]) -> str:
-    if effect["low"] == effect["high"]:
-        return f"{100 * effect['value']:+.2f}"
+    if effect["low"] is None:
+        return f"{100 * effect['value']:+z.2f}"
     return points(effect["value"], (effect["low"], effect["high"]))

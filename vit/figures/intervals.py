@@ -38,15 +38,15 @@ def plot_intervals(estimates: Sequence[Estimate], label: str, *, signed: bool = 
 def plot_interval_panels(panels: Mapping[str, Sequence[Estimate]], label: str, *, signed: bool = False) -> Figure:
     """Draw panels beside each other, by title: the same names in all of them, in the same order.
 
-    Each is drawn as by `plot_intervals`. ValueError where a panel has other names.
+    Each is drawn as by `plot_intervals`, on one scale. ValueError where a panel has other names, or none.
     """
-    check(bool(panels), "panels", panels, "there must be one at least")
+    check(bool(panels) and all(panels.values()), "panels", panels, "there must be an estimate in each")
     first, *others = ([estimate.name for estimate in estimates] for estimates in panels.values())
     for title, names in zip(list(panels)[1:], others, strict=True):
         check(names == first, f"panels: {title}", names, f"the first has {', '.join(first)}")
     with style():
         figure = empty_figure(2.2 + 3.2 * len(panels), _height(len(first)) + 0.2)
-        columns = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        columns = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
         for axes, (title, estimates) in zip(columns, panels.items(), strict=True):
             _draw(axes, estimates, label, signed=signed)
             axes.set_title(title)
