@@ -11,8 +11,8 @@ file that is ablated is YAML:
     best: [conv stem]                        # the ingredients of the best recipe; without this line, all of them
                                              # (`best: []`: each is only added to the plain recipe)
 
-Runs that are finished are not repeated, and one that was stopped continues. Where several are trained at once, their
-steps are timed beside those of others too.
+Runs that are finished are not repeated, and one that was stopped continues. Steps are timed with nothing beside them,
+with as many threads as a run has; where several are trained at once, all of them take longer than the minutes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.epochs import as_options, fitting_epochs, nearest_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.experiments.data_size_table import accuracy_spread
-from vit.experiments.jobs import Job, check_at_once, run_jobs
+from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import PlannedRun, train_runs
 from vit.processor import machine
 from vit.runs import write_json
@@ -37,7 +40,7 @@ from vit.settings import resolve_run
 from vit.tasks.classification import require_classification
 
 CONVENTIONS = {
-    "epochs": "as many as fit into the minutes, to the nearest, by the seconds of its own steps, measured before",
+    "epochs": "as many as fit into the minutes, to the nearest, by the seconds of its own steps, timed alone",
     "seconds": "of training alone: optimizer steps with reading and augmenting, without validation and the test",
     "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
     "interval": "95 %, Student's t over the seeds' differences",
@@ -48,7 +51,7 @@ KEPT = (
 )
 """Keys of a run's summary that are kept; None for one that an earlier version did not write."""
 _TURNS = 2
-"""In which every variant's steps are timed."""
+"""In which every variant's steps are timed; the fastest counts, as other work only slows them down."""
 
 
 @dataclass(frozen=True)
@@ -159,28 +162,28 @@ def _epochs_of(
     for option, value in (("minutes", minutes), ("at_once", at_once)):
         check(stored[option] == value, f"--{option}", value, f"the runs in {folder} have {stored[option]:g}")
     folder.mkdir(parents=True, exist_ok=True)
-
-    def keep(name: str, fitting: tuple[int, float]) -> None:
-        stored["seconds"].setdefault(name, []).append(fitting[1])
-        say(f"{name}: {fitting[1]:.1f} s an epoch")
-        write_json(file, stored)
-
     variants, timing = ablation.variants(), folder / "timing"
-    for turn in range(_TURNS):
-        missing = [name for name in variants if len(stored["seconds"].get(name, [])) <= turn]
-        if turn % 2:  # with other neighbours, where there are any
-            missing.reverse()
-        calls = {name: (ablation.config, ablation.settings_with(variants[name]), minutes, timing) for name in missing}
-        if at_once == 1:
-            for name, arguments in calls.items():
-                keep(name, fitting_epochs(*arguments))
-        else:
-            log = folder / "timing.log"
-            jobs = {name: Job(name, fitting_epochs, arguments, log) for name, arguments in calls.items()}
-            run_jobs(jobs, at_once, ended=keep)
-    # alone the faster turn counts, as other work only slows steps down; beside others a missing neighbour makes it fast
-    typical = min if at_once == 1 else statistics.fmean
-    return {name: nearest_epochs(minutes, typical(stored["seconds"][name])) for name in variants}
+    with _share_of_threads(at_once):
+        for turn in range(_TURNS):
+            for name, ingredients in variants.items():
+                if len(stored["seconds"].get(name, [])) > turn:
+                    continue
+                _, seconds = fitting_epochs(ablation.config, ablation.settings_with(ingredients), minutes, timing)
+                stored["seconds"].setdefault(name, []).append(seconds)
+                say(f"{name}: {seconds:.1f} s an epoch")
+                write_json(file, stored)
+    return {name: nearest_epochs(minutes, min(stored["seconds"][name])) for name in variants}
+
+
+@contextmanager
+def _share_of_threads(at_once: int) -> Iterator[None]:
+    """The threads of one of so many runs; their steps beside each other differ by what runs beside them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // at_once))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
