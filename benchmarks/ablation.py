@@ -50,7 +50,7 @@ KEPT = (
     *("precision", "device", "seed", "machine", "commit"),
 )
 """Keys of a run's summary that are kept; None for one that an earlier version did not write."""
-_TURNS = 2
+_TURNS = 3
 """In which every variant's steps are timed; the fastest counts, as other work only slows them down."""
 
 

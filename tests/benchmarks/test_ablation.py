@@ -117,7 +117,7 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
     words = ["ablation", str(recipe), "--minutes", "1.1", "--seeds", "0", "--folder", str(tmp_path / "runs")]
     assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
-    assert len(timed) == 12  # each twice
+    assert len(timed) == 18  # each three times
     assert min(timed) > 0
     assert [row["epochs"] for row in result["runs"]] == [2] * 6
     assert {effect["ingredient"] for effect in result["effects"]} == {"mimetic", "averaging"}
@@ -125,7 +125,7 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
         "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
     )
     assert main(words) == 0
-    assert len(timed) == 12  # each twice
+    assert len(timed) == 18  # each three times
     assert "| best - averaging | 2 |" in capsys.readouterr().out
     assert main([*words, "--at_once", "2"]) == 2
     assert re.search("--at_once: 2 is not valid: the runs in .* have 1", capsys.readouterr().err)
@@ -141,5 +141,5 @@ def test_two_variants_are_timed_and_trained_at_once(recipe: Path, tmp_path: Path
     assert result["at_once"] == 2
     assert len(result["runs"]) == 4
     timed = json.loads((folder / "recipe" / "epochs.json").read_text())["seconds"]
-    assert {len(seconds) for seconds in timed.values()} == {2}
+    assert {len(seconds) for seconds in timed.values()} == {3}
     assert (folder / "recipe" / "plain" / "seed0" / "train.log").is_file()
