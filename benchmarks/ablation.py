@@ -133,7 +133,7 @@ def ablate(
             config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
             place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
             runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"variant": run.recipe, **{name: summary.get(name) for name in KEPT}}
         for run, summary in zip(runs, train_runs(runs, at_once), strict=True)
     ]
