@@ -177,7 +177,7 @@ def _epochs_of(
 
 @contextmanager
 def _share_of_threads(at_once: int) -> Iterator[None]:
-    """The threads of one of so many runs; their steps beside each other differ by what runs beside them."""
+    """Within the block, as many threads as each of so many runs has."""
     before = torch.get_num_threads()
     torch.set_num_threads(max(1, before // at_once))
     try:
