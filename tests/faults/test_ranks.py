@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -114,33 +115,44 @@ def test_a_signal_to_the_launcher_saves_and_stops_both(launched: Launched, numbe
     ],
 )
 def test_the_exit_code_is_that_of_the_rank_that_failed(program: str, code: int) -> None:
-    assert run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {PROGRAM + program!r}])").wait(30) == code
+    with run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {PROGRAM + program!r}])") as process:
+        assert process.wait(30) == code
 
 
 def test_a_rank_that_waits_for_a_dead_one_is_ended() -> None:
     waiting = PROGRAM + "sys.exit(1) if rank == '1' else time.sleep(60)"
     started = time.monotonic()
-    assert run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {waiting!r}])").wait(50) == 1
+    with run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {waiting!r}])") as process:
+        assert process.wait(50) == 1
     assert time.monotonic() - started < 40
 
 
 def test_signals_are_passed_on_to_every_rank(tmp_path: Path) -> None:
     saving = PROGRAM + (
         "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1] + rank, 'w').close(), sys.exit(143))); "
-        "open(sys.argv[1] + 'ready' + rank, 'w').close(); time.sleep(60)"
+        "open(sys.argv[1] + 'ready' + rank, 'w').close(); "
+        # in short sleeps: a signal that arrives just before a sleep begins does not end it
+        "[time.sleep(0.05) for _ in range(1200)]"
     )
-    process = run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {saving!r}, {str(tmp_path / 'r')!r}])")
-    deadline = time.monotonic() + 30
-    while len(list(tmp_path.glob("rready*"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.terminate()
-    assert process.wait(30) == 143
+    with run_in_a_process(f"run_ranks(2, [sys.executable, '-c', {saving!r}, {str(tmp_path / 'r')!r}])") as process:
+        deadline = time.monotonic() + 30
+        while len(list(tmp_path.glob("rready*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(30) == 143
     assert sorted(file.name for file in tmp_path.glob("r[01]")) == ["r0", "r1"]
 
 
-def run_in_a_process(code: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", f"import sys; from vit.launcher import run_ranks; sys.exit({code})"])
+@contextmanager
+def run_in_a_process(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Kill it on leaving: of a failed test, no process is left to the tests after it."""
+    words = [sys.executable, "-c", f"import sys; from vit.launcher import run_ranks; sys.exit({code})"]
+    with subprocess.Popen(words) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_one_of_several_processes_speaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -160,7 +172,8 @@ def test_the_parallel_launch_has_what_torch_asks_for(tmp_path: Path) -> None:
         "open(sys.argv[1] + rank, 'w').write(' '.join(os.environ[name] for name in "
         "('LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')))"
     )
-    assert run_in_a_process(f"run_ranks(3, [sys.executable, '-c', {program!r}, {str(tmp_path / 'r')!r}])").wait(30) == 0
+    with run_in_a_process(f"run_ranks(3, [sys.executable, '-c', {program!r}, {str(tmp_path / 'r')!r}])") as process:
+        assert process.wait(30) == 0
     rows = [(tmp_path / f"r{rank}").read_text().split() for rank in range(3)]
     assert [row[:4] for row in rows] == [[str(rank), "3", "3", "127.0.0.1"] for rank in range(3)]
     assert len({row[4] for row in rows}) == 1
