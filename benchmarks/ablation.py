@@ -11,8 +11,9 @@ file that is ablated is YAML:
     best: [conv stem]                        # the ingredients of the best recipe; without this line, all of them
                                              # (`best: []`: each is only added to the plain recipe)
 
-Runs that are finished are not repeated, and one that was stopped continues. Steps are timed with nothing beside them,
-with as many threads as a run has; where several are trained at once, all of them take longer than the minutes.
+The result's file is written after every run, and continued from: what stands in it is not repeated, on whatever machine
+it was measured, and a run that was stopped continues. Steps are timed with nothing beside them, with as many threads as
+a run has; where several are trained at once, all of them take longer than the minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from vit.config.yaml_files import read_yaml
 from vit.experiments.data_size_table import accuracy_spread
 from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import PlannedRun, train_runs
-from vit.processor import machine
+from vit.processor import processor_name
 from vit.runs import write_json
 from vit.settings import resolve_run
 from vit.tasks.classification import require_classification
@@ -115,64 +117,85 @@ class Ablation:
 
 
 def ablate(
-    ablation: Ablation, minutes: float, seeds: Sequence[int], folder: Path, say: Callable[[str], None], at_once: int = 1
+    ablation: Ablation,
+    minutes: float,
+    seeds: Sequence[int],
+    folder: Path,
+    file: Path,
+    say: Callable[[str], None],
+    at_once: int = 1,
 ) -> dict[str, Any]:
-    """Train every variant with every seed, and return accuracies and effects.
+    """Train every variant with every seed, and return accuracies and effects, which stand in `file` after every run.
 
-    `at_once`: how many are trained at the same time. ValueError for a setting that is not valid, and for a `folder`
-    with runs of other minutes, or of another number at once.
+    What `file` holds already is neither timed nor trained again, wherever that was done: an ablation is continued on
+    another machine from its file alone. `at_once`: how many are trained at the same time. ValueError for a setting that
+    is not valid, and for a `file` of another ablation, of other minutes, or of another number at once.
     """
     check_at_once(at_once)
+    result = _begun(ablation, minutes, at_once, file)
+    _time_variants(ablation, result, folder, file, say, at_once)
+    epochs = {name: nearest_epochs(minutes, min(seconds)) for name, seconds in result["seconds_an_epoch"].items()}
     variants = ablation.variants()
-    epochs = _epochs_of(ablation, minutes, folder, say, at_once)
+    order = {(name, seed): place for place, (seed, name) in enumerate(product(sorted(seeds), variants))}
+    finished = {(row["variant"], row["seed"]) for row in result["runs"]}
     runs = []
-    for seed in seeds:
-        for name, ingredients in variants.items():
-            settings = ablation.settings_with(ingredients)
-            resolved = resolve_run(ablation.config, as_options(settings, epochs[name]))
-            config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
-            place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
-            runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
-    rows: list[dict[str, Any]] = [
-        {"variant": run.recipe, **{name: summary.get(name) for name in KEPT}}
-        for run, summary in zip(runs, train_runs(runs, at_once), strict=True)
-    ]
-    return {
+    for name, seed in order:
+        if (name, seed) in finished:
+            continue
+        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(variants[name]), epochs[name]))
+        config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
+        place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
+        runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
+
+    def keep(run: PlannedRun, summary: Mapping[str, Any]) -> None:
+        result["runs"].append({"variant": run.recipe, **{name: summary.get(name) for name in KEPT}})
+        result["runs"].sort(key=lambda row: (row["seed"], list(variants).index(row["variant"])))
+        result["effects"] = list(effects(ablation, result["runs"]))
+        write_json(file, result)
+
+    train_runs(runs, at_once, keep)
+    return result
+
+
+def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict[str, Any]:
+    """The result so far: that of `file`, if there is one."""
+    asked = {
         "config": ablation.config,
         "settings": dict(ablation.settings),
         "ingredients": {name: dict(own) for name, own in ablation.ingredients.items()},
         "best": list(ablation.best),
         "minutes": minutes,
         "at_once": at_once,
-        "machine": machine(rows[0]["device"]),
-        "runs": rows,
-        "effects": list(effects(ablation, rows)),
-        "conventions": CONVENTIONS,
     }
+    if not file.is_file():
+        return {**asked, "seconds_an_epoch": {}, "timed_on": [], "runs": [], "effects": [], "conventions": CONVENTIONS}
+    try:
+        stored = dict(json.loads(file.read_text()))
+    except (ValueError, TypeError):
+        rule = "it is no result of an ablation; name another file"
+        raise ValueError(f"--output: {str(file)!r} is not valid: {rule}") from None
+    for name, value in asked.items():
+        option = f"--{name}" if name in ("minutes", "at_once") else name
+        check(stored.get(name) == value, option, value, f"the ablation in {file} has {stored.get(name)!r}")
+    return stored
 
 
-def _epochs_of(
-    ablation: Ablation, minutes: float, folder: Path, say: Callable[[str], None], at_once: int
-) -> dict[str, int]:
-    """Measured once, in turns, so that an ablation that is continued has the same epochs."""
-    file = folder / "epochs.json"
-    stored: dict[str, Any] = {"minutes": minutes, "at_once": at_once, "seconds": {}}
-    if file.is_file():
-        stored = {"at_once": 1, **json.loads(file.read_text())}
-    for option, value in (("minutes", minutes), ("at_once", at_once)):
-        check(stored[option] == value, f"--{option}", value, f"the runs in {folder} have {stored[option]:g}")
-    folder.mkdir(parents=True, exist_ok=True)
-    variants, timing = ablation.variants(), folder / "timing"
+def _time_variants(
+    ablation: Ablation, result: dict[str, Any], folder: Path, file: Path, say: Callable[[str], None], at_once: int
+) -> None:
+    """Seconds an epoch of every variant, in turns, so that an ablation that is continued has the same epochs."""
+    seconds, variants = result["seconds_an_epoch"], ablation.variants()
     with _share_of_threads(at_once):
-        for turn in range(_TURNS):
-            for name, ingredients in variants.items():
-                if len(stored["seconds"].get(name, [])) > turn:
-                    continue
-                _, seconds = fitting_epochs(ablation.config, ablation.settings_with(ingredients), minutes, timing)
-                stored["seconds"].setdefault(name, []).append(seconds)
-                say(f"{name}: {seconds:.1f} s an epoch")
-                write_json(file, stored)
-    return {name: nearest_epochs(minutes, min(stored["seconds"][name])) for name in variants}
+        for turn, name in product(range(_TURNS), variants):
+            if len(seconds.get(name, [])) > turn:
+                continue
+            settings = ablation.settings_with(variants[name])
+            _, found = fitting_epochs(ablation.config, settings, result["minutes"], folder / "timing")
+            seconds.setdefault(name, []).append(found)
+            if (here := processor_name()) not in result["timed_on"]:
+                result["timed_on"].append(here)
+            say(f"{name}: {found:.1f} s an epoch")
+            write_json(file, result)
 
 
 @contextmanager
@@ -187,14 +210,27 @@ def _share_of_threads(at_once: int) -> Iterator[None]:
 
 
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The effect of each ingredient on the plain recipe and on the best one, paired by seed."""
+    """The effect of each ingredient on the plain recipe and on the best one, paired by seed.
+
+    Of the seeds with which every variant is trained: none while there is no such seed.
+    """
     top1 = {(row["variant"], row["seed"]): row["test.top1"] for row in rows}
-    seeds = sorted({row["seed"] for row in rows})
+    seeds = whole_seeds(ablation, rows)
+    if not seeds:
+        return
     for name, having, lacking in ablation.pairs():
         spread = accuracy_spread({seed: top1[having, seed] - top1[lacking, seed] for seed in seeds})
         variant = lacking if having == "best" else having
-        found = {"ingredient": name, "variant": variant, "effect": spread["mean"]}
+        found = {"ingredient": name, "variant": variant, "seeds": seeds, "effect": spread["mean"]}
         yield found if len(seeds) == 1 else found | {"interval": [spread["low"], spread["high"]]}
+
+
+def whole_seeds(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The seeds with which every variant is trained."""
+    trained: dict[int, set[str]] = {}
+    for row in rows:
+        trained.setdefault(row["seed"], set()).add(row["variant"])
+    return sorted(seed for seed, names in trained.items() if names >= set(ablation.variants()))
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def numbers(name: str) -> dict[str, Any]:
         return {"curves": recipes, "conventions": CONVENTIONS}
     if name in ABLATIONS:
         result = json.loads((RESULTS / f"{name}.json").read_text())
-        seeds = len({run["seed"] for run in result["runs"]})
+        seeds = len(result["effects"][0]["seeds"])
         told = "one seed" if seeds == 1 else f"mean of {seeds} seeds, 95 % interval"
         return {"effects": effects(name), "seeds": told, "conventions": result["conventions"]}
     return data_size(name)

@@ -96,7 +96,7 @@ def an_ablation(*, interval: bool) -> dict[str, Any]:
         "runs": runs,
         "conventions": {"effect": "paired by seed"},
         "effects": [
-            {"ingredient": name, "variant": variant, "effect": effect}
+            {"ingredient": name, "variant": variant, "seeds": list(range(1 + interval)), "effect": effect}
             | ({"interval": [effect - 0.03, effect + 0.01]} if interval else {})
             for name, variant, effect in found
         ],

@@ -15,7 +15,8 @@ def ingredient_effects(name: str) -> str:
 
     `name`: of the JSON of `python -m benchmarks ablation`, in `results/`.
     """
-    runs = json.loads((RESULTS / f"{name}.json").read_text())["runs"]
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    runs = [run for run in result["runs"] if run["seed"] in result["effects"][0]["seeds"]]
     columns = effects(name)
     own = [[run for run in runs if run["variant"] == recipe] for recipe in ("plain", "best")[: len(columns)]]
     accuracies = [f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own]

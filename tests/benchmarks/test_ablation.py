@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import epochs
 from benchmarks.__main__ import main
-from benchmarks.ablation import Ablation, effects, table
+from benchmarks.ablation import Ablation, ablate, effects, table
 from vit.settings import ResolvedRun
+from vit.tasks.classification.config import ClassificationRun
+from vit.training.interruption import Stopped
 
 FILE = """
 config: digits_vit
@@ -114,13 +119,16 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
 
     own = epochs.seconds_per_epoch
     monkeypatch.setattr(epochs, "seconds_per_epoch", measure)
+    file = tmp_path / "result.json"
     words = ["ablation", str(recipe), "--minutes", "1.1", "--seeds", "0", "--folder", str(tmp_path / "runs")]
-    assert main([*words, "--output", str(tmp_path / "result.json")]) == 0
-    result = json.loads((tmp_path / "result.json").read_text())
+    words += ["--output", str(file)]
+    assert main(words) == 0
+    result = json.loads(file.read_text())
     assert len(timed) == 18  # each three times
     assert min(timed) > 0
     assert [row["epochs"] for row in result["runs"]] == [2] * 6
     assert {effect["ingredient"] for effect in result["effects"]} == {"mimetic", "averaging"}
+    shutil.rmtree(tmp_path / "runs")  # as on another machine
     monkeypatch.setattr(
         "vit.experiments.planned_runs.train", lambda *_: pytest.fail("a finished run was trained again")
     )
@@ -128,7 +136,44 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
     assert len(timed) == 18  # each three times
     assert "| best - averaging | 2 |" in capsys.readouterr().out
     assert main([*words, "--at_once", "2"]) == 2
-    assert re.search("--at_once: 2 is not valid: the runs in .* have 1", capsys.readouterr().err)
+    assert re.search("--at_once: 2 is not valid: the ablation in .* has 1", capsys.readouterr().err)
+    file.write_text("[1, 2")
+    assert main(words) == 2
+    assert "it is no result of an ablation" in capsys.readouterr().err
+    assert file.read_text() == "[1, 2"
+
+
+def test_an_ablation_is_kept_after_every_run_and_continued_from_its_file_alone(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = 8
+
+    def train(config: ClassificationRun, *_: object, **__: object) -> dict[str, Any]:
+        nonlocal left
+        if not left:
+            raise Stopped(signal.SIGTERM, 3, "")
+        left -= 1
+        return {"seed": config.seed, "test.top1": 0.5 + left / 100, "epochs": 2}
+
+    monkeypatch.setattr("benchmarks.ablation.fitting_epochs", lambda *_: (2, 30.0))
+    monkeypatch.setattr("vit.experiments.planned_runs.train", train)
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    with pytest.raises(Stopped):
+        ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)
+    kept = json.loads(file.read_text())
+    assert [(row["variant"], row["seed"]) for row in kept["runs"][5:]] == [
+        ("best - averaging", 0),
+        ("plain", 1),
+        ("plain + mimetic", 1),
+    ]
+    assert {tuple(effect["seeds"]) for effect in kept["effects"]} == {(0,)}  # the second is not whole yet
+    left = 4
+    result = ablate(ablation, 1, [0, 1], tmp_path / "elsewhere", file, print)  # the four that are left
+    assert json.loads(file.read_text()) == result
+    assert left == 0
+    assert result["runs"][:8] == kept["runs"]
+    assert {tuple(effect["seeds"]) for effect in result["effects"]} == {(0, 1)}
+    assert {tuple(seconds) for seconds in result["seconds_an_epoch"].values()} == {(30.0,) * 3}
 
 
 @pytest.mark.slow
@@ -140,6 +185,5 @@ def test_two_variants_are_timed_and_trained_at_once(recipe: Path, tmp_path: Path
     result = json.loads(output.read_text())
     assert result["at_once"] == 2
     assert len(result["runs"]) == 4
-    timed = json.loads((folder / "recipe" / "epochs.json").read_text())["seconds"]
-    assert {len(seconds) for seconds in timed.values()} == {3}
+    assert {len(seconds) for seconds in result["seconds_an_epoch"].values()} == {3}
     assert (folder / "recipe" / "plain" / "seed0" / "train.log").is_file()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,25 +55,38 @@ def check_shared(configs: Mapping[str, ClassificationRun], settings: Sequence[st
             check(theirs[key] == ours[key], f"{name}: {key}", theirs[key], rule)
 
 
-def train_runs(runs: Sequence[PlannedRun], at_once: int = 1) -> list[dict[str, Any]]:
+def train_runs(
+    runs: Sequence[PlannedRun],
+    at_once: int = 1,
+    finished: Callable[[PlannedRun, dict[str, Any]], None] = lambda _run, _summary: None,
+) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return the summary of every run.
 
     `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
-    folder. A finished run is recognised by its summary and its settings; one that was stopped continues. ValueError,
-    before anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal; otherwise
-    as `train`, and as `run_jobs` where there are several at once.
+    folder. `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
+    summary and its settings; one that was stopped continues. ValueError, before anything is trained, for a folder that
+    holds a run with other settings; `Stopped` after a signal; otherwise as `train`, and as `run_jobs` where there are
+    several at once.
     """
     check_at_once(at_once)
     state = _State(runs, [_finished(run) for run in runs], at_once)
     left = state.left()
+    for run, summary in zip(runs, state.summaries, strict=True):
+        if summary is not None:
+            finished(run, summary)
+
+    def ended(place: int, summary: dict[str, Any]) -> None:
+        state.ended(place, summary)
+        finished(runs[place], summary)
+
     try:
         if at_once == 1:
             for place in left:
                 state.begun(place)
-                state.ended(place, _train(runs[place]))
+                ended(place, _train(runs[place]))
         else:
             jobs = {place: Job(runs[place].title, _train, (runs[place],), _log(runs[place])) for place in left}
-            run_jobs(jobs, at_once, state.begun, state.ended)
+            run_jobs(jobs, at_once, state.begun, ended)
     except Stopped as stopped:
         raise Stopped(stopped.signal_number, stopped.step, "the same command continues the comparison") from None
     return [summary for summary in state.summaries if summary is not None]
