@@ -20,6 +20,7 @@ from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _SECONDS_TO_END = 10.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPED = (129, 130, 143)
 """Exit codes of a rank that was asked to stop: the others are saving too."""
 
@@ -51,27 +52,34 @@ def start_missing_processes(words: list[str]) -> None:
 def run_ranks(count: int, command: list[str]) -> int:
     """Run a command in `count` processes joined on this machine; return 0, or the exit code of the first that failed.
 
-    Signals are passed on to all of them. When one has failed, the others have `_SECONDS_TO_END`, in which they notice
-    it themselves; 1 stands for a process that a signal killed.
+    Signals are passed on to all of them, those that arrive while they are started too. When one has failed, the others
+    have `_SECONDS_TO_END`, in which they notice it themselves; 1 stands for a process that a signal killed.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     world = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}  # as torchrun sets it
-    processes = []
-    for rank in range(count):
-        variables = {**world, **os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        # in a session of its own, so that a Ctrl-C in the terminal reaches it once, from here
-        processes.append(subprocess.Popen(command, env=variables, start_new_session=True, preexec_fn=end_with_parent))
+    processes: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until every rank can be told
+
+    def prepare_rank() -> None:
+        end_with_parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # it would inherit the mask
+
+    for rank in range(count):
+        variables = {**world, **os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        # in a session of its own, so that a Ctrl-C in the terminal reaches it once, from here
+        processes.append(subprocess.Popen(command, env=variables, start_new_session=True, preexec_fn=prepare_rank))
+    for number in _SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _wait_for(processes)
 
 

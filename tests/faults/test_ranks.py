@@ -144,6 +144,18 @@ def test_signals_are_passed_on_to_every_rank(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.glob("r[01]")) == ["r0", "r1"]
 
 
+def test_a_signal_that_arrives_before_the_last_rank_is_started_reaches_all(tmp_path: Path) -> None:
+    """The first rank sends it to the launcher, which has another nine to start."""
+    saving = PROGRAM + (
+        "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1] + rank, 'w').close(), os._exit(143))); "
+        "os.kill(os.getppid(), signal.SIGTERM) if rank == '0' else None; "
+        "[time.sleep(0.05) for _ in range(1200)]"
+    )
+    with run_in_a_process(f"run_ranks(10, [sys.executable, '-c', {saving!r}, {str(tmp_path / 'r')!r}])") as process:
+        assert process.wait(50) in (1, 143)  # 1: a rank that had not begun to listen
+    assert (tmp_path / "r0").is_file()
+
+
 @contextmanager
 def run_in_a_process(code: str) -> Iterator[subprocess.Popen[bytes]]:
     """Kill it on leaving: of a failed test, no process is left to the tests after it."""
