@@ -307,7 +307,7 @@ def _speedrun(argv: list[str]) -> None:
 def _ablation(argv: list[str]) -> None:
     what = (
         "What each ingredient of a recipe brings: the plain recipe with it, the whole one without it, at equal time of "
-        "training. Continued with the same command, elsewhere too with the file of --output."
+        "training. The same command continues it, on another machine too, where it needs the file of --output alone."
     )
     parser = Parser(prog="python -m benchmarks ablation", description=what)
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: config, settings, ingredients")
@@ -315,16 +315,17 @@ def _ablation(argv: list[str]) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
     add_at_once_option(parser)
     parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="of the runs; default: %(default)s")
-    place = "the numbers as JSON, after every run, and what is continued; default: FOLDER/NAME.json, after FILE"
-    parser.add_argument("--output", type=Path, help=place)
+    written = "the result as JSON, written after every run; one that is there is continued; default: FOLDER/NAME.json"
+    parser.add_argument("--output", type=Path, help=written)
     args = parser.parse_args(argv)
-    check_file("--output", args.output)
+    folder = args.folder / args.file.stem
+    file = args.output or folder.with_name(f"{folder.name}.json")
+    check_file("--output", file)
     check_folder("--folder", args.folder)
     check_positive("--minutes", args.minutes)
     from benchmarks.ablation import Ablation, ablate, table
 
-    ablation, folder = Ablation.read(args.file), args.folder / args.file.stem
-    file = args.output or folder.with_suffix(".json")
+    ablation = Ablation.read(args.file)
     file.parent.mkdir(parents=True, exist_ok=True)
     print(table(ablate(ablation, args.minutes, args.seeds, folder, file, progress, args.at_once)))
 

@@ -1,7 +1,7 @@
 """Ablation: the plain recipe with each ingredient, and the best recipe without it (or with it), at equal time.
 
-Every variant trains for as many epochs as fit into the same minutes on this machine, measured with its own steps. The
-file that is ablated is YAML:
+Every variant trains for as many epochs as fit into the same minutes, measured with its own steps on the machine where
+the ablation begins. The file that is ablated is YAML:
 
     config: cifar10_vit_small_cpu            # the plain recipe: a file, or a packaged configuration
     settings: {data.root: data/cifar10}      # of every run
@@ -19,6 +19,7 @@ a run has; where several are trained at once, all of them take longer than the m
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,19 +31,20 @@ from typing import Any
 
 import torch
 
-from benchmarks.epochs import as_options, fitting_epochs, nearest_epochs
+from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs, nearest_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.experiments.data_size_table import accuracy_spread
 from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import PlannedRun, train_runs
-from vit.processor import processor_name
+from vit.processor import machine
 from vit.runs import write_json
-from vit.settings import resolve_run
+from vit.settings import flat_settings, resolve_run
 from vit.tasks.classification import require_classification
 
 CONVENTIONS = {
-    "epochs": "as many as fit into the minutes, to the nearest, by the seconds of its own steps, timed alone",
+    "epochs": "as many as fit into the minutes on the machine `timed_on`, to the nearest, by the seconds of its own "
+    "steps, timed alone, in the fastest of three turns",
     "seconds": "of training alone: optimizer steps with reading and augmenting, without validation and the test",
     "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
     "interval": "95 %, Student's t over the seeds' differences",
@@ -52,6 +54,8 @@ KEPT = (
     *("precision", "device", "seed", "machine", "commit"),
 )
 """Keys of a run's summary that are kept; None for one that an earlier version did not write."""
+_FREE = ("seed", "output_dir", "train.epochs")
+"""Settings that are an ablation's own choice."""
 _TURNS = 3
 """In which every variant's steps are timed; the fastest counts, as other work only slows them down."""
 
@@ -73,15 +77,16 @@ class Ablation:
         unknown = sorted(set(content) - {"config", "settings", "ingredients", "best"})
         check(not unknown, "FILE", str(path), f"it has no section {unknown[:1]}; config, settings, ingredients, best")
         ingredients = content.get("ingredients") or {}
-        fits = (
-            isinstance(ingredients, dict) and ingredients and all(isinstance(own, dict) for own in ingredients.values())
-        )
-        check(bool(fits), "ingredients", ingredients, "name at least one, each with its settings")
+        fits = isinstance(ingredients, dict) and all(isinstance(own, dict) for own in ingredients.values())
+        fits = fits and bool(ingredients) and all(isinstance(name, str) for name in ingredients)
+        check(fits, "ingredients", ingredients, "name at least one, each with its settings")
+        settings = content.get("settings") or {}
+        check(isinstance(settings, dict), "settings", settings, "they are names with their values")
         check(isinstance(content.get("config"), str), "config", content.get("config"), "name the plain recipe")
         best = content.get("best", list(ingredients))
         known = isinstance(best, list) and set(map(str, best)) <= set(ingredients)
         check(known, "best", best, f"it is a list of ingredients: {', '.join(ingredients)}")
-        return cls(content["config"], content.get("settings") or {}, ingredients, [str(name) for name in best])
+        return cls(content["config"], settings, ingredients, [str(name) for name in best])
 
     def variants(self) -> dict[str, tuple[str, ...]]:
         """Name of a variant → its ingredients: none, one of them; the best ones, and those but one or with another."""
@@ -129,71 +134,113 @@ def ablate(
 
     What `file` holds already is neither timed nor trained again, wherever that was done: an ablation is continued on
     another machine from its file alone. `at_once`: how many are trained at the same time. ValueError for a setting that
-    is not valid, and for a `file` of another ablation, of other minutes, or of another number at once.
+    is not valid, for a `file` of something else or of another ablation, and for a `folder` with runs that no `file`
+    tells of.
     """
     check_at_once(at_once)
+    check(0 < minutes < math.inf, "--minutes", minutes, "it must be above 0, and finite")
+    check(min(seeds) >= 0, "--seeds", min(seeds), "it must be at least 0")
     result = _begun(ablation, minutes, at_once, file)
+    begun = next(folder.glob("*/seed*/config.yaml"), None)
+    rule = "it holds runs of an ablation that --output does not tell of; name its file, or another folder"
+    check(file.is_file() or begun is None, "--folder", str(folder), rule)
     _time_variants(ablation, result, folder, file, say, at_once)
-    epochs = {name: nearest_epochs(minutes, min(seconds)) for name, seconds in result["seconds_an_epoch"].items()}
     variants = ablation.variants()
-    order = {(name, seed): place for place, (seed, name) in enumerate(product(sorted(seeds), variants))}
-    finished = {(row["variant"], row["seed"]) for row in result["runs"]}
-    runs = []
-    for name, seed in order:
-        if (name, seed) in finished:
-            continue
-        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(variants[name]), epochs[name]))
-        config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
-        place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
-        runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
 
     def keep(run: PlannedRun, summary: Mapping[str, Any]) -> None:
-        result["runs"].append({"variant": run.recipe, **{name: summary.get(name) for name in KEPT}})
-        result["runs"].sort(key=lambda row: (row["seed"], list(variants).index(row["variant"])))
+        row = {"variant": run.recipe, **{name: summary.get(name) for name in KEPT}}
+        before = _begun(ablation, minutes, at_once, file)["runs"]  # another process may have added its own
+        rows = {(each["seed"], each["variant"]): each for each in (*before, *result["runs"], row)}
+        order = sorted(rows, key=lambda key: (key[0], list(variants).index(key[1])))
+        result["runs"] = [rows[key] for key in order]
         result["effects"] = list(effects(ablation, result["runs"]))
         write_json(file, result)
 
-    train_runs(runs, at_once, keep)
+    train_runs(_missing_runs(ablation, result, seeds, folder), at_once, keep)
     return result
+
+
+def _missing_runs(
+    ablation: Ablation, result: Mapping[str, Any], seeds: Sequence[int], folder: Path
+) -> list[PlannedRun]:
+    """The runs that the result does not hold, seed by seed."""
+    known = {(row["seed"], row["variant"]) for row in result["runs"]}
+    runs = []
+    for seed, (name, ingredients) in product(sorted(set(seeds)), ablation.variants().items()):
+        if (seed, name) in known:
+            continue
+        epochs = nearest_epochs(result["minutes"], min(result["seconds_an_epoch"][name]))
+        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), epochs))
+        config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
+        place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
+        runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
+    return runs
 
 
 def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict[str, Any]:
     """The result so far: that of `file`, if there is one."""
-    asked = {
+    recipe = flat_settings(resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS)).config)
+    asked: dict[str, Any] = {
         "config": ablation.config,
         "settings": dict(ablation.settings),
         "ingredients": {name: dict(own) for name, own in ablation.ingredients.items()},
         "best": list(ablation.best),
         "minutes": minutes,
         "at_once": at_once,
+        "plain": {key: value for key, value in recipe.items() if key not in _FREE},
     }
+    empty = {**asked, "seconds_an_epoch": {}, "timed_on": None, "runs": [], "effects": [], "conventions": CONVENTIONS}
     if not file.is_file():
-        return {**asked, "seconds_an_epoch": {}, "timed_on": [], "runs": [], "effects": [], "conventions": CONVENTIONS}
-    try:
-        stored = dict(json.loads(file.read_text()))
-    except (ValueError, TypeError):
-        rule = "it is no result of an ablation; name another file"
-        raise ValueError(f"--output: {str(file)!r} is not valid: {rule}") from None
-    for name, value in asked.items():
+        return empty
+    stored = _read_result(file, empty)
+    ours, theirs = (
+        {**{key: told[key] for key in asked if key != "plain"}, **told["plain"]} for told in (asked, stored)
+    )
+    for name in {**ours, **theirs}:
         option = f"--{name}" if name in ("minutes", "at_once") else name
-        check(stored.get(name) == value, option, value, f"the ablation in {file} has {stored.get(name)!r}")
+        rule = f"the ablation in {file} has {theirs.get(name)!r}"
+        check(ours.get(name) == theirs.get(name), option, ours.get(name), rule)
+    unknown = sorted({row["variant"] for row in stored["runs"]} - ablation.variants().keys())
+    check(not unknown, "--output", str(file), f"it has runs of variants that the ablation lacks: {unknown[:1]}")
     return stored
+
+
+def _read_result(file: Path, empty: Mapping[str, Any]) -> dict[str, Any]:
+    """ValueError for a file that has not what `empty` has, of the same types, or rows and seconds of another kind."""
+    try:
+        stored = json.loads(file.read_text())
+        fits = all(isinstance(stored[key], type(value)) for key, value in empty.items() if value is not None)
+        fits &= all(isinstance(row["test.top1"], float) and row["seed"] >= 0 for row in stored["runs"])
+        fits &= all(row["variant"] and set(KEPT) <= row.keys() for row in stored["runs"])
+        fits &= all(min(seconds) > 0 for seconds in stored["seconds_an_epoch"].values())
+        fits &= "timed_on" in stored
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        fits = False
+    check(fits, "--output", str(file), "it is no result of an ablation; name another file")
+    return dict(stored)
 
 
 def _time_variants(
     ablation: Ablation, result: dict[str, Any], folder: Path, file: Path, say: Callable[[str], None], at_once: int
 ) -> None:
-    """Seconds an epoch of every variant, in turns, so that an ablation that is continued has the same epochs."""
-    seconds, variants = result["seconds_an_epoch"], ablation.variants()
+    """Seconds an epoch of every variant, in turns, so that an ablation that is continued has the same epochs.
+
+    All on one machine: times that another has begun are taken anew.
+    """
+    variants = ablation.variants()
+    if all(len(result["seconds_an_epoch"].get(name, [])) >= _TURNS for name in variants):
+        return
     with _share_of_threads(at_once):
+        here = machine("cuda" if torch.cuda.is_available() else "cpu")
+        if result["timed_on"] != here:
+            result["timed_on"], result["seconds_an_epoch"] = here, {}
+        seconds = result["seconds_an_epoch"]
         for turn, name in product(range(_TURNS), variants):
             if len(seconds.get(name, [])) > turn:
                 continue
             settings = ablation.settings_with(variants[name])
             _, found = fitting_epochs(ablation.config, settings, result["minutes"], folder / "timing")
             seconds.setdefault(name, []).append(found)
-            if (here := processor_name()) not in result["timed_on"]:
-                result["timed_on"].append(here)
             say(f"{name}: {found:.1f} s an epoch")
             write_json(file, result)
 
@@ -234,10 +281,15 @@ def whole_seeds(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> list[i
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Markdown: a row for each variant, with its mean accuracy and what its ingredient brings."""
+    """Markdown: a row for each variant, with its mean accuracy and what its ingredient brings.
+
+    Of the seeds that the effects are of, so that all rows have the same; of all runs while there are no effects.
+    """
+    seeds = {seed for effect in result["effects"] for seed in effect["seeds"]}
     by_variant: dict[str, list[Mapping[str, Any]]] = {}
     for row in result["runs"]:
-        by_variant.setdefault(row["variant"], []).append(row)
+        if not seeds or row["seed"] in seeds:
+            by_variant.setdefault(row["variant"], []).append(row)
     told = {effect["variant"]: effect for effect in result["effects"]}
     lines = ["| variant | epochs | test top-1 | the ingredient brings |", "| --- | --- | --- | --- |"]
     for name, rows in by_variant.items():

@@ -20,7 +20,7 @@ from vit.training.session import open_session
 _SHARE = re.compile(r"\d+/\d+")
 _WARMUP_STEPS, _TIMED_STEPS = 4, 16
 """Multiples of the steps whose images are augmented together, four of 128 images on a CPU."""
-_TRIED_EPOCHS = 12
+TRIED_EPOCHS = 12
 """Epochs of the run whose steps are timed; divisible by the usual shares."""
 
 
@@ -40,7 +40,7 @@ def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, fol
 
     `folder` is only named, not written to.
     """
-    seconds = seconds_per_epoch(resolve_run(config, as_options(settings, _TRIED_EPOCHS)), folder)
+    seconds = seconds_per_epoch(resolve_run(config, as_options(settings, TRIED_EPOCHS)), folder)
     return nearest_epochs(minutes, seconds), seconds
 
 

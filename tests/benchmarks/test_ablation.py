@@ -6,10 +6,13 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import epochs
 from benchmarks.__main__ import main
@@ -75,6 +78,8 @@ def test_without_a_best_recipe_ingredients_are_only_added(recipe: Path) -> None:
     [
         ("config: digits_vit", "ingredients: {} is not valid"),
         ("ingredients: {a: {model.init: mimetic}}", "config: None is not valid"),
+        ("config: digits_vit\ningredients: {16: {model.width: 16}}", "ingredients: .* is not valid: name at least one"),
+        ("config: digits_vit\nsettings: [1]\ningredients: {a: {model.init: mimetic}}", r"settings: \[1\] is not valid"),
         (
             FILE + "best: [mimetik]",
             r"best: \['mimetik'\] is not valid: it is a list of ingredients: mimetic, averaging",
@@ -91,7 +96,7 @@ def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: st
 def test_effects_are_paired_by_seed() -> None:
     found = Ablation("digits_vit", {}, {"a": {}}, ["a"])
     top1 = {"plain": (0.5, 0.7), "plain + a": (0.6, 0.8), "best - a": (0.5, 0.7), "best": (0.6, 0.9)}
-    runs = [
+    runs: list[dict[str, Any]] = [
         {"variant": name, "seed": seed, "test.top1": value, "epochs": 3}
         for name, values in top1.items()
         for seed, value in enumerate(values)
@@ -137,29 +142,55 @@ def test_a_whole_ablation_is_measured_written_and_not_repeated(
     assert "| best - averaging | 2 |" in capsys.readouterr().out
     assert main([*words, "--at_once", "2"]) == 2
     assert re.search("--at_once: 2 is not valid: the ablation in .* has 1", capsys.readouterr().err)
-    file.write_text("[1, 2")
+    (tmp_path / "runs" / "recipe" / "plain" / "seed0").mkdir(parents=True)
+    (tmp_path / "runs" / "recipe" / "plain" / "seed0" / "config.yaml").touch()
+    file.unlink()
     assert main(words) == 2
-    assert "it is no result of an ablation" in capsys.readouterr().err
-    assert file.read_text() == "[1, 2"
+    assert "it holds runs of an ablation that --output does not tell of" in capsys.readouterr().err
+    assert len(timed) == 18
 
 
-def test_an_ablation_is_kept_after_every_run_and_continued_from_its_file_alone(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--minutes", "inf"), "--minutes: inf is not valid"),
+        (("--minutes", "1", "--seeds", "0", "-1"), "--seeds: -1 is not valid"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_timed(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
-    left = 8
+    assert main(["ablation", str(recipe), "--folder", str(tmp_path / "runs"), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*.json"))
+
+
+@pytest.fixture
+def fake_runs(monkeypatch: pytest.MonkeyPatch) -> list[ClassificationRun]:
+    """Runs that train nothing, and what they would have trained; SIGTERM arrives when `STOP` runs are over."""
+    trained: list[ClassificationRun] = []
 
     def train(config: ClassificationRun, *_: object, **__: object) -> dict[str, Any]:
-        nonlocal left
-        if not left:
+        if len(trained) == STOP:
+            trained.clear()
             raise Stopped(signal.SIGTERM, 3, "")
-        left -= 1
-        return {"seed": config.seed, "test.top1": 0.5 + left / 100, "epochs": 2}
+        trained.append(config)
+        return {"seed": config.seed, "test.top1": 0.5 + len(trained) / 100, "epochs": 2}
 
     monkeypatch.setattr("benchmarks.ablation.fitting_epochs", lambda *_: (2, 30.0))
     monkeypatch.setattr("vit.experiments.planned_runs.train", train)
+    return trained
+
+
+STOP = 8
+
+
+def test_an_ablation_is_kept_after_every_run_and_continued_from_its_file_alone(
+    recipe: Path, tmp_path: Path, fake_runs: list[ClassificationRun]
+) -> None:
     ablation, file = Ablation.read(recipe), tmp_path / "result.json"
     with pytest.raises(Stopped):
-        ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)
+        ablate(ablation, 1, [1, 0, 0], tmp_path / "runs", file, print)
     kept = json.loads(file.read_text())
     assert [(row["variant"], row["seed"]) for row in kept["runs"][5:]] == [
         ("best - averaging", 0),
@@ -167,13 +198,104 @@ def test_an_ablation_is_kept_after_every_run_and_continued_from_its_file_alone(
         ("plain + mimetic", 1),
     ]
     assert {tuple(effect["seeds"]) for effect in kept["effects"]} == {(0,)}  # the second is not whole yet
-    left = 4
-    result = ablate(ablation, 1, [0, 1], tmp_path / "elsewhere", file, print)  # the four that are left
+    assert "| plain | 2 | 51.00 % |" in table(kept)
+    result = ablate(ablation, 1, [0, 1], tmp_path / "elsewhere", file, print)
     assert json.loads(file.read_text()) == result
-    assert left == 0
+    assert len(fake_runs) == 4
     assert result["runs"][:8] == kept["runs"]
     assert {tuple(effect["seeds"]) for effect in result["effects"]} == {(0, 1)}
     assert {tuple(seconds) for seconds in result["seconds_an_epoch"].values()} == {(30.0,) * 3}
+    assert result["timed_on"]["threads"] == torch.get_num_threads()
+
+
+def test_a_seed_between_others_is_put_between_them_and_a_process_beside_loses_nothing(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_runs: list[ClassificationRun]
+) -> None:
+    recipe.write_text(FILE.replace("  averaging: {train.ema_decay: 0.9}\n", ""))
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    ablate(ablation, 1, [2], tmp_path / "runs", file, print)
+    fake_runs.clear()
+    beside = json.loads(file.read_text())
+    train = "vit.experiments.planned_runs.train"
+    own = import_module("vit.experiments.planned_runs").train
+
+    def train_beside(*given: Any, **named: Any) -> dict[str, Any]:
+        monkeypatch.setattr(train, own)
+        row = beside["runs"][0] | {"seed": 1}
+        file.write_text(json.dumps(beside | {"runs": [row, *beside["runs"]]}))
+        return own(*given, **named)
+
+    monkeypatch.setattr(train, train_beside)
+    result = ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    assert [row["seed"] for row in result["runs"]] == [0, 0, 0, 0, 1, 2, 2, 2, 2]
+
+
+def test_times_that_another_machine_has_begun_are_taken_anew(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_runs: list[ClassificationRun]
+) -> None:
+    def interrupted(*_: object) -> tuple[int, float]:
+        raise KeyboardInterrupt
+
+    seconds = iter([0.1])
+    monkeypatch.setattr("benchmarks.ablation.fitting_epochs", lambda *_: (2, next(seconds, None) or interrupted()))
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    with pytest.raises(KeyboardInterrupt):
+        ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    begun = json.loads(file.read_text())
+    assert begun["seconds_an_epoch"] == {"plain": [0.1]}
+    file.write_text(json.dumps(begun | {"timed_on": begun["timed_on"] | {"device": "another"}}))
+    monkeypatch.setattr("benchmarks.ablation.fitting_epochs", lambda *_: (2, 30.0))
+    result = ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    assert result["seconds_an_epoch"]["plain"] == [30.0] * 3
+    assert len(fake_runs) == 6
+
+
+def test_runs_that_were_finished_before_their_result_was_written_are_in_it(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_runs: list[ClassificationRun]
+) -> None:
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    monkeypatch.setattr(
+        "vit.experiments.planned_runs._finished", lambda _: {"seed": 0, "test.top1": 0.5, "seconds": 1.0}
+    )
+    ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    assert fake_runs == []
+    assert [row["test.top1"] for row in json.loads(file.read_text())["runs"]] == [0.5] * 6
+
+
+@pytest.mark.usefixtures("fake_runs")
+def test_another_recipe_of_the_same_name_is_refused(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("model: {width: 16}")
+    recipe.write_text(FILE.replace("digits_vit", str(tmp_path / "own.yaml")).replace("model.width: 16, ", ""))
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    (tmp_path / "own.yaml").write_text("model: {width: 32}")
+    with pytest.raises(ValueError, match=r"model.width: 32 is not valid: the ablation in .* has 16"):
+        ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)
+
+
+@pytest.mark.usefixtures("fake_runs")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda _: "[1, 2",
+        lambda _: "[]",
+        lambda _: "{}",
+        lambda stored: json.dumps({key: value for key, value in stored.items() if key != "timed_on"}),
+        lambda stored: json.dumps(stored | {"runs": {}}),
+        lambda stored: json.dumps(stored | {"runs": [{**stored["runs"][0], "test.top1": None}]}),
+        lambda stored: json.dumps(stored | {"seconds_an_epoch": {"plain": [0.0]}}),
+        lambda stored: json.dumps(stored | {"seconds_an_epoch": {"plain": ["1"]}}),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_kept(
+    recipe: Path, tmp_path: Path, broken: Callable[[dict[str, Any]], str]
+) -> None:
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    text = broken(ablate(ablation, 1, [0], tmp_path / "runs", file, print))
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"--output: .* is not valid: it is no result of an ablation"):
+        ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    assert file.read_text() == text
 
 
 @pytest.mark.slow
