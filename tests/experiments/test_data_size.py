@@ -321,17 +321,21 @@ def test_more_seeds_and_parts_train_only_what_is_missing(
 
 
 def test_settings_and_summaries_of_finished_runs_are_all_that_is_needed_to_go_on(
-    compared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipes = [compared.parent / f"{name}.yaml" for name in ("one", "copy", "other")]
     elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(compared, elsewhere, ignore=lambda folder, names: {*names} & {"checkpoints", "metrics.jsonl"})
-    for file in elsewhere.glob("data_size.*"):
-        file.unlink()
+    for file in (*compared.rglob("config.yaml"), *compared.rglob("summary.json")):
+        copy = elsewhere / file.relative_to(compared)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
     trained = _watch(monkeypatch)
     assert compare(elsewhere, *recipes, seeds=2) == 0
     assert trained == []
     assert said(elsewhere) == said(compared)
+    copy.write_text('{"seconds": ')
+    assert compare(elsewhere, *recipes, seeds=2) == 2
+    assert f"run: {str(copy)!r} is not JSON" in capsys.readouterr().err
 
 
 def test_a_changed_recipe_is_refused_before_anything_is_trained(

@@ -4,7 +4,6 @@ stopped.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 from vit.config import check
 from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.runs import holds_run
-from vit.settings import flat_settings, read_run_config
+from vit.settings import flat_settings, read_run_config, read_summary
 from vit.tasks.classification.config import ClassificationRun
 from vit.training.checkpoints import forbidden_changes
 from vit.training.interruption import Stopped
@@ -154,10 +153,9 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
     for key, (old, new) in forbidden_changes(before, run.config, origins).items():
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(run.folder)!r} was started with {old!r}; "
-            "compare as before, or into another --output_dir"
+            "train it as before, or into another folder"
         )
-    summary = run.folder / "summary.json"
-    return dict(json.loads(summary.read_text())) if summary.is_file() else None
+    return read_summary(run.folder) or None
 
 
 def _train(run: PlannedRun) -> dict[str, Any]:
