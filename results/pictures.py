@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records import RESULTS, ROOT, read_records
+from vit.config import check
 from vit.figures import Estimate, plot_accuracy_over_time, plot_data_size, plot_interval_panels, save_figure
 
 PICTURES: Mapping[str, Mapping[str, str]] = {
@@ -58,7 +59,7 @@ def numbers(name: str) -> dict[str, Any]:
         return {"curves": recipes, "conventions": CONVENTIONS}
     if name in ABLATIONS:
         result = json.loads((RESULTS / f"{name}.json").read_text())
-        seeds = len(result["effects"][0]["seeds"])
+        seeds = len(whole_seeds(name, result))
         told = "one seed" if seeds == 1 else f"mean of {seeds} seeds, 95 % interval"
         return {"effects": effects(name), "seeds": told, "conventions": result["conventions"]}
     return data_size(name)
@@ -71,6 +72,12 @@ def data_size(name: str) -> dict[str, Any]:
         kind: {called[recipe]: points for recipe, points in found[kind].items()} for kind in ("curves", "differences")
     }
     return {**found, **named, "runs": [{**run, "recipe": called[run["recipe"]]} for run in found["runs"]]}
+
+
+def whole_seeds(name: str, result: Mapping[str, Any]) -> list[int]:
+    """The seeds that an ablation's effects are of. ValueError while there is none with every variant."""
+    check(bool(result["effects"]), "results", name, "it has no seed with which every variant is trained yet")
+    return list(result["effects"][0]["seeds"])
 
 
 def effects(name: str) -> dict[str, list[dict[str, Any]]]:

@@ -91,6 +91,7 @@ def an_ablation(*, interval: bool) -> dict[str, Any]:
         for variant, top1, epochs in (("plain", 0.5, 8), ("plain + a", 0.45, 7), ("best", 0.7, 12))
         for seed in range(1 + interval)
     ]
+    runs.append({"variant": "plain", "test.top1": 0.1, "epochs": 8, "seed": 7})  # whose other variants are not trained
     found = [("a", "plain + a", -0.05), ("a", "best + a", 0.001), ("b", "plain + b", 0.1), ("b", "best - b", 0.08)]
     return {
         "runs": runs,
@@ -122,8 +123,13 @@ def test_an_ablation_has_a_row_for_each_ingredient_and_a_picture(
     lines = ablation.ingredient_effects("both").splitlines()
     assert all(row in line for row, line in zip(rows, lines[2:], strict=True)), lines
     assert pictures.draw("both").read_bytes().startswith(b"\x89PNG")
-    panels = json.loads((own_results.parent / "docs" / "both.json").read_text())["effects"]
-    assert [[effect["name"] for effect in panel] for panel in panels.values()] == [["b", "a"]] * 2
+    drawn = json.loads((own_results.parent / "docs" / "both.json").read_text())
+    assert drawn["seeds"] == ("mean of 2 seeds, 95 % interval" if interval else "one seed")
+    assert [[effect["name"] for effect in panel] for panel in drawn["effects"].values()] == [["b", "a"]] * 2
+    (own_results / "both.json").write_text(json.dumps(an_ablation(interval=interval) | {"effects": []}))
+    for told in (pictures.draw, ablation.ingredient_effects):
+        with pytest.raises(ValueError, match="'both' is not valid: it has no seed with which every variant is trained"):
+            told("both")
 
 
 @pytest.mark.usefixtures("own_results")

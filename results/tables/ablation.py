@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from results.pictures import effects
+from results.pictures import effects, whole_seeds
 from results.records import RESULTS, percent
 from results.tables.markdown import markdown, points
 
@@ -16,7 +16,7 @@ def ingredient_effects(name: str) -> str:
     `name`: of the JSON of `python -m benchmarks ablation`, in `results/`.
     """
     result = json.loads((RESULTS / f"{name}.json").read_text())
-    runs = [run for run in result["runs"] if run["seed"] in result["effects"][0]["seeds"]]
+    runs = [run for run in result["runs"] if run["seed"] in whole_seeds(name, result)]
     columns = effects(name)
     own = [[run for run in runs if run["variant"] == recipe] for recipe in ("plain", "best")[: len(columns)]]
     accuracies = [f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own]
