@@ -230,6 +230,16 @@ def test_a_seed_between_others_is_put_between_them_and_a_process_beside_loses_no
     assert [row["seed"] for row in result["runs"]] == [0, 0, 0, 0, 1, 2, 2, 2, 2]
 
 
+def test_a_wrong_setting_of_an_ingredient_is_said_before_anything_is_timed(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe.write_text(FILE.replace("model.init", "model.inti"))
+    monkeypatch.setattr("benchmarks.ablation.fitting_epochs", lambda *_: pytest.fail("a variant was timed"))
+    with pytest.raises(ValueError, match=r"--model.inti: there is no such setting; did you mean 'model.init'"):
+        ablate(Ablation.read(recipe), 1, [0], tmp_path / "runs", tmp_path / "result.json", print)
+    assert not (tmp_path / "result.json").exists()
+
+
 def test_times_that_another_machine_has_begun_are_taken_anew(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_runs: list[ClassificationRun]
 ) -> None:
