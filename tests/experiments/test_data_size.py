@@ -22,6 +22,7 @@ from vit.cli import main
 from vit.data.images import open_training
 from vit.experiments import planned_runs
 from vit.experiments.data_size import plan_runs
+from vit.experiments.data_size_table import data_size_markdown, summarize
 from vit.experiments.planned_runs import PlannedRun
 from vit.runs import append_metrics, read_metrics
 from vit.settings import resolve_run
@@ -195,6 +196,20 @@ def test_the_numbers_lie_beside_the_picture(compared: Path) -> None:
     result = json.loads((compared / "data_size.json").read_text())
     assert [float(row["test.top1"]) for row in rows] == [row["test.top1"] for row in result["runs"]]
     assert result["conventions"]["low, high"].startswith("95 % t-interval")
+    for run in result["runs"]:
+        summary = json.loads((Path(run["run"]) / "summary.json").read_text())
+        assert {key: run[key] for key in ("precision", "machine", "commit")} == {
+            key: summary[key] for key in ("precision", "machine", "commit")
+        }
+
+
+def test_runs_of_different_precisions_are_said_below_the_table(compared: Path) -> None:
+    rows = json.loads((compared / "data_size.json").read_text())["runs"]
+    assert "precision" not in data_size_markdown(summarize(rows))
+    rows = [row | {"precision": "bf16"} for row in rows]
+    early = {key: value for key, value in rows[0].items() if key != "precision"}
+    mixed = data_size_markdown(summarize([early, rows[1] | {"precision": "fp32"}, *rows[2:]]))
+    assert f"- Not all runs have the same precision: {len(rows) - 2} in bf16 and 1 in fp32." in mixed
 
 
 def test_a_run_is_repeated_by_train_alone(compared: Path, tmp_path: Path) -> None:

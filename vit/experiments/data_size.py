@@ -83,5 +83,6 @@ def _row(run: PlannedRun, summary: dict[str, Any]) -> dict[str, Any]:
         "params": summary["params"],
         "gmacs": summary["gmacs"],
         "data.fingerprint": summary["data.fingerprint"],
+        **{key: summary.get(key) for key in ("precision", "device", "machine", "commit")},  # None: an early version
         "run": str(run.folder),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,17 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
             f"{_range(_of(rows, recipe, 'images_seen'))} images seen, {_range(_of(rows, recipe, 'steps'))} steps."
             for recipe, row in each.items()
         ),
+        *_precisions(rows),
     ]
+
+
+def _precisions(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line where runs have several, as where some were trained on another machine; early versions' rows have none."""
+    found = Counter(row["precision"] for row in rows if row.get("precision"))
+    if len(found) < 2:
+        return []
+    told = " and ".join(f"{count} in {precision}" for precision, count in found.most_common())
+    return [f"- Not all runs have the same precision: {told}."]
 
 
 def _of(rows: Iterable[Mapping[str, Any]], recipe: str, key: str) -> list[int]:
