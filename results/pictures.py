@@ -29,7 +29,7 @@ BY_IMAGES: Mapping[str, Mapping[str, str]] = {
 """Accuracy against the number of images: name of the picture, and of the JSON of `vit compare --train` among the
 results → its recipes → what they are called. The first is the one that others are compared with.
 """
-ABLATIONS: tuple[str, ...] = ()
+ABLATIONS: tuple[str, ...] = ("cifar10_ablation",)
 """Effects of ingredients: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
