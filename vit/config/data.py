@@ -227,8 +227,8 @@ class AugmentConfig:
     growing_epochs: int = 0
     """`first_image_size` only: epochs until the images have the model's size."""
     strong_epochs: int | None = None
-    """Epochs with the policy, changed colours, erasing and mixing; in those after them images are only cropped and
-    mirrored, as the images of the test set come. None: all epochs. He et al. 2019 (refining on clean data).
+    """Epochs with the policy, colours, erasing and mixing; None: all. In those after them images are only cropped and
+    mirrored, so that the last of training is on images as they are (He et al. 2019).
     """
 
     def __post_init__(self) -> None:
