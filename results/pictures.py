@@ -14,7 +14,7 @@ from vit.figures import Estimate, plot_accuracy_over_time, plot_data_size, plot_
 PICTURES: Mapping[str, Mapping[str, str]] = {
     "small_data": {
         "ViT": "cifar10_vit_speedrun_cpu",
-        "ViT without AutoAugment": "cifar10_full/vit_speedrun_without_autoaugment",
+        "ViT with learned positions alone": "cifar10_full/vit_speedrun_learned_positions",
         "ResNet": "cifar10_resnet_speedrun_cpu",
     },
 }
