@@ -28,11 +28,15 @@ class Rotation:
     num_prefix: int
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
-        first, second = patches.chunk(2, dim=-1)
+        if self.num_prefix > 0:
+            prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
+            return torch.cat((prefix, self._rotate(patches)), dim=2)
+        return self._rotate(vectors)  # which saves two copies
+
+    def _rotate(self, vectors: Tensor) -> Tensor:
+        first, second = vectors.chunk(2, dim=-1)
         cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
-        rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
-        return torch.cat((prefix, rotated), dim=2)
+        return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
 
 
 class Rotary(nn.Module):
