@@ -341,19 +341,6 @@ def test_images_grow_in_fewer_epochs_of_a_shorter_run() -> None:
     assert run.origins["augment.first_image_size"] == SHRUNK
 
 
-def test_a_shorter_run_has_fewer_epochs_of_strong_augmentation(tmp_path: Path) -> None:
-    recipe = tmp_path / "strong.yaml"
-    recipe.write_text("train:\n  epochs: 12\naugment:\n  color_jitter: 0.4\n  strong_epochs: 9\n")
-    for epochs, strong in ((12, 9), (10, 9), (9, 6), (3, 2), (1, None)):
-        run = resolve_run(recipe, ["--train.epochs", str(epochs)])
-        assert run.config.augment.strong_epochs == strong  # type: ignore[attr-defined]
-        assert run.origins["augment.strong_epochs"] == (FILE if strong == 9 else SHRUNK)
-    with pytest.raises(
-        ValueError, match=r"augment\.strong_epochs: 9 is not valid: it must be below train\.epochs \(6\)"
-    ):
-        resolve_run(recipe, ["--train.epochs", "6", "--augment.strong_epochs", "9"])
-
-
 @pytest.mark.parametrize("words", [["--optim.warmup_epochs", "2"], ["--warmup-epochs=2"]])
 def test_a_warm_up_that_the_user_gave_does_not_shrink(words: list[str]) -> None:
     with pytest.raises(ValueError, match=r"optim\.warmup_epochs: 2\.0 is not valid: it must not exceed train\.epochs"):

@@ -263,9 +263,6 @@ def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
         shrunk["augment.growing_epochs"] = growing * after // before
         if growing * after < before:
             shrunk["augment.first_image_size"] = None  # no epoch is left for smaller images
-    strong = file.get("augment.strong_epochs", 0)
-    if after <= strong < before and "augment.strong_epochs" not in given:
-        shrunk["augment.strong_epochs"] = strong * after // before or None
     return shrunk
 
 

@@ -130,8 +130,8 @@ CHANGES: dict[str, Any] = {
     "cutmix_probability": 0.9,
     "mix_group": 4,
 }
-ELSEWHERE = ("repeats", "first_image_size", "growing_epochs", "strong_epochs")
-"""Repeats belong to the order of an epoch; what changes with the epoch has tests of its own."""
+ELSEWHERE = ("repeats", "first_image_size", "growing_epochs")
+"""Repeats belong to the order of an epoch; images that grow have tests of their own."""
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(AugmentConfig) if f.name not in ELSEWHERE])
@@ -159,7 +159,6 @@ def test_every_setting_has_an_effect(field: str) -> None:
         ({"mix_probability": 0.5}, "mix_probability"),
         ({"mix_probability": 0.0, "mixup_alpha": 0.2}, "mix_probability"),
         ({"mix_group": 4}, "mix_group"),
-        ({"strong_epochs": 3, "crop": "pad", "flip": True}, "strong_epochs"),
         ({"cutmix_probability": 0.3, "cutmix_alpha": 1.0}, "cutmix_probability"),
         ({"cutmix_probability": 1.0, "cutmix_alpha": 1.0, "mixup_alpha": 1.0}, "cutmix_probability"),
     ],
@@ -208,19 +207,6 @@ def test_a_small_image_is_the_large_one_resized(name: str) -> None:
     for epoch, side in enumerate((16, 20, 24)):
         small, _ = augmented(batch, side=24, epoch=epoch, **OWN[name] | grown)
         assert torch.equal(small, augmented(batch, side=side, epoch=epoch, **OWN[name])[0])
-
-
-@pytest.mark.parametrize("name", [name for name in (*OWN, *MIXES) if AugmentConfig(**(OWN | MIXES)[name]).is_strong])
-def test_after_the_strong_epochs_images_are_only_cropped_and_mirrored(name: str) -> None:
-    """Bit for bit as with the weak augmentation alone; before that, as without the setting."""
-    settings = (OWN | MIXES)[name]
-    weak = {key: value for key, value in settings.items() if key in ("crop", "flip")}
-    batch = random_batch(16, 16)
-    for epoch in range(4):
-        images, targets = augmented(batch, side=16, epoch=epoch, **settings, strong_epochs=2)
-        expected = augmented(batch, side=16, epoch=epoch, **(settings if epoch < 2 else weak))
-        assert torch.equal(images, expected[0])
-        assert torch.equal(targets, expected[1])
 
 
 @pytest.mark.parametrize("first", [3, 16, 20])

@@ -226,15 +226,10 @@ class AugmentConfig:
     """
     growing_epochs: int = 0
     """`first_image_size` only: epochs until the images have the model's size."""
-    strong_epochs: int | None = None
-    """Epochs with the policy, colours, erasing and mixing; None: all. In those after them images are only cropped and
-    mirrored, so that the last of training is on images as they are (He et al. 2019).
-    """
 
     def __post_init__(self) -> None:
         check_finite("augment", self)
-        for name in ("first_image_size", "strong_epochs"):
-            check_positive(f"augment.{name}", getattr(self, name))
+        check_positive("augment.first_image_size", self.first_image_size)
         grows = self.growing_epochs > 0 or self.first_image_size is None
         check(grows, "augment.growing_epochs", self.growing_epochs, "with augment.first_image_size it must be above 0")
         check(0 < self.scale[0] <= self.scale[1] <= 1, "augment.scale", self.scale, "0 < low ≤ high ≤ 1")
@@ -265,7 +260,6 @@ class AugmentConfig:
             "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
             "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
             "growing_epochs": (self.first_image_size is not None, "augment.first_image_size"),
-            "strong_epochs": (self.is_strong, "an augmentation besides crops and flips, such as augment.policy"),
         }
         check_effect("augment", self, needs)
         check(
@@ -281,12 +275,6 @@ class AugmentConfig:
             self.cutmix_probability,
             f"augment.{unused} would have no effect; set that to 0 instead",
         )
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether images are changed by more than crops and flips."""
-        changes = self.color_jitter, self.grey_probability, self.erasing_probability
-        return self.policy != "none" or any(change > 0 for change in changes) or self.mixes
 
     @property
     def mixes(self) -> bool:

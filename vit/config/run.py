@@ -176,7 +176,5 @@ class ImageRun(RunConfig):
         rule = f"a micro-batch ({micro_batch} images) must hold whole groups of augment.mix_group ({group}) images"
         fits = not self.augment.mixes or micro_batch % group == 0
         check(fits, "data.batch_size", self.data.batch_size, rule)
-        rule = f"it must be below train.epochs ({self.train.epochs})"
-        for name in ("growing_epochs", "strong_epochs"):
-            epochs = getattr(self.augment, name)
-            check(epochs is None or epochs < self.train.epochs, f"augment.{name}", epochs, rule)
+        growing, rule = self.augment.growing_epochs, f"it must be below train.epochs ({self.train.epochs})"
+        check(growing < self.train.epochs, "augment.growing_epochs", growing, rule)

@@ -80,15 +80,17 @@ class Augment:
         config, positions = self.config, batch.positions
         rng = SampleRandom.at(seed, epoch, positions)
         images = self._crop_and_flip(batch.images, batch.aspects, rng, self.image_size(epoch))
-        strong = config.strong_epochs is None or epoch < config.strong_epochs
-        if strong:
-            images = self._change_colors_and_shapes(images, rng)
+        images = apply_policy(images, rng, config)
+        if config.color_jitter > 0:
+            images = jitter_colors(images, rng, config.color_jitter)
+        if config.grey_probability > 0:
+            images = make_some_grey(images, rng, config.grey_probability)
         images = normalize(images, self.preprocessing)
-        if strong and config.erasing_probability > 0:
+        if config.erasing_probability > 0:
             images = erase_rectangles(images, batch.positions, config.erasing_probability, seed=seed, epoch=epoch)
         labels = batch.labels if batch.labels.ndim == 2 else F.one_hot(batch.labels, self.num_classes)
         targets = labels.to(torch.float32)
-        if strong and config.mixes:
+        if config.mixes:
             images, targets = mixup_or_cutmix(images, targets, positions, batch.weights, config, seed=seed, epoch=epoch)
         return images, targets
 
@@ -109,15 +111,6 @@ class Augment:
             return self._resize(images, boxes, mirrored, size)
         if config.flip and config.crop != "pad":
             images = shift_reflected(images, images.new_zeros(len(images), 2, dtype=torch.int64), mirrored)
-        return images
-
-    def _change_colors_and_shapes(self, images: Tensor, rng: SampleRandom) -> Tensor:
-        config = self.config
-        images = apply_policy(images, rng, config)
-        if config.color_jitter > 0:
-            images = jitter_colors(images, rng, config.color_jitter)
-        if config.grey_probability > 0:
-            images = make_some_grey(images, rng, config.grey_probability)
         return images
 
     def _resize(self, images: Tensor, boxes: Boxes, mirrored: Tensor, size: tuple[int, int]) -> Tensor:
