@@ -11,7 +11,7 @@ from timm.layers.pos_embed_sincos import RotaryEmbeddingCat, RotaryEmbeddingDino
 from torch import Tensor
 
 from vit.config import ViTConfig
-from vit.layers.rotary import Rotary, Rotation
+from vit.layers.rotary import Rotary, Rotation, rotation_by
 from vit.models import VisionTransformer
 
 CPU = torch.device("cpu")
@@ -28,6 +28,21 @@ def rotations(grid: tuple[int, int], kept: Tensor | None = None, **options: Any)
     torch.manual_seed(0)
     with torch.no_grad():
         return rotary(**options).rotations(grid, kept, CPU)
+
+
+def angles(model: Rotary, grid: tuple[int, int]) -> tuple[Tensor, ...]:
+    with torch.no_grad():
+        return model.angles(grid, None, CPU)
+
+
+def test_every_pair_of_channels_is_multiplied_as_a_complex_number() -> None:
+    """In float64, one angle per image, head, token and pair; the prefix stays."""
+    by, vectors = torch.randn(2, 3, 5, 4, dtype=torch.float64), torch.randn(2, 3, 7, 8, dtype=torch.float64)
+    pairs = torch.complex(*vectors.chunk(2, dim=-1))
+    pairs[:, :, 2:] *= torch.polar(torch.ones_like(by), by)
+    found = rotation_by(by, num_prefix=2)(vectors)
+    torch.testing.assert_close(found, torch.cat((pairs.real, pairs.imag), dim=-1), rtol=0, atol=1e-6)
+    assert torch.equal(found[:, :, :2], vectors[:, :, :2])
 
 
 def test_scores_depend_on_the_offset_only() -> None:
@@ -77,19 +92,17 @@ def timm_angles(table: Tensor, *, interleaved: bool) -> Tensor:
 )
 def test_axial_angles_are_timms(grid: tuple[int, int], options: dict[str, Any], theirs: dict[str, Any]) -> None:
     table = RotaryEmbeddingCat(16, in_pixels=False, feat_shape=list(grid), **theirs).get_embed()
-    found = rotations(grid, **options)
-    assert len(found) == 3
+    (found,) = angles(rotary(**options), grid)
     expected = timm_angles(table, interleaved=True)
-    for rotation in found:
-        torch.testing.assert_close(torch.stack((rotation.sin, rotation.cos), dim=1), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.stack((found.sin(), found.cos()), dim=1), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("grid", [(3, 5), (1, 4)])
 def test_centred_angles_are_dinov3s(grid: tuple[int, int]) -> None:
     table = RotaryEmbeddingDinoV3(16, temperature=100.0, feat_shape=list(grid)).get_embed()
-    rotation = rotations(grid, rope_coordinates="centred")[0]
+    (found,) = angles(rotary(rope_coordinates="centred"), grid)
     expected = timm_angles(table, interleaved=False)
-    torch.testing.assert_close(torch.stack((rotation.sin, rotation.cos), dim=1), expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(torch.stack((found.sin(), found.cos()), dim=1), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("indexing", ["ij", "xy"])
@@ -100,7 +113,7 @@ def test_mixed_angles_are_timms(indexing: str) -> None:
     assert ours.frequencies.shape == theirs.freqs.shape
     with torch.no_grad():
         ours.frequencies.copy_(theirs.freqs)
-        found = torch.stack([torch.stack((each.sin, each.cos), dim=2) for each in ours.rotations((3, 5), None, CPU)])
+        found = torch.stack([torch.stack((each.sin(), each.cos()), dim=2) for each in angles(ours, (3, 5))])
         expected = timm_angles(theirs.get_embed(), interleaved=True)  # l h n 2 d/2
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
@@ -128,5 +141,5 @@ def test_every_head_and_block_rotates_by_its_own_frequencies() -> None:
 
 def test_centred_coordinates_do_not_depend_on_the_number_of_patches_at_the_edges() -> None:
     for size in (4, 40):
-        angle = rotations((size, size), rope_coordinates="centred", class_token=False, pooling="gap")[0]
-        assert angle.cos[0, 0].item() == pytest.approx(math.cos(2 * math.pi * (1 / size - 1)), abs=1e-5)
+        (found,) = angles(rotary(rope_coordinates="centred"), (size, size))
+        assert found[0, 0].item() == pytest.approx(2 * math.pi * (1 / size - 1), abs=1e-5)

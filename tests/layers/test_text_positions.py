@@ -69,7 +69,7 @@ def test_a_later_start_continues_the_sequence(kind: TextPlaces) -> None:
     assert (rotation is None) == (later is None) == (kind != "rope")
     if rotation is not None and later is not None:
         torch.testing.assert_close(rotation.cos[3:], later.cos)
-        torch.testing.assert_close(rotation.sin[3:], later.sin)
+        torch.testing.assert_close(rotation.signed_sin[3:], later.signed_sin)
 
 
 def test_a_sequence_longer_than_its_positions_is_refused() -> None:

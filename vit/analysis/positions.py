@@ -165,10 +165,9 @@ def _our_tables(model: Any, positions: Positions, grid: Grid | None) -> list[Pos
     if kind not in ("rope", "none"):
         vectors = positions(torch.zeros(1, grid[0] * grid[1], model.config.width, device=device), grid)[0]
         tables.append(PositionTable(vectors=vectors, grid=grid, kind=kind.removesuffix("_rope")))
-    rotations = positions.rotations(grid, None, device)
-    if rotations is not None:
-        different = rotations if model.config.rope_mixed else rotations[:1]
-        parts = [rearrange(part, "... n d -> n (... d)") for each in different for part in (each.cos, each.sin)]
+    if positions.rotary is not None:
+        angles = positions.rotary.angles(grid, None, device)
+        parts = [rearrange(part, "... n d -> n (... d)") for each in angles for part in (each.cos(), each.sin())]
         tables.append(PositionTable(vectors=torch.cat(parts, dim=1), grid=grid, kind="rope"))
     return tables
 

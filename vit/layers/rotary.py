@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
@@ -21,22 +22,25 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rotates pairs of channels (i, i + d/2) of all tokens but the prefix. `cos`, `sin`: (n, d/2) or (b, 1, n, d/2)."""
+    """Rotates pairs of channels (i, i + d/2) of `b h n d`, by tables that broadcast to it: see `rotation_by`."""
 
     cos: Tensor
-    sin: Tensor
-    num_prefix: int
+    signed_sin: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        if self.num_prefix > 0:
-            prefix, patches = vectors.split((self.num_prefix, vectors.shape[2] - self.num_prefix), dim=2)  # b h n d
-            return torch.cat((prefix, self._rotate(patches)), dim=2)
-        return self._rotate(vectors)  # which saves two copies
-
-    def _rotate(self, vectors: Tensor) -> Tensor:
+        # In one order in memory, and so are the gradients: mixed orders are multiplied in runs of d numbers.
+        vectors = vectors.contiguous()
         first, second = vectors.chunk(2, dim=-1)
-        cos, sin = self.cos.to(vectors.dtype), self.sin.to(vectors.dtype)
-        return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)  # b h n d
+        swapped = torch.cat((second, first), dim=-1)
+        cos, signed_sin = self.cos.to(vectors.dtype), self.signed_sin.to(vectors.dtype)
+        return torch.addcmul(vectors * cos, swapped, signed_sin)  # b h n d
+
+
+def rotation_by(angles: Tensor, *, num_prefix: int = 0) -> Rotation:
+    """The rotation by `angles`, (n, d/2), (h, n, d/2) or (b, 1 or h, n, d/2); before them `num_prefix` tokens stay."""
+    angles = F.pad(angles, (0, 0, num_prefix, 0))  # a rotation by 0 changes nothing
+    cos, sin = angles.cos().float(), angles.sin().float()
+    return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
 
 class Rotary(nn.Module):
@@ -54,21 +58,19 @@ class Rotary(nn.Module):
 
     def rotations(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Rotation, ...]:
         """The rotations of every block for a grid; `kept` (b, k): the patches that patch dropout kept, None: all."""
-        config = self.config
+        angles, config = self.angles(grid, kept, device), self.config
+        rotations = tuple(rotation_by(each, num_prefix=config.num_prefix_tokens) for each in angles)
+        return rotations if config.rope_mixed else rotations * config.depth
+
+    def angles(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Tensor, ...]:
+        """The angles of the patches, (n, d/2), one for all blocks; mixed: (h, n, d/2) for every block."""
         if self.frequencies is None:
-            angles = axial_angles(config, grid, device)  # n d/2
-            if kept is not None:
-                angles = rearrange(angles[kept], "b k d -> b 1 k d")
-            return (self._rotation(angles),) * config.depth
-        places = torch.stack(patch_coordinates(config, grid, device))  # 2 n
+            angles = axial_angles(self.config, grid, device)  # n d/2
+            return (angles if kept is None else rearrange(angles[kept], "b k d -> b 1 k d"),)
+        places = torch.stack(patch_coordinates(self.config, grid, device))  # 2 n
         products = self.frequencies.float()[..., None, :] * rearrange(places, "two n -> two 1 1 n 1")
         mixed = products[0] + products[1]  # l h n d/2
-        if kept is not None:
-            mixed = rearrange(mixed[:, :, kept], "l h b k d -> l b h k d")
-        return tuple(self._rotation(angles) for angles in mixed)
-
-    def _rotation(self, angles: Tensor) -> Rotation:
-        return Rotation(angles.cos(), angles.sin(), self.config.num_prefix_tokens)
+        return (mixed if kept is None else rearrange(mixed[:, :, kept], "l h b k d -> l b h k d")).unbind()
 
 
 def patch_coordinates(config: ViTConfig, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor]:

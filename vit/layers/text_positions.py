@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.config.text_model import TextPlaces
-from vit.layers.rotary import Rotation
+from vit.layers.rotary import Rotation, rotation_by
 
 TEMPERATURE = 10_000.0
 
@@ -31,8 +31,7 @@ def sinusoidal(positions: Tensor, width: int) -> Tensor:
 
 def rotation_along(positions: Tensor, head_width: int) -> Rotation:
     """The rotation of `b h n d` by the positions' angles, channel k with channel k + d/2."""
-    angles = _angles(positions, head_width)
-    return Rotation(angles.cos().float(), angles.sin().float(), num_prefix=0)
+    return rotation_by(_angles(positions, head_width))
 
 
 class TextPositions(nn.Module):
