@@ -56,6 +56,16 @@ def test_rotation_by_hand() -> None:
     torch.testing.assert_close(turned, expected)
 
 
+def test_late_positions_are_as_exact_as_early_ones() -> None:
+    place = 1_000_003
+    vectors = torch.tensor([1.0, 0.0]).repeat_interleave(4).expand(1, 1, 1, 8)  # every pair is (1, 0)
+    turned = rotation_along(torch.tensor([place]), 8)(vectors)[0, 0, 0].tolist()
+    for k in range(4):
+        angle = place / 10_000 ** (2 * k / 8)
+        assert turned[k] == pytest.approx(math.cos(angle), abs=1e-6)
+        assert turned[k + 4] == pytest.approx(math.sin(angle), abs=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rope", "none"])
 def test_a_later_start_continues_the_sequence(kind: TextPlaces) -> None:
     positions = build_text_positions(kind, 12, 3, 11)

@@ -25,11 +25,10 @@ class Rotation:
     """Rotates pairs of channels (i, i + d/2) of `b h n d`, by tables that broadcast to it: see `rotation_by`."""
 
     cos: Tensor
-    signed_sin: Tensor
+    signed_sin: Tensor  # the first half negative: the second channel of a pair enters the first with a minus
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        # In one order in memory, and so are the gradients: mixed orders are multiplied in runs of d numbers.
-        vectors = vectors.contiguous()
+        vectors = vectors.contiguous()  # as slices of the projection they are multiplied in runs of d numbers
         first, second = vectors.chunk(2, dim=-1)
         swapped = torch.cat((second, first), dim=-1)
         cos, signed_sin = self.cos.to(vectors.dtype), self.signed_sin.to(vectors.dtype)
@@ -37,7 +36,10 @@ class Rotation:
 
 
 def rotation_by(angles: Tensor, *, num_prefix: int = 0) -> Rotation:
-    """The rotation by `angles`, (n, d/2), (h, n, d/2) or (b, 1 or h, n, d/2); before them `num_prefix` tokens stay."""
+    """The rotation by `angles`, (n, d/2), (h, n, d/2) or (b, 1 or h, n, d/2), of the last n tokens.
+
+    The `num_prefix` tokens in front of them are left as they are.
+    """
     angles = F.pad(angles, (0, 0, num_prefix, 0))  # a rotation by 0 changes nothing
     cos, sin = angles.cos().float(), angles.sin().float()
     return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
@@ -58,12 +60,15 @@ class Rotary(nn.Module):
 
     def rotations(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Rotation, ...]:
         """The rotations of every block for a grid; `kept` (b, k): the patches that patch dropout kept, None: all."""
-        angles, config = self.angles(grid, kept, device), self.config
-        rotations = tuple(rotation_by(each, num_prefix=config.num_prefix_tokens) for each in angles)
-        return rotations if config.rope_mixed else rotations * config.depth
+        num_prefix = self.config.num_prefix_tokens
+        rotations = tuple(rotation_by(each, num_prefix=num_prefix) for each in self.angles(grid, kept, device))
+        return rotations if self.config.rope_mixed else rotations * self.config.depth
 
     def angles(self, grid: Grid, kept: Tensor | None, device: torch.device) -> tuple[Tensor, ...]:
-        """The angles of the patches, (n, d/2), one for all blocks; mixed: (h, n, d/2) for every block."""
+        """The patches' angles, one tensor (n, d/2) for all blocks; mixed: one (h, n, d/2) for every block.
+
+        With `kept` (b, 1, k, d/2) and (b, h, k, d/2).
+        """
         if self.frequencies is None:
             angles = axial_angles(self.config, grid, device)  # n d/2
             return (angles if kept is None else rearrange(angles[kept], "b k d -> b 1 k d"),)
