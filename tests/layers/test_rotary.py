@@ -92,6 +92,7 @@ def timm_angles(table: Tensor, *, interleaved: bool) -> Tensor:
 )
 def test_axial_angles_are_timms(grid: tuple[int, int], options: dict[str, Any], theirs: dict[str, Any]) -> None:
     table = RotaryEmbeddingCat(16, in_pixels=False, feat_shape=list(grid), **theirs).get_embed()
+    assert len(rotations(grid, **options)) == 3, "one for every block"
     (found,) = angles(rotary(**options), grid)
     expected = timm_angles(table, interleaved=True)
     torch.testing.assert_close(torch.stack((found.sin(), found.cos()), dim=1), expected, rtol=0, atol=1e-6)
