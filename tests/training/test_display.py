@@ -13,6 +13,7 @@ from tests.training.tiny import tiny
 from vit.settings import SHRUNK
 from vit.training import display
 from vit.training.loop import train
+from vit.training.remaining import RemainingTime
 from vit.training.session import open_session
 
 
@@ -54,6 +55,38 @@ def test_a_long_first_epoch_says_how_long_the_run_takes(
     said = capsys.readouterr().out
     assert len(re.findall(r"^epoch \d of 2: \S+ images/s, about .+ left$", said, re.MULTILINE)) == 1
     assert said.index("epoch 1 of 2: ") < said.index("about") < said.index("epoch 1 of 2: loss")
+
+
+def test_the_remaining_time_weighs_growing_images_and_leaves_the_first_step_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps an epoch of images of 4, 4, 8 and 8 pixels, so 3, 3, 12 and 12 units of work; a unit takes 2 s."""
+    config = tiny(
+        train={"epochs": 4},
+        augment={"first_image_size": 4, "growing_epochs": 2},
+    )
+    session, clock = open_session(config, tmp_path / "run"), 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    remaining, progress = RemainingTime(session), session.progress
+
+    def take_step(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+        progress.seconds += seconds
+        progress.step_in_epoch += 1
+        remaining.step_taken()
+
+    take_step(100.0)
+    assert remaining.measured == 0.0
+    assert remaining.seconds() == pytest.approx(100.0 * 29), "it is all that is known"
+    take_step(2.0)
+    assert remaining.measured == 2.0
+    assert remaining.seconds() == pytest.approx(2.0 * 28)
+    take_step(2.0)
+    clock += 5.0  # a validation
+    progress.epoch, progress.step_in_epoch = 1, 0
+    assert remaining.seconds() == pytest.approx(2.0 * 27 + 5.0 * 3)
+    assert remaining.elapsed == 109.0
 
 
 @pytest.mark.usefixtures("no_figures")

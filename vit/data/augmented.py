@@ -60,6 +60,12 @@ class AugmentingLoader:
     def samples_per_epoch(self) -> int:
         return self.loader.samples_per_epoch
 
+    def cost(self, epochs: int) -> float:
+        """In epochs of images of the model's size; smaller ones count by their area."""
+        height, width = self.augment.preprocessing.image_size
+        sizes = self.augment.epochs_by_size(epochs)
+        return sum(count * h * w for (h, w), count in sizes.items()) / (height * width)
+
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
         """As `TrainLoader.epoch`, but small steps are read in advance."""
         steps = self.loader.epoch(epoch, start_step)

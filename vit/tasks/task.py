@@ -65,6 +65,8 @@ class Loader(Protocol):
     @property
     def samples_per_epoch(self) -> int: ...
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]: ...
+    def cost(self, epochs: int) -> float:
+        """Cost of the first `epochs`, about, in epochs of samples of full size."""
 
 
 class Task(Protocol):

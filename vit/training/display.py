@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -13,13 +12,14 @@ from vit.config import ImageRun
 from vit.evaluation.cost import count_parameters
 from vit.progress import Progress, duration, in_terminal, progress_bar
 from vit.settings import RESET, SHRUNK, flat_settings
+from vit.training.remaining import RemainingTime
 from vit.training.session import Session
 from vit.wording import counted
 
 FEW_STEPS = 200
 _WHY_RESET = "the command line names another model or optimizer than the file"
 SECONDS_BEFORE_ESTIMATE = 3.0
-"""When, after the first step, a log is told how long the run will take, unless the line of an epoch came before."""
+"""Steps after the first take so long before a log is told how long the run will take; not if an epoch ended first."""
 
 
 @contextmanager
@@ -90,8 +90,7 @@ class Display:
         self._session, self._bar = session, bar
         self._prints_lines = session.is_main and not (in_terminal() and sys.stdout.isatty())
         self._validated = ""
-        self._started, self._steps_before = time.monotonic(), session.progress.step
-        self._first_ended: float | None = None
+        self._remaining, self._continued = RemainingTime(session), session.progress.step > 0
         self._told = False
         self._begin_epoch()
 
@@ -105,19 +104,11 @@ class Display:
         self._loss += loss
         self._steps += 1
         self._rate = rate
-        if not self._told:
-            self._tell_first_estimate(time.monotonic())
-
-    def _tell_first_estimate(self, now: float) -> None:
-        """Say it once, without the time of the first step, in which the machine warms up and compiles."""
-        if self._first_ended is None:
-            self._first_ended = now
-        elif now - self._first_ended >= SECONDS_BEFORE_ESTIMATE:
+        self._remaining.step_taken()
+        if not self._told and self._remaining.measured > SECONDS_BEFORE_ESTIMATE:
             self._told, session = True, self._session
-            a_step = (now - self._first_ended) / (self._steps - 1)
-            left = duration(a_step * (session.total_steps - session.progress.step))
             place = f"epoch {session.progress.epoch + 1} of {session.config.train.epochs}"
-            self._print(f"{place}: {self._speed()}, about {left} left")
+            self._print(f"{place}: {self._speed()}, about {self._left()}")
 
     def epoch(self, metrics: Mapping[str, float]) -> None:
         """Show an epoch that has ended; `metrics` are empty where it was not validated."""
@@ -147,11 +138,9 @@ class Display:
         return f"{samples / max(seconds, 1e-9):,.0f} {unit}/s"
 
     def _left(self) -> str:
-        """From the time of all steps so far, validation included."""
-        step, elapsed = self._session.progress.step, time.monotonic() - self._started
-        if step == self._session.total_steps:
-            return f"{duration(elapsed)} {'since it was continued' if self._steps_before else 'in all'}"
-        return f"{duration(elapsed / (step - self._steps_before) * (self._session.total_steps - step))} left"
+        if self._session.progress.step == self._session.total_steps:
+            return f"{duration(self._remaining.elapsed)} {'since it was continued' if self._continued else 'in all'}"
+        return f"{duration(self._remaining.seconds())} left"
 
     def _print(self, line: str) -> None:
         if self._prints_lines:

@@ -44,11 +44,9 @@ class MaskedAutoencoderReport(EncoderReport):
 
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         task, config = self._task, self._task.config
-        sizes = [task.train_loader.augment.image_size(epoch) for epoch in range(config.train.epochs)]
-        costs = {size: self._step_multiply_adds(size) for size in set(sizes)}
-        operations = (
-            6 * sum(costs[size] for size in sizes) * task.train_loader.samples_per_epoch
-        )  # backward: twice forward
+        sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
+        an_image = sum(self._step_multiply_adds(size) * epochs for size, epochs in sizes.items())
+        operations = 6 * an_image * task.train_loader.samples_per_epoch  # backward: twice forward
         arithmetic = f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)"
         return {"training arithmetic": arithmetic}
 

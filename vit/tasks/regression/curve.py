@@ -107,6 +107,10 @@ class PointLoader:
     def samples_per_epoch(self) -> int:
         return self._passes * self._num_points
 
+    def cost(self, epochs: int) -> float:
+        """Every epoch has the same points."""
+        return epochs
+
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:  # noqa: ARG002
         """Every step is the same: all points."""
         for _ in range(start_step, self._passes):

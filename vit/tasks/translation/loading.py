@@ -152,6 +152,10 @@ class TextTrainLoader:
     def samples_per_epoch(self) -> int:
         return len(self._kept)
 
+    def cost(self, epochs: int) -> float:
+        """Every epoch has the same sentences."""
+        return epochs
+
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]:
         """The steps of an epoch from `start_step` on; those before it are not built."""
         size, pool = self._config.batch_size, self._config.pool
