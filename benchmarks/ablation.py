@@ -158,7 +158,7 @@ def ablate(
         result["effects"] = list(effects(ablation, result["runs"]))
         write_json(file, result)
 
-    train_runs(_missing_runs(ablation, result, seeds, folder), at_once, keep)
+    train_runs(_missing_runs(ablation, result, seeds, folder), at_once, finished=keep)
     return result
 
 

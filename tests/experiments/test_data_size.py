@@ -59,12 +59,17 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def planned(folder: Path, fractions: tuple[float, ...] = (0.1, 0.4, 1.0), num_seeds: int = 2) -> list[PlannedRun]:
+def planned(
+    folder: Path,
+    fractions: tuple[float, ...] = (0.1, 0.4, 1.0),
+    num_seeds: int = 2,
+    lr_factors: tuple[float, ...] = (1.0,),
+) -> list[PlannedRun]:
     recipes = {}
     for name, text in (("first", RECIPE), ("second", OTHER)):
         (folder / f"{name}.yaml").write_text(text)
         recipes[name] = resolve_run(folder / f"{name}.yaml")
-    return plan_runs(recipes, fractions, num_seeds, folder / "out")
+    return plan_runs(recipes, fractions, num_seeds, folder / "out", lr_factors)
 
 
 def compare(folder: Path, *recipes: Path, seeds: int = 1, parts: tuple[str, ...] = PARTS, at_once: int = 1) -> int:
@@ -121,6 +126,9 @@ def test_the_first_seeds_curves_come_first(tmp_path: Path) -> None:
         (("", ""), ["--fractions", "0.5", "1.5"], "--fractions: 1.5 is not valid: each must be in (0, 1]"),
         (("", ""), ["--fractions", "0"], "--fractions: 0.0"),
         (("", ""), ["--fractions", "0.5", "0.5"], "--fractions: [0.5, 0.5] is not valid: a fraction is there twice"),
+        (("", ""), ["--lr_factors", "1", "0"], "--lr_factors: 0.0 is not valid: each must be above 0"),
+        (("", ""), ["--lr_factors", "inf"], "--lr_factors: inf is not valid"),
+        (("", ""), ["--lr_factors", "1", "1"], "--lr_factors: [1.0, 1.0] is not valid: a factor is there twice"),
         (("", ""), ["--seeds", "0"], "--seeds: 0 is not valid"),
         (("", ""), ["--at_once", "0"], "--at_once: 0 is not valid: it must be at least 1"),
         (("", ""), ["--seedz", "0"], "--seedz: there is no such option or setting; did you mean --seeds?"),
@@ -150,6 +158,19 @@ def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest
     text = str(write("curve", "task: regression\n"))
     assert main(["compare", "--train", text, recipe]) == 2
     assert "--train: 'curve' is not valid: its task is regression" in capsys.readouterr().err
+
+
+def test_rates_are_multiples_of_each_recipes_own(tmp_path: Path) -> None:
+    runs = planned(tmp_path, fractions=(1.0,), num_seeds=1, lr_factors=(0.1, 1.0))
+    assert [(run.recipe, run.config.optim.lr) for run in runs] == [
+        ("first", 3e-4),
+        ("first", 3e-3),
+        ("second", 1e-4),
+        ("second", 1e-3),
+    ]
+    folders = [str(run.folder.relative_to(tmp_path / "out" / run.recipe)) for run in runs[:2]]
+    assert folders == ["1.0/lr-0.0003/seed-7", "1.0/seed-7"], "more factors leave what was trained before in its place"
+    assert [run.origins["optim.lr"] for run in runs[:2]] == ["command line", "file"]
 
 
 # ------------------------------------------------------------------ what is trained
@@ -217,6 +238,75 @@ def test_a_run_is_repeated_by_train_alone(compared: Path, tmp_path: Path) -> Non
     assert main(["train", "--config", str(run / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
     assert_same_bits(run, tmp_path / "again")
     assert "fraction: 0.1  # command line" in (run / "config.yaml").read_text()
+
+
+def test_the_first_seed_chooses_a_rate_on_validation_images_for_each_recipe_and_part(
+    write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test accuracies say the opposite of the validation's here, so choosing by them would show."""
+    best = {("one", 0.1): 0.003, ("one", 1.0): 0.0003, ("other", 0.1): 0.0001, ("other", 1.0): 0.001}
+    trained, finished = [], dict[Path, dict[str, Any]]()
+
+    def train(run: PlannedRun) -> dict[str, Any]:
+        lr = run.config.optim.lr
+        is_best = lr == best[run.recipe, run.fraction]
+        trained.append((run.config.seed, run.fraction, run.recipe, lr))
+        accuracies = {"val.top1": 0.8 if is_best else 0.7, "test.top1": 0.6 if is_best else 0.9}
+        counts = dict.fromkeys(("best.step", "steps", "images_seen", "train.n_total", "test.n_total", "params"), 1)
+        facts = {"last.test.top1": 0.5, "seconds": 1.0, "gmacs": 1.0, "data.fingerprint": f"{run.fraction}+same"}
+        return finished.setdefault(run.folder, {**accuracies, **counts, **facts})
+
+    monkeypatch.setattr(planned_runs, "_train", train)
+    monkeypatch.setattr(planned_runs, "_finished", lambda run: finished.get(run.folder))
+    asked = words(tmp_path / "out", write("one"), write("other", OTHER), seeds=3)
+    assert main(["compare", *asked, "--lr_factors", "0.1", "1"]) == 0
+    cells = list(best)
+    first = [(7, at, name) for at in (0.1, 1.0) for name in ("one", "other")]
+    rates = {"one": (0.0003, 0.003), "other": (0.0001, 0.001)}
+    assert trained[:8] == [(*cell, rate) for cell in first for rate in rates[cell[2]]]
+    assert sorted(trained[8:]) == sorted((seed, at, name, best[name, at]) for seed in (8, 9) for name, at in cells)
+    result = json.loads((tmp_path / "out" / "data_size.json").read_text())
+    assert [row["chosen"] for row in result["runs"]].count(False) == 4
+    for points in result["curves"].values():
+        assert [point["by_seed"] for point in points] == [dict.fromkeys(("7", "8", "9"), 0.6)] * 2
+    said = capsys.readouterr()
+    assert said.err.startswith("[1/16] one, 10 % of the data, rate 0.0003, seed 7\n")
+    assert "\n[16/16] other, 100 % of the data, rate 0.001, seed 9" in said.err
+    assert "    - one: of 0.0003, 0.003, 0.003 with 10 %, 0.0003 with 100 %.\n" in said.out
+
+
+def test_more_factors_train_only_what_is_missing(write: Callable[..., Path], tmp_path: Path) -> None:
+    asked = words(tmp_path / "out", write("one"), write("other", OTHER), parts=("0.1",))
+    assert main(["compare", *asked]) == 0
+    before = (tmp_path / "out" / "one" / "0.1" / "seed-7" / "metrics.jsonl").stat().st_mtime_ns
+    assert main(["compare", *asked, "--lr_factors", "0.1", "1"]) == 0
+    assert (tmp_path / "out" / "one" / "0.1" / "seed-7" / "metrics.jsonl").stat().st_mtime_ns == before
+    result, table = said(tmp_path / "out")
+    assert [(row["recipe"], row["lr"]) for row in result["runs"]] == [
+        ("one", 3e-4),
+        ("one", 3e-3),
+        ("other", 1e-4),
+        ("other", 1e-3),
+    ]
+    for pair in (result["runs"][:2], result["runs"][2:]):
+        assert pair[0]["chosen"] == (pair[0]["val.top1"] >= pair[1]["val.top1"])
+        assert pair[0]["chosen"] != pair[1]["chosen"]
+    assert "Learning rates, the best of several on validation images" in table
+
+
+def test_a_later_seed_of_another_recipe_is_refused_before_anything_is_trained(
+    write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = write("one", RECIPE.replace("ema_decay: 0.9", "ema_decay: 0.8"))
+    other, out = write("other", OTHER), tmp_path / "out"
+    assert main(["compare", *words(out, changed, other, parts=("0.1",)), "--seed", "8"]) == 0
+    shutil.rmtree(out / "other")
+    capsys.readouterr()
+    asked = words(out, write("one"), other, parts=("0.1",), seeds=2)
+    assert main(["compare", *asked, "--lr_factors", "0.1", "1"]) == 2
+    assert "train.ema_decay: 0.9 is not valid: the run in" in capsys.readouterr().err
+    assert not (out / "other").exists()
+    assert not (out / "one" / "0.1" / "seed-7").exists()
 
 
 def test_two_runs_at_once_are_those_that_train_repeats_with_half_of_the_threads(

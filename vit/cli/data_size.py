@@ -18,12 +18,17 @@ def train_and_compare(argv: list[str]) -> None:
         prog="vit compare --train",
         description="Train recipes from scratch on nested, class-balanced subsets of their data, each seeing as many "
         "images as on all of them. Every setting of the files can be given as --section.setting, for all of them. "
-        "A stopped comparison continues with the same command; more fractions or seeds train only what is missing. "
-        "Memory: that of `vit train` for the largest recipe, times --at_once.",
+        "A stopped comparison continues with the same command; more fractions, seeds or factors train only what is "
+        "missing. Memory: that of `vit train` for the largest recipe, times --at_once.",
     )
     parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="FILE", help="YAML files")
-    parser.add_argument("--fractions", nargs="+", type=float, default=[0.05, 0.1, 0.3, 0.5, 1.0], metavar="PART")
+    default = [0.05, 0.1, 0.3, 0.5, 1.0]
+    parts = "parts of the training images (default: 0.05 0.1 0.3 0.5 1)"
+    parser.add_argument("--fractions", nargs="+", type=float, default=default, metavar="PART", help=parts)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on (default: %(default)s)")
+    factors = "learning rates to try, in multiples of each recipe's own; with the first seed the best on validation "
+    factors += "images is chosen for every recipe and part (default: its own alone)"
+    parser.add_argument("--lr_factors", nargs="+", type=float, default=[1.0], metavar="FACTOR", help=factors)
     add_at_once_option(parser)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")
     if {"-h", "--help"} & set(argv):  # else it would be a value that --train lacks
@@ -39,7 +44,7 @@ def train_and_compare(argv: list[str]) -> None:
     from vit.experiments.data_size import plan_runs, train_all
     from vit.experiments.data_size_table import data_size_markdown, summarize, write_results
 
-    runs = plan_runs(recipes, args.fractions, args.seeds, args.output_dir)
+    runs = plan_runs(recipes, args.fractions, args.seeds, args.output_dir, args.lr_factors)
     result = summarize(train_all(runs, args.at_once))
     if is_main_process():
         write_results(result, args.output_dir)

@@ -2,36 +2,45 @@
 
 Each run can be repeated by `vit train` alone with the `config.yaml` of its folder:
 
-    FOLDER/RECIPE/FRACTION/seed-N/    a run folder
+    FOLDER/RECIPE/FRACTION/seed-N/            a run folder
+    FOLDER/RECIPE/FRACTION/lr-RATE/seed-N/    one with another learning rate than the recipe's
     FOLDER/data_size.json .csv .md .png
 
 A run of a fraction takes the steps, warm-up and evaluations of the full run (`data.epoch_length: whole_set`), so that
-less data is not also less training.
+less data is not also less training. Which learning rate suits may depend on the number of images: each recipe and
+fraction can have the one of several that was best on validation images with the first seed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from vit.config import check
-from vit.experiments.planned_runs import PlannedRun, check_same_images, check_shared, train_runs
+from vit.experiments.planned_runs import PlannedRun, check_folders, check_same_images, check_shared, train_runs
 from vit.settings import COMMAND_LINE, ResolvedRun
 from vit.tasks.classification import require_classification
 
 _CHOSEN = ("data.fraction", "data.subset_seed", "data.epoch_length", "seed")
-"""Settings that the comparison chooses for a run."""
+"""Settings that the comparison chooses for a run, besides the learning rate."""
 
 
 def plan_runs(
-    recipes: Mapping[str, ResolvedRun], fractions: Sequence[float], num_seeds: int, folder: Path
+    recipes: Mapping[str, ResolvedRun],
+    fractions: Sequence[float],
+    num_seeds: int,
+    folder: Path,
+    lr_factors: Sequence[float] = (1.0,),
 ) -> list[PlannedRun]:
     """Every run, seed by seed, so that the curves of the first seed stand before the second begins.
 
     Seeds count up from the recipes' `seed`; a seed draws the subset, the first weights, the order and the augmentation.
-    ValueError for recipes that differ in what they must share, naming the setting, and for invalid fractions.
+    With several `lr_factors` each run is there with each multiple of its recipe's own rate. ValueError for recipes that
+    differ in what they must share, naming the setting, and for invalid fractions and factors.
     """
     configs = {name: require_classification(resolved.config, "--train", name) for name, resolved in recipes.items()}
     first = next(iter(configs))
@@ -46,37 +55,79 @@ def plan_runs(
         check(0 < fraction <= 1, "--fractions", fraction, "each must be in (0, 1]")
     rule = "a fraction is there twice"
     check(len(set(fractions)) == len(fractions), "--fractions", list(fractions), rule)
+    for factor in lr_factors:
+        check(0 < factor < math.inf, "--lr_factors", factor, "each must be above 0")
+    rule = "a factor is there twice"
+    check(len(set(lr_factors)) == len(lr_factors), "--lr_factors", list(lr_factors), rule)
+    seeds = range(configs[first].seed, configs[first].seed + num_seeds)
     runs = []
-    for seed in range(configs[first].seed, configs[first].seed + num_seeds):
-        for fraction in sorted(fractions):
-            for name, config in configs.items():
-                data = config.data
-                if fraction < 1:
-                    data = replace(data, fraction=fraction, subset_seed=seed, epoch_length="whole_set")
-                run = PlannedRun(
-                    recipe=name,
-                    title=f"{name}, {100 * fraction:.4g} % of the data, seed {seed}",
-                    config=replace(config, seed=seed, data=data),
-                    origins=recipes[name].origins | dict.fromkeys(_CHOSEN, COMMAND_LINE),
-                    folder=folder / name / str(float(fraction)) / f"seed-{seed}",
-                )
-                runs.append(run)
+    for seed, fraction, (name, config), factor in product(seeds, sorted(fractions), configs.items(), lr_factors):
+        data, rate = config.data, config.optim.lr
+        origins = recipes[name].origins | dict.fromkeys(_CHOSEN, COMMAND_LINE)
+        if fraction < 1:
+            data = replace(data, fraction=fraction, subset_seed=seed, epoch_length="whole_set")
+        title, place = f"{name}, {100 * fraction:.4g} % of the data", folder / name / str(float(fraction))
+        if factor != 1:
+            rate = float(f"{rate * factor:.6g}")  # 0.0003, not 0.00030000000000000003
+            origins["optim.lr"] = COMMAND_LINE
+            place /= f"lr-{rate:g}"
+        run = PlannedRun(
+            recipe=name,
+            title=f"{title}{f', rate {rate:g}' if len(lr_factors) > 1 else ''}, seed {seed}",
+            config=replace(config, seed=seed, data=data, optim=replace(config.optim, lr=rate)),
+            origins=origins,
+            folder=place / f"seed-{seed}",
+        )
+        runs.append(run)
     return runs
 
 
 def train_all(runs: Sequence[PlannedRun], at_once: int = 1) -> list[dict[str, Any]]:
-    """Train what is not finished yet, and return a row for every run. Errors as in `train_runs`."""
-    rows = [_row(run, summary) for run, summary in zip(runs, train_runs(runs, at_once), strict=True)]
+    """Train what is not finished yet, and return a row for every run that was trained.
+
+    Where runs differ in the learning rate alone, those of the first seed are trained with every rate, and later ones
+    with the one that was best on validation images for their recipe and fraction. Errors as in `train_runs`, before
+    anything is trained.
+    """
+    check_folders(runs)
+    first = [run for run in runs if run.config.seed == runs[0].config.seed]
+    best = {_cell(run): run.config.optim.lr for run in first}
+    if len(first) > len(best):  # several rates
+        later = [run for run in runs if run.config.seed != runs[0].config.seed]
+        to_follow = [run.recipe for run in later[:: len(first) // len(best)]]
+        best = _best_rates(first, train_runs(first, at_once, to_follow))
+        runs = [*first, *(run for run in later if run.config.optim.lr == best[_cell(run)])]
+    summaries = train_runs(runs, at_once)
+    rows = [
+        _row(run, summary, run.config.optim.lr == best[_cell(run)])
+        for run, summary in zip(runs, summaries, strict=True)
+    ]
     check_same_images(rows)
     return rows
 
 
-def _row(run: PlannedRun, summary: dict[str, Any]) -> dict[str, Any]:
+def _cell(run: PlannedRun) -> tuple[str, float]:
+    return run.recipe, run.fraction
+
+
+def _best_rates(runs: Sequence[PlannedRun], summaries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, float], float]:
+    """The learning rate with the highest validation accuracy for each recipe and fraction, the first of equals."""
+    best = dict[tuple[str, float], tuple[float, float]]()
+    for run, summary in zip(runs, summaries, strict=True):
+        accuracy = summary["val.top1"]
+        if _cell(run) not in best or accuracy > best[_cell(run)][0]:
+            best[_cell(run)] = accuracy, run.config.optim.lr
+    return {cell: rate for cell, (_, rate) in best.items()}
+
+
+def _row(run: PlannedRun, summary: dict[str, Any], is_chosen: bool) -> dict[str, Any]:
     kept = ("test.top1", "val.top1", "last.test.top1", "best.step", "steps", "images_seen", "seconds")
     return {
         "recipe": run.recipe,
         "fraction": run.fraction,
         "seed": run.config.seed,
+        "lr": run.config.optim.lr,
+        "chosen": is_chosen,
         "num_images": summary["train.n_total"],
         **{key: summary[key] for key in kept},
         "test.n_total": summary["test.n_total"],

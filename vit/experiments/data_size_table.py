@@ -22,6 +22,8 @@ CONVENTIONS = {
     "low, high": "95 % t-interval of the mean over seeds (a seed draws the subset, the first weights, the order and "
     "the augmentation; the test set is fixed, its own sampling error is not in it); null with one seed",
     "sd": "standard deviation over seeds, n - 1 in the denominator; null with one seed",
+    "lr, chosen": "the learning rate; where several were tried, whether it was the best on validation images with the "
+    "first seed, for this recipe and fraction: curves and differences are of chosen runs alone",
     "differences": "top-1 minus the first recipe's, taken within each seed, so on the same subset",
 }
 
@@ -29,8 +31,9 @@ CONVENTIONS = {
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The rows of all runs, a curve for each recipe, and its differences to the first recipe.
 
-    A point is of the seeds that both recipes have at that fraction.
+    A point is of the seeds that both recipes have at that fraction, with the learning rate that was chosen for it.
     """
+    every_row, rows = rows, _chosen(rows)
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
     found = {(row["recipe"], row["fraction"], row["seed"]): row["test.top1"] for row in rows}
     sizes = {row["fraction"]: row["num_images"] for row in rows}
@@ -53,11 +56,16 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ]
 
     return {
-        "runs": [dict(row) for row in rows],
+        "runs": [dict(row) for row in every_row],
         "curves": {recipe: curve(recipe) for recipe in recipes},
         "differences": {recipe: differences(recipe) for recipe in recipes[1:]},
         "conventions": CONVENTIONS,
     }
+
+
+def _chosen(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those whose learning rate was chosen; early versions tried one alone and did not say so."""
+    return [row for row in rows if row.get("chosen", True)]
 
 
 def accuracy_spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
@@ -115,7 +123,7 @@ def data_size_markdown(result: Mapping[str, Any]) -> str:
 
 
 def _notes(result: Mapping[str, Any]) -> list[str]:
-    rows, curves = result["runs"], result["curves"]
+    rows, curves = _chosen(result["runs"]), result["curves"]
     each = {recipe: next(row for row in rows if row["recipe"] == recipe) for recipe in curves}
     seeds = len({row["seed"] for row in rows})
     spread = (
@@ -132,8 +140,23 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
             f"{_range(_of(rows, recipe, 'images_seen'))} images seen, {_range(_of(rows, recipe, 'steps'))} steps."
             for recipe, row in each.items()
         ),
+        *_rates(result["runs"]),
         *_precisions(rows),
     ]
+
+
+def _rates(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The learning rates of each recipe, where several were tried."""
+    if all(row.get("chosen", True) for row in rows):
+        return []
+    lines = ["- Learning rates, the best of several on validation images with the first seed:"]
+    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+        own = [row for row in rows if row["recipe"] == recipe]
+        tried = ", ".join(f"{rate:g}" for rate in sorted({row["lr"] for row in own}))
+        at = {row["fraction"]: row["lr"] for row in _chosen(own)}
+        chosen = ", ".join(f"{rate:g} with {100 * fraction:.4g} %" for fraction, rate in sorted(at.items()))
+        lines.append(f"    - {recipe}: of {tried}, {chosen}.")
+    return lines
 
 
 def _precisions(rows: Iterable[Mapping[str, Any]]) -> list[str]:

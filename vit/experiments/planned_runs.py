@@ -54,21 +54,30 @@ def check_shared(configs: Mapping[str, ClassificationRun], settings: Sequence[st
             check(theirs[key] == ours[key], f"{name}: {key}", theirs[key], rule)
 
 
+def check_folders(runs: Sequence[PlannedRun]) -> None:
+    """ValueError for a folder that holds a run with other settings."""
+    for run in runs:
+        _finished(run)
+
+
 def train_runs(
     runs: Sequence[PlannedRun],
     at_once: int = 1,
+    to_follow: Sequence[str] = (),
+    *,
     finished: Callable[[PlannedRun, dict[str, Any]], None] = lambda _run, _summary: None,
 ) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return the summary of every run.
 
     `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
-    folder. `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
+    folder. `to_follow`: the recipes of runs that another call will train, for the count and the remaining time that are
+    printed. `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
     summary and its settings; one that was stopped continues. ValueError, before anything is trained, for a folder that
     holds a run with other settings; `Stopped` after a signal; otherwise as `train`, and as `run_jobs` where there are
     several at once.
     """
     check_at_once(at_once)
-    state = _State(runs, [_finished(run) for run in runs], at_once)
+    state = _State(runs, [_finished(run) for run in runs], at_once, to_follow)
     left = state.left()
     for run, summary in zip(runs, state.summaries, strict=True):
         if summary is not None:
@@ -94,9 +103,15 @@ def train_runs(
 class _State:
     """Which of the planned runs are finished, how long they took, and when the others will be."""
 
-    def __init__(self, runs: Sequence[PlannedRun], summaries: list[dict[str, Any] | None], at_once: int) -> None:
+    def __init__(
+        self,
+        runs: Sequence[PlannedRun],
+        summaries: list[dict[str, Any] | None],
+        at_once: int,
+        to_follow: Sequence[str],
+    ) -> None:
         self.summaries = summaries
-        self._runs, self._at_once = runs, at_once
+        self._runs, self._at_once, self._to_follow = runs, at_once, to_follow
         self._begun: dict[int, float] = {}
         """When a run began, of those that did not continue."""
         self._costs: dict[str, list[float]] = {}
@@ -124,10 +139,11 @@ class _State:
             self._say(place, f"{self._runs[place].title}: test top-1 {summary['test.top1']:.2%}")
 
     def _say(self, place: int, text: str) -> None:
-        print(f"[{place + 1}/{len(self._runs)}] {text}", file=sys.stderr, flush=True)
+        print(f"[{place + 1}/{len(self._runs) + len(self._to_follow)}] {text}", file=sys.stderr, flush=True)
 
     def _expected_end(self) -> str:
-        return _expected_end(self._costs, [self._runs[place].recipe for place in self.left()], self._at_once)
+        left = [*(self._runs[place].recipe for place in self.left()), *self._to_follow]
+        return _expected_end(self._costs, left, self._at_once)
 
 
 def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str], at_once: int = 1) -> str:
