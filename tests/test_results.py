@@ -70,16 +70,17 @@ def test_curves_are_of_the_weights_that_a_run_is_judged_by(own_results: Path, mo
     monkeypatch.setattr(pictures, "RESULTS", own_results)
     monkeypatch.setattr(pictures, "ROOT", own_results.parent)
     monkeypatch.setattr(pictures, "PICTURES", {"two": {"ViT": "small"}})
+    monkeypatch.setattr(pictures, "DRAWN_SEEDS", {"two": (0, 1)})
     monkeypatch.setattr(pictures, "BY_IMAGES", {})
     monkeypatch.setattr(pictures, "ABLATIONS", ())
-    for seed, weights in ((0, "ema"), (1, "raw")):
+    for seed, weights in ((0, "ema"), (1, "raw"), (2, "raw")):
         folder = own_results / "small" / f"seed{seed}"
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(json.dumps({"seed": seed, "weights": weights}))
         (folder / "record.json").write_text("{}")
         row = {"seconds": 90.0, "val.top1": 0.5, "ema.val.top1": 0.75}
         (folder / "metrics.jsonl").write_text(json.dumps({"seconds": 30.0, "lr": 0.1}) + "\n" + json.dumps(row))
-    assert pictures.curves_of("small") == [[(1.5, 0.75)], [(1.5, 0.5)]]
+    assert pictures.curves_of("small", (0, 1)) == [[(1.5, 0.75)], [(1.5, 0.5)]]
     assert main(["draw"]) == 0
     assert (own_results.parent / "docs" / "two.png").read_bytes().startswith(b"\x89PNG")
 

@@ -31,6 +31,7 @@ MANY = {str(number): [0.5] for number in range(9)}
     ("draw", "said"),
     [
         (lambda: plot_accuracy_over_time({}), "curves: 0 is not valid: between 1 and 6 recipes"),
+        (lambda: plot_accuracy_over_time({"a": [[(1, 1)]]}, close_up=5), "close_up: 5 is not valid"),
         (
             lambda: plot_accuracy_over_time({"a": [[(1, 1)], [(1, 1), (2, 1)]]}),
             r"curves: a: \[1, 2\] is not valid: its runs must be validated equally often",
