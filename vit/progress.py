@@ -18,6 +18,8 @@ SECONDS_BETWEEN_LINES = 30.0
 _COLUMNS = 120
 """Width of a terminal that does not know its own, as `script` makes one where nobody types; tqdm would draw nothing."""
 
+_WITHOUT_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+
 
 class Progress(Protocol):
     def update(self, count: int = 1) -> object:
@@ -42,15 +44,18 @@ def progress_bar(
     quiet: bool = False,
     delay: float = 0.0,
     leave: bool = True,
+    alike: bool = True,
 ) -> Iterator[Progress]:
     """Show how many of `total` items are done; in the main process only.
 
-    `done`: before this; `delay`: seconds before a bar appears; `leave`: whether it stays when all is done.
+    `done`: before this; `delay`: seconds before a bar appears; `leave`: whether it stays when all is done; `alike`:
+    whether items take equally long, so that a bar can say how long the rest will take.
     """
     if quiet or os.environ.get("RANK", "0") != "0":
         yield _Silent()
     elif in_terminal():
         options: dict[str, Any] = {"unit": unit, "initial": done, "delay": delay, "leave": leave}
+        options |= {} if alike else {"bar_format": _WITHOUT_ESTIMATE}
         options |= {"ncols": _COLUMNS, "nrows": 2} if _has_no_width() else {"dynamic_ncols": True}
         with tqdm(total=total, desc=title, **options) as bar:
             yield bar

@@ -21,7 +21,7 @@ from tests.training.tiny import assert_same_bits
 from vit.cli import main
 from vit.data.images import open_training
 from vit.experiments import planned_runs
-from vit.experiments.data_size import plan_runs
+from vit.experiments.data_size import _best_rates, plan_runs
 from vit.experiments.data_size_table import data_size_markdown, summarize
 from vit.experiments.planned_runs import PlannedRun
 from vit.runs import append_metrics, read_metrics
@@ -126,9 +126,11 @@ def test_the_first_seeds_curves_come_first(tmp_path: Path) -> None:
         (("", ""), ["--fractions", "0.5", "1.5"], "--fractions: 1.5 is not valid: each must be in (0, 1]"),
         (("", ""), ["--fractions", "0"], "--fractions: 0.0"),
         (("", ""), ["--fractions", "0.5", "0.5"], "--fractions: [0.5, 0.5] is not valid: a fraction is there twice"),
-        (("", ""), ["--lr_factors", "1", "0"], "--lr_factors: 0.0 is not valid: each must be above 0"),
+        (("", ""), ["--lr_factors", "1", "0"], "--lr_factors: 0.0 is not valid: each must be a finite number above 0"),
         (("", ""), ["--lr_factors", "inf"], "--lr_factors: inf is not valid"),
-        (("", ""), ["--lr_factors", "1", "1"], "--lr_factors: [1.0, 1.0] is not valid: a factor is there twice"),
+        (("", ""), ["--lr_factors", "0.3", "0.30000001"], "--lr_factors: [0.3, 0.30000001] is not valid: two of them"),
+        (("", ""), ["--lr_factors", "1", "1.0000001"], "--lr_factors: [1.0, 1.0000001] is not valid: two of them"),
+        (("", ""), ["--lr_factors", "1e20"], "--lr_factors: 1e+20 is not valid for one: optim.lr: 3e+17 is not"),
         (("", ""), ["--seeds", "0"], "--seeds: 0 is not valid"),
         (("", ""), ["--at_once", "0"], "--at_once: 0 is not valid: it must be at least 1"),
         (("", ""), ["--seedz", "0"], "--seedz: there is no such option or setting; did you mean --seeds?"),
@@ -161,7 +163,7 @@ def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest
 
 
 def test_rates_are_multiples_of_each_recipes_own(tmp_path: Path) -> None:
-    runs = planned(tmp_path, fractions=(1.0,), num_seeds=1, lr_factors=(0.1, 1.0))
+    runs = planned(tmp_path, fractions=(1.0,), num_seeds=1, lr_factors=(1.0, 0.1))
     assert [(run.recipe, run.config.optim.lr) for run in runs] == [
         ("first", 3e-4),
         ("first", 3e-3),
@@ -272,7 +274,55 @@ def test_the_first_seed_chooses_a_rate_on_validation_images_for_each_recipe_and_
     said = capsys.readouterr()
     assert said.err.startswith("[1/16] one, 10 % of the data, rate 0.0003, seed 7\n")
     assert "\n[16/16] other, 100 % of the data, rate 0.001, seed 9" in said.err
-    assert "    - one: of 0.0003, 0.003, 0.003 with 10 %, 0.0003 with 100 %.\n" in said.out
+    assert "; rates tried with the first seed: 0.0003, 0.003, best on validation images: " in said.out
+    assert "best on validation images: 0.003 with 10 %, 0.0003 with 100 %.\n" in said.out
+
+
+def test_of_rates_that_are_equally_good_the_smallest_is_chosen(tmp_path: Path) -> None:
+    runs = planned(tmp_path, fractions=(1.0,), num_seeds=1, lr_factors=(1.0, 0.1, 0.5))
+    summaries = [{"val.top1": accuracy} for accuracy in (0.5, 0.7, 0.7, 0.7, 0.7, 0.5)]
+    assert _best_rates(runs, summaries) == {("first", 1.0): 0.0015, ("second", 1.0): 0.0001}
+
+
+def test_the_time_left_includes_the_runs_that_follow() -> None:
+    end = planned_runs._expected_end
+    assert end({"one": [60.0]}, ["one"]).startswith("; about 1.0 minutes left")
+    assert end({"one": [60.0]}, ["one", "one", "other"]).startswith("; about 3.0 minutes left")
+
+
+@pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_rate_with_which_the_loss_is_not_finite_is_not_chosen(
+    at_once: int, write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rate of 3e8 without clipping overflows; the further seed is trained without it, and the table tells of it."""
+    unclipped = [text.replace("{lr:", "{name: sgd, clip_norm: null, lr:") for text in (RECIPE, OTHER)]
+    recipes = write("one", unclipped[0]), write("other", unclipped[1])
+    asked = words(tmp_path / "out", *recipes, parts=("1",), seeds=2, at_once=at_once)
+    assert main(["compare", *asked, "--lr_factors", "1", "1e11"]) == 0
+    result, table = said(tmp_path / "out")
+    chosen = [(row["recipe"], row["seed"], row["lr"], row["chosen"]) for row in result["runs"]]
+    assert chosen == [
+        ("one", 7, 3e-3, True),
+        ("other", 7, 1e-3, True),
+        ("one", 8, 3e-3, True),
+        ("other", 8, 1e-3, True),
+        ("one", 7, 3e8, False),
+        ("other", 7, 1e8, False),
+    ]
+    assert [row["test.top1"] for row in result["runs"][4:]] == [None, None]
+    assert "rates tried with the first seed: 0.003, 3e+08, best on validation images: 0.003 with 100 %." in table
+    told = "is not finite at step" if at_once == 1 else "one, 100 % of the data, rate 3e+08, seed 7: its loss stopped"
+    assert told in capsys.readouterr().err
+
+
+def test_without_a_rate_that_works_the_comparison_says_so(
+    write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unclipped = RECIPE.replace("{lr:", "{name: sgd, clip_norm: null, lr:")
+    asked = words(tmp_path / "out", write("one", unclipped), write("other", unclipped), parts=("1",))
+    assert main(["compare", *asked, "--lr_factors", "1e10", "1e11"]) != 0
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("vit: --lr_factors: one has no rate with which the loss stays finite on 1 of the data")
 
 
 def test_more_factors_train_only_what_is_missing(write: Callable[..., Path], tmp_path: Path) -> None:
@@ -291,7 +341,7 @@ def test_more_factors_train_only_what_is_missing(write: Callable[..., Path], tmp
     for pair in (result["runs"][:2], result["runs"][2:]):
         assert pair[0]["chosen"] == (pair[0]["val.top1"] >= pair[1]["val.top1"])
         assert pair[0]["chosen"] != pair[1]["chosen"]
-    assert "Learning rates, the best of several on validation images" in table
+    assert "rates tried with the first seed: 0.0003, 0.003, best on validation images: " in table
 
 
 def test_a_later_seed_of_another_recipe_is_refused_before_anything_is_trained(

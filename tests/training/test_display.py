@@ -29,7 +29,7 @@ def test_a_terminal_gets_a_bar_with_the_validation_accuracy(tmp_path: Path, monk
     monkeypatch.setattr(sys, "stderr", errors)
     train(tiny(train={"epochs": 2}), tmp_path / "run")
     assert "\rvit: " in errors.getvalue()
-    assert re.search(r"loss \S+, accuracy \S+%, \S+ images/s, val\.top1 \S+%", errors.getvalue())
+    assert re.search(r"loss \S+, accuracy \S+%, \S+ images/s, val\.top1 \S+%, \S+ s left", errors.getvalue())
     assert "epoch 1" not in output.getvalue(), "the bar shows it"
     assert output.getvalue().startswith("model ")
 
@@ -87,6 +87,27 @@ def test_the_remaining_time_weighs_growing_images_and_leaves_the_first_step_out(
     progress.epoch, progress.step_in_epoch = 1, 0
     assert remaining.seconds() == pytest.approx(2.0 * 27 + 5.0 * 3)
     assert remaining.elapsed == 109.0
+    remaining.epoch_begun()
+    take_step(3.0)
+    assert remaining.seconds() == pytest.approx(3.0 * 26 + 5.0 * 3), "the machine may have become slower"
+
+
+def test_the_remaining_time_counts_the_validations_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten epochs every fourth and the last are validated; continued two epochs before the first of them."""
+    session = open_session(tiny(train={"epochs": 10, "evaluate_every_epochs": 4}), tmp_path / "run")
+    clock, progress = 0.0, session.progress
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    progress.epoch = 2
+    remaining = RemainingTime(session)
+    for epoch, validation in ((3, 0.0), (4, 60.0)):
+        for _ in range(3):
+            clock += 1.0
+            progress.seconds += 1.0
+            progress.step_in_epoch += 1
+            remaining.step_taken()
+        clock += validation
+        progress.epoch, progress.step_in_epoch = epoch, 0
+        assert remaining.seconds() == pytest.approx(3.0 * (10 - epoch) + (120.0 if validation else 0.0))
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -27,7 +27,7 @@ def train_and_compare(argv: list[str]) -> None:
     parser.add_argument("--fractions", nargs="+", type=float, default=default, metavar="PART", help=parts)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on (default: %(default)s)")
     factors = "learning rates to try, in multiples of each recipe's own; with the first seed the best on validation "
-    factors += "images is chosen for every recipe and part (default: its own alone)"
+    factors += "images is chosen for every recipe and part, of equals the smallest (default: its own alone)"
     parser.add_argument("--lr_factors", nargs="+", type=float, default=[1.0], metavar="FACTOR", help=factors)
     add_at_once_option(parser)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")

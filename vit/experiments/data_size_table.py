@@ -23,7 +23,8 @@ CONVENTIONS = {
     "the augmentation; the test set is fixed, its own sampling error is not in it); null with one seed",
     "sd": "standard deviation over seeds, n - 1 in the denominator; null with one seed",
     "lr, chosen": "the learning rate; where several were tried, whether it was the best on validation images with the "
-    "first seed, for this recipe and fraction: curves and differences are of chosen runs alone",
+    "first seed, for this recipe and fraction: curves and differences are of chosen runs alone; a run without "
+    "numbers is one whose loss stopped being finite",
     "differences": "top-1 minus the first recipe's, taken within each seed, so on the same subset",
 }
 
@@ -137,26 +138,25 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
         "",
         *(
             f"- {recipe}: {row['params']:,} parameters, {row['gmacs']:.3g} G multiply-adds an image, "
-            f"{_range(_of(rows, recipe, 'images_seen'))} images seen, {_range(_of(rows, recipe, 'steps'))} steps."
+            f"{_range(_of(rows, recipe, 'images_seen'))} images seen, {_range(_of(rows, recipe, 'steps'))} steps"
+            f"{_rates([row for row in result['runs'] if row['recipe'] == recipe])}."
             for recipe, row in each.items()
         ),
-        *_rates(result["runs"]),
         *_precisions(rows),
     ]
 
 
-def _rates(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The learning rates of each recipe, where several were tried."""
-    if all(row.get("chosen", True) for row in rows):
-        return []
-    lines = ["- Learning rates, the best of several on validation images with the first seed:"]
-    for recipe in dict.fromkeys(row["recipe"] for row in rows):
-        own = [row for row in rows if row["recipe"] == recipe]
-        tried = ", ".join(f"{rate:g}" for rate in sorted({row["lr"] for row in own}))
-        at = {row["fraction"]: row["lr"] for row in _chosen(own)}
-        chosen = ", ".join(f"{rate:g} with {100 * fraction:.4g} %" for fraction, rate in sorted(at.items()))
-        lines.append(f"    - {recipe}: of {tried}, {chosen}.")
-    return lines
+def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The learning rate of a recipe's runs, or those that were tried and chosen; early versions did not say it."""
+    tried = sorted({row["lr"] for row in rows if "lr" in row})
+    if len(tried) < 2:
+        return f", rate {tried[0]:g}" if tried else ""
+    at = sorted({(row["fraction"], row["lr"]) for row in _chosen(rows)})
+    chosen = ", ".join(f"{rate:g} with {100 * fraction:.4g} %" for fraction, rate in at)
+    return (
+        f"; rates tried with the first seed: {', '.join(f'{rate:g}' for rate in tried)}, best on validation images: "
+        f"{chosen}"
+    )
 
 
 def _precisions(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.runs import holds_run
 from vit.settings import flat_settings, read_run_config, read_summary
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.task import NonFinite
 from vit.training.checkpoints import forbidden_changes
 from vit.training.interruption import Stopped
 from vit.training.loop import train
@@ -65,13 +66,15 @@ def train_runs(
     at_once: int = 1,
     to_follow: Sequence[str] = (),
     *,
+    may_diverge: bool = False,
     finished: Callable[[PlannedRun, dict[str, Any]], None] = lambda _run, _summary: None,
 ) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return the summary of every run.
 
     `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
     folder. `to_follow`: the recipes of runs that another call will train, for the count and the remaining time that are
-    printed. `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
+    printed. `may_diverge`: a run whose loss stops being finite has an empty summary, instead of ending all of them.
+    `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
     summary and its settings; one that was stopped continues. ValueError, before anything is trained, for a folder that
     holds a run with other settings; `Stopped` after a signal; otherwise as `train`, and as `run_jobs` where there are
     several at once.
@@ -87,13 +90,14 @@ def train_runs(
         state.ended(place, summary)
         finished(runs[place], summary)
 
+    train_one = _train_or_diverge if may_diverge else _train
     try:
         if at_once == 1:
             for place in left:
                 state.begun(place)
-                ended(place, _train(runs[place]))
+                ended(place, train_one(runs[place]))
         else:
-            jobs = {place: Job(runs[place].title, _train, (runs[place],), _log(runs[place])) for place in left}
+            jobs = {place: Job(runs[place].title, train_one, (runs[place],), _log(runs[place])) for place in left}
             run_jobs(jobs, at_once, state.begun, ended)
     except Stopped as stopped:
         raise Stopped(stopped.signal_number, stopped.step, "the same command continues the comparison") from None
@@ -136,7 +140,8 @@ class _State:
         if place in self._begun:
             self._costs.setdefault(self._runs[place].recipe, []).append(time.monotonic() - self._begun[place])
         if self._at_once > 1:  # else its own lines have said so
-            self._say(place, f"{self._runs[place].title}: test top-1 {summary['test.top1']:.2%}")
+            result = f"test top-1 {summary['test.top1']:.2%}" if summary else "its loss stopped being finite"
+            self._say(place, f"{self._runs[place].title}: {result}")
 
     def _say(self, place: int, text: str) -> None:
         print(f"[{place + 1}/{len(self._runs) + len(self._to_follow)}] {text}", file=sys.stderr, flush=True)
@@ -177,6 +182,15 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
 def _train(run: PlannedRun) -> dict[str, Any]:
     """Train or continue one run."""
     return train(run.config, run.folder, resume=holds_run(run.folder), origins=run.origins)
+
+
+def _train_or_diverge(run: PlannedRun) -> dict[str, Any]:
+    """As `_train`, but an empty summary, and a line, where the loss or a gradient stops being finite."""
+    try:
+        return _train(run)
+    except NonFinite as error:
+        print(error, file=sys.stderr, flush=True)
+        return {}
 
 
 def check_same_images(rows: Sequence[dict[str, Any]]) -> None:

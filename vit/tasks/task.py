@@ -66,7 +66,7 @@ class Loader(Protocol):
     def samples_per_epoch(self) -> int: ...
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Step]: ...
     def cost(self, epochs: int) -> float:
-        """Cost of the first `epochs`, about, in epochs of samples of full size."""
+        """Approximate cost of the first `epochs`; one whose samples have their full size costs 1."""
 
 
 class Task(Protocol):

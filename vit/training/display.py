@@ -19,7 +19,7 @@ from vit.wording import counted
 FEW_STEPS = 200
 _WHY_RESET = "the command line names another model or optimizer than the file"
 SECONDS_BEFORE_ESTIMATE = 3.0
-"""Steps after the first take so long before a log is told how long the run will take; not if an epoch ended first."""
+"""Training time, not counting the first step, after which a log gets its first estimate if no epoch has ended."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def displayed(session: Session, origins: Mapping[str, str]) -> Iterator[Display]
         print("\n".join(f"{name:{width}}  {value}" for name, value in rows.items()), flush=True)
     quiet = is_finished or not (session.is_main and in_terminal())  # elsewhere the lines of epochs take the bar's place
     title, done = session.task.info.model_name, session.progress.step
-    with progress_bar(title, session.total_steps, unit="step", done=done, quiet=quiet) as bar:
+    with progress_bar(title, session.total_steps, unit="step", done=done, quiet=quiet, alike=False) as bar:
         yield Display(session, bar)
 
 
@@ -96,7 +96,7 @@ class Display:
 
     def show(self, text: str) -> None:
         """Show the logged means beside the bar."""
-        self._bar.set_postfix_str(f"{text}{self._validated}")
+        self._bar.set_postfix_str(f"{text}{self._validated}, {self._left()}")
 
     def step(self, loss: float, rate: float) -> None:
         """Count a step that was taken."""
@@ -131,6 +131,7 @@ class Display:
         progress = self._session.progress
         self._loss, self._steps, self._rate = 0.0, 0, 0.0
         self._seconds, self._samples = progress.seconds, progress.samples_seen
+        self._remaining.epoch_begun()
 
     def _speed(self) -> str:
         progress, unit = self._session.progress, self._session.task.info.unit
