@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import select
+import struct
 import sys
+import termios
 import time
 
 import pytest
@@ -65,10 +68,12 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3/3" in terminal.getvalue()
 
 
-def test_a_terminal_without_a_width_gets_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `script` and `pty.fork` make it: 0 columns."""
+@pytest.mark.parametrize(("lines", "columns"), [(0, 0), (0, 60), (24, 0)])
+def test_a_terminal_without_a_size_gets_a_bar_too(lines: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `script` and `pty.fork` make it: 0 columns and lines; `stty cols 60` sets one of them."""
     reader, writer = os.openpty()
-    assert os.get_terminal_size(writer).columns == 0
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    assert os.get_terminal_size(writer) == (columns, lines)
     with os.fdopen(writer, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         assert list(tracked("abc", "reading", 3, unit="img")) == ["a", "b", "c"]

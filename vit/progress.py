@@ -56,7 +56,7 @@ def progress_bar(
     elif in_terminal():
         options: dict[str, Any] = {"unit": unit, "initial": done, "delay": delay, "leave": leave}
         options |= {} if alike else {"bar_format": _WITHOUT_ESTIMATE}
-        options |= {"ncols": _COLUMNS, "nrows": 2} if _has_no_width() else {"dynamic_ncols": True}
+        options |= _size()
         with tqdm(total=total, desc=title, **options) as bar:
             yield bar
     else:
@@ -65,11 +65,13 @@ def progress_bar(
         lines.end()
 
 
-def _has_no_width() -> bool:
+def _size() -> dict[str, Any]:
+    """The terminal's, as options of tqdm, which draws nothing in one that has no columns or no lines."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns == 0
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())
     except OSError:  # no terminal of the system's
-        return False
+        return {"dynamic_ncols": True}
+    return {"dynamic_ncols": True} if columns and lines else {"ncols": columns or _COLUMNS, "nrows": 2}
 
 
 def tracked(items: Iterable[Item], title: str, total: int, *, unit: str = "it", leave: bool = True) -> Iterator[Item]:

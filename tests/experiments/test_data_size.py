@@ -310,7 +310,10 @@ def test_a_rate_with_which_the_loss_is_not_finite_is_not_chosen(
         ("other", 7, 1e8, False),
     ]
     assert [row["test.top1"] for row in result["runs"][4:]] == [None, None]
-    assert "rates tried with the first seed: 0.003, 3e+08, best on validation images: 0.003 with 100 %." in table
+    assert (
+        "rates tried with the first seed: 0.003, 3e+08 (loss not finite), best on validation images: 0.003 with 100 %."
+        in table
+    )
     told = "is not finite at step" if at_once == 1 else "one, 100 % of the data, rate 3e+08, seed 7: its loss stopped"
     assert told in capsys.readouterr().err
 

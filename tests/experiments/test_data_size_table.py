@@ -71,3 +71,9 @@ def test_the_table_says_what_was_measured() -> None:
     assert lines[2] == "| 10 % | 100 | 70.00 ± 10.00 | 80.00 ± 10.00 | +10.00 [+10.00, +10.00] |"
     assert lines[3] == "| 100 % | 1,000 | 91.00 ± 1.41 | 95.00 | +3.00 |"
     assert "- net: 1,234 parameters, 0.0034 G multiply-adds an image, 4,000 images seen, 50 steps." in lines
+
+
+@pytest.mark.parametrize(("lr", "is_at_an_end"), [(0.1, True), (0.2, False), (0.3, True)])
+def test_a_best_rate_at_an_end_of_those_tried_is_told(lr: float, is_at_an_end: bool) -> None:
+    tried = [{**each, "lr": rate, "chosen": rate == lr} for each in ROWS for rate in (0.1, 0.2, 0.3)]
+    assert ("at an end of those tried" in data_size_markdown(summarize(tried))) == is_at_an_end

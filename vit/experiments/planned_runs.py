@@ -189,7 +189,7 @@ def _train_or_diverge(run: PlannedRun) -> dict[str, Any]:
     try:
         return _train(run)
     except NonFinite as error:
-        print(error, file=sys.stderr, flush=True)
+        print(f"{run.title}: left out: {error}", file=sys.stderr, flush=True)
         return {}
 
 

@@ -40,7 +40,7 @@ def plot_accuracy_over_time(curves: Curves, *, close_up: float | None = None) ->
             highest = max(runs[..., 1].mean(0).max() for runs in arrays.values())
             lowest = highest - close_up
             reached = min(_first_minute(runs, lowest) for runs in arrays.values())
-            axes.set(title=f"the highest {100 * close_up:g} points", ylim=(lowest, highest + close_up / 20))
+            axes.set(title=f"the highest {100 * close_up:g} percentage points", ylim=(lowest, highest + close_up / 20))
             axes.set_xlim(left=reached)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure

@@ -89,14 +89,15 @@ class Display:
     def __init__(self, session: Session, bar: Progress) -> None:
         self._session, self._bar = session, bar
         self._prints_lines = session.is_main and not (in_terminal() and sys.stdout.isatty())
-        self._validated = ""
+        self._shown, self._validated = "", ""
         self._remaining, self._continued = RemainingTime(session), session.progress.step > 0
         self._told = False
         self._begin_epoch()
 
     def show(self, text: str) -> None:
-        """Show the logged means beside the bar."""
-        self._bar.set_postfix_str(f"{text}{self._validated}, {self._left()}")
+        """Show the time left and the logged means beside the bar, of which a narrow terminal cuts the end."""
+        self._shown = text
+        self._bar.set_postfix_str(f"{self._left()}, {text}{self._validated}")
 
     def step(self, loss: float, rate: float) -> None:
         """Count a step that was taken."""
@@ -125,6 +126,8 @@ class Display:
                 f"epoch {session.progress.epoch} of {session.config.train.epochs}: loss {self._loss / self._steps:.4f}"
                 f"{shown}, rate {self._rate:.3g}, {self._speed()}, {self._left()}"
             )
+        if self._shown:
+            self.show(self._shown)
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
