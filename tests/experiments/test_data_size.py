@@ -286,8 +286,8 @@ def test_of_rates_that_are_equally_good_the_smallest_is_chosen(tmp_path: Path) -
 
 def test_the_time_left_includes_the_runs_that_follow() -> None:
     end = planned_runs._expected_end
-    assert end({"one": [60.0]}, ["one"]).startswith("; about 1.0 minutes left")
-    assert end({"one": [60.0]}, ["one", "one", "other"]).startswith("; about 3.0 minutes left")
+    assert end({"one": [60.0]}, ["one"]).startswith("; about 1 min left")
+    assert end({"one": [60.0]}, ["one", "one", "other"]).startswith("; about 3 min left")
 
 
 @pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -521,4 +521,4 @@ def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "time", lambda: 0.0)
     monkeypatch.setattr(time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
     text = planned_runs._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
-    assert text == "; about 5.0 minutes left, until Thu 00:05"
+    assert text == "; about 5 min left, until Thu 00:05"

@@ -13,6 +13,7 @@ from typing import Any
 
 from vit.config import check
 from vit.experiments.jobs import Job, check_at_once, run_jobs
+from vit.progress import duration
 from vit.runs import holds_run
 from vit.settings import flat_settings, read_run_config, read_summary
 from vit.tasks.classification.config import ClassificationRun
@@ -159,7 +160,7 @@ def _expected_end(costs: Mapping[str, Sequence[float]], left: Sequence[str], at_
     each = [means.get(recipe, max(means.values())) for recipe in left]
     seconds = max(sum(each) / at_once, *each)  # the last ones have no other beside them
     end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
-    return f"; about {seconds / 60:.1f} minutes left, until {end}"
+    return f"; about {duration(seconds)} left, until {end}"
 
 
 def _log(run: PlannedRun) -> Path:
