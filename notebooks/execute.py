@@ -1,4 +1,4 @@
-"""Execute notebooks and store them with their outputs: `python notebooks/execute.py [NAME.ipynb …]`, by default all.
+"""Execute notebooks, by default all, and store them with their outputs: `python notebooks/execute.py [FILE …]`.
 
 Each one runs from top to bottom in an empty folder with one thread, so that anyone who executes it gets the same
 numbers and no run of an earlier day is read. Progress (stderr) is not stored; warnings, absolute paths and addresses of
