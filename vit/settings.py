@@ -36,15 +36,15 @@ class ResolvedRun:
     """Dotted setting → one of the origins above."""
 
 
-def find_config(name: str | Path) -> Path:
+def find_config(name: str | Path, option: str = "--config") -> Path:
     """A YAML file, or the packaged configuration of that name.
 
-    ValueError where there is neither.
+    ValueError, naming the `option` that it was given with, where there is neither.
     """
     path = Path(name)
     if (path / "config.yaml").is_file():
-        remedy = f"continue it with --resume {path}, or begin another one like it with --config {path / 'config.yaml'}"
-        raise ValueError(f"--config: {str(name)!r} is a run; {remedy}")
+        remedy = f"continue it with --resume {path}, or begin another one like it with {option} {path / 'config.yaml'}"
+        raise ValueError(f"{option}: {str(name)!r} is a run; {remedy}")
     if path.suffix or path.exists():
         return path
     names = packaged_configs()
@@ -52,26 +52,27 @@ def find_config(name: str | Path) -> Path:
         near = nearest(str(name), names)
         if near.startswith("choose"):
             near = f"these are: {', '.join(sorted(names))}"
-        raise ValueError(f"--config: {str(name)!r} is neither a file nor a packaged configuration; {near}")
+        raise ValueError(f"{option}: {str(name)!r} is neither a file nor a packaged configuration; {near}")
     return names[str(name)]
 
 
-def resolve_run(config_file: str | Path, overrides: Sequence[str] = ()) -> ResolvedRun:
+def resolve_run(config_file: str | Path, overrides: Sequence[str] = (), option: str = "--config") -> ResolvedRun:
     """Read a YAML file, or a packaged configuration by name, and put the command line's `--optim.lr 3e-4` over it.
 
     A warm-up (or a time in which images grow) that stands in the file, and for which the command line's `train.epochs`
     leaves no room, shrinks in proportion to the epochs. A model that the command line names has its own shape, not that
     of the file's model, and an optimizer its own momentum and betas.
 
-    ValueError, one line, for a missing file, an unknown key (with the nearest known one), a wrong type, a broken rule.
+    ValueError, one line, for a missing file, which names the `option` that it was given with, an unknown key (with the
+    nearest known one), a wrong type, a broken rule.
     """
-    path = find_config(config_file)
-    in_file = flatten(read_yaml(path, "--config"))
+    path = find_config(config_file, option)
+    in_file = flatten(read_yaml(path, option))
     kind = _run_class(in_file, f"{path}: ")
     _refuse_unknown(kind, in_file, f"{path}: ")
     given = _read_overrides(kind, overrides)
     task = in_file.get("task", DEFAULT_TASK)
-    rule = f"the file decides the task, and {config_file} is of {task!r}; choose another --config"
+    rule = f"the file decides the task, and {config_file} is of {task!r}; choose another {option}"
     check(given.get("task", task) == task, "--task", given.get("task"), rule)
     shrunk = _shrink(in_file, given)
     reset = [*_shape_of_another_model(kind, in_file, given), *_of_another_optimizer(in_file, given)]

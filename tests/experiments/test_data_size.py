@@ -160,6 +160,11 @@ def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest
     text = str(write("curve", "task: regression\n"))
     assert main(["compare", "--train", text, recipe]) == 2
     assert "--train: 'curve' is not valid: its task is regression" in capsys.readouterr().err
+    assert main(["compare", "--train", recipe, "digits_rsnet"]) == 2
+    known = "is neither a file nor a packaged configuration; did you mean 'digits_resnet'?"
+    assert capsys.readouterr().err == f"vit: --train: 'digits_rsnet' {known}\n"
+    assert main(["compare", "--train", recipe, "absent.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("vit: --train: cannot read 'absent.yaml'")
 
 
 def test_rates_are_multiples_of_each_recipes_own(tmp_path: Path) -> None:

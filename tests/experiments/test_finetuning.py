@@ -308,6 +308,7 @@ def test_accuracies_over_seeds_by_hand() -> None:
         ),
         (["small_vit", "small_vit"], ["--optim.lear", "1"], "--optim.lear: there is no such setting"),
         (["small_vit", "small_vit"], ["--vit_recipe", "text/copying_rnn"], "its task is translation"),
+        (["small_vit", "small_vit"], ["--vit_recipe", "finetune_yours"], "--vit_recipe: 'finetune_yours' is neither"),
         (["small_vit", "small_vit"], ["--transfer"], "unrecognized arguments: --transfer"),
     ],
 )

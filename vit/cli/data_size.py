@@ -40,7 +40,7 @@ def train_and_compare(argv: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"--train: {name!r} is there twice; recipes are named after their files")
-    recipes = {path.stem: resolve_run(path, overrides) for path in args.train}
+    recipes = {path.stem: resolve_run(path, overrides, "--train") for path in args.train}
     from vit.experiments.data_size import plan_runs, train_all
     from vit.experiments.data_size_table import data_size_markdown, summarize, write_results
 

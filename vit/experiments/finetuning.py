@@ -265,9 +265,9 @@ def plan_finetuning(request: FinetuneRequest, models: Sequence[PretrainedModel])
 
 def _resolve(request: FinetuneRequest, model: PretrainedModel) -> ResolvedRun:
     """The recipe of the model's kind, with the model and its preprocessing."""
-    recipe = request.recipes[model.kind]
-    base = resolve_run(recipe, request.settings)
-    config = require_classification(base.config, f"--{model.kind}_recipe", str(recipe))
+    recipe, option = request.recipes[model.kind], f"--{model.kind}_recipe"
+    base = resolve_run(recipe, request.settings, option)
+    config = require_classification(base.config, option, str(recipe))
     values = flat_settings(config)
     for setting in _OF_SOURCE:
         rule = (
@@ -289,7 +289,7 @@ def _resolve(request: FinetuneRequest, model: PretrainedModel) -> ResolvedRun:
         if base.origins[setting] == DEFAULT:
             value = getattr(own, setting.removeprefix("data."))
             words.append(f"--{setting}={value if isinstance(value, str) else json.dumps(value)}")
-    return resolve_run(recipe, [*request.settings, *words])
+    return resolve_run(recipe, [*request.settings, *words], option)
 
 
 def _check_runs(runs: Sequence[PlannedRun]) -> None:
