@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -261,8 +262,11 @@ def test_the_first_seed_chooses_a_rate_on_validation_images_for_each_recipe_and_
         accuracies = {"val.top1": 0.8 if is_best else 0.7, "test.top1": 0.6 if is_best else 0.9}
         counts = dict.fromkeys(("best.step", "steps", "images_seen", "train.n_total", "test.n_total", "params"), 1)
         facts = {"last.test.top1": 0.5, "seconds": 1.0, "gmacs": 1.0, "data.fingerprint": f"{run.fraction}+same"}
+        now[0] += 600
         return finished.setdefault(run.folder, {**accuracies, **counts, **facts})
 
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(planned_runs, "_train", train)
     monkeypatch.setattr(planned_runs, "_finished", lambda run: finished.get(run.folder))
     asked = words(tmp_path / "out", write("one"), write("other", OTHER), seeds=3)
@@ -279,6 +283,8 @@ def test_the_first_seed_chooses_a_rate_on_validation_images_for_each_recipe_and_
     said = capsys.readouterr()
     assert said.err.startswith("[1/16] one, 10 % of the data, rate 0.0003, seed 7\n")
     assert "\n[16/16] other, 100 % of the data, rate 0.001, seed 9" in said.err
+    left = re.findall(r"about (.+) left", said.err)  # ten minutes a run, with the seconds of its steps told as 1
+    assert left[7:] == ["1 h 20 min", "1 h 10 min", "1 h", "50 min", "40 min", "30 min", "20 min", "10 min"]
     assert "; rates tried with the first seed: 0.0003, 0.003, best on validation images: " in said.out
     assert "best on validation images: 0.003 with 10 %, 0.0003 with 100 %.\n" in said.out
 

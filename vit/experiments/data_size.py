@@ -110,17 +110,18 @@ def train_all(runs: Sequence[PlannedRun], at_once: int = 1) -> list[dict[str, An
     check_folders(runs)
     first = [run for run in runs if run.config.seed == runs[0].config.seed]
     best, diverged = {_cell(run): run.config.optim.lr for run in first}, list[PlannedRun]()
+    took: dict[Path, float] = {}
     if len(first) > len(best):  # several rates
         later = [run for run in runs if run.config.seed != runs[0].config.seed]
         to_follow = [run.recipe for run in later if run.config.optim.lr == best[_cell(run)]]  # as many with any rate
-        summaries = train_runs(first, at_once, to_follow, may_diverge=True)
+        summaries = train_runs(first, at_once, to_follow, may_diverge=True, took=took)
         best = _best_rates(first, summaries)
         diverged = [run for run, summary in zip(first, summaries, strict=True) if not summary]
         chosen_later = [run for run in later if run.config.optim.lr == best[_cell(run)]]
         runs = [*(run for run in first if run not in diverged), *chosen_later]
     rows = [
         _row(run, summary, is_chosen=run.config.optim.lr == best[_cell(run)])
-        for run, summary in zip(runs, train_runs(runs, at_once), strict=True)
+        for run, summary in zip(runs, train_runs(runs, at_once, took=took), strict=True)
     ]
     check_same_images(rows)
     return [*rows, *(_row(run, {}, is_chosen=False) for run in diverged)]

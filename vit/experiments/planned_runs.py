@@ -68,6 +68,7 @@ def train_runs(
     to_follow: Sequence[str] = (),
     *,
     may_diverge: bool = False,
+    took: dict[Path, float] | None = None,
     finished: Callable[[PlannedRun, dict[str, Any]], None] = lambda _run, _summary: None,
 ) -> list[dict[str, Any]]:
     """Train what is not finished yet, and return the summary of every run.
@@ -75,13 +76,14 @@ def train_runs(
     `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
     folder. `to_follow`: the recipes of runs that another call will train, for the count and the remaining time that are
     printed. `may_diverge`: a run whose loss stops being finite has an empty summary, instead of ending all of them.
-    `finished` is told every run with its summary as soon as it has one. A finished run is recognised by its
-    summary and its settings; one that was stopped continues. ValueError, before anything is trained, for a folder that
-    holds a run with other settings; `Stopped` after a signal; otherwise as `train`, and as `run_jobs` where there are
-    several at once.
+    `took`: seconds of whole runs by folder, which the calls of one experiment share and add to; of other finished runs
+    only the seconds of the steps are known. `finished` is told every run with its summary as soon as it has one. A
+    finished run is recognised by its summary and its settings; one that was stopped continues. ValueError, before
+    anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal; otherwise as
+    `train`, and as `run_jobs` where there are several at once.
     """
     check_at_once(at_once)
-    state = _State(runs, [_finished(run) for run in runs], at_once, to_follow)
+    state = _State(runs, [_finished(run) for run in runs], at_once, to_follow, {} if took is None else took)
     left = state.left()
     for run, summary in zip(runs, state.summaries, strict=True):
         if summary is not None:
@@ -114,16 +116,17 @@ class _State:
         summaries: list[dict[str, Any] | None],
         at_once: int,
         to_follow: Sequence[str],
+        took: dict[Path, float],
     ) -> None:
         self.summaries = summaries
-        self._runs, self._at_once, self._to_follow = runs, at_once, to_follow
+        self._runs, self._at_once, self._to_follow, self._took = runs, at_once, to_follow, took
         self._begun: dict[int, float] = {}
         """When a run began, of those that did not continue."""
         self._costs: dict[str, list[float]] = {}
         """Seconds of whole runs, by recipe."""
         for run, summary in zip(runs, summaries, strict=True):
             if summary is not None:
-                self._costs.setdefault(run.recipe, []).append(summary["seconds"])
+                self._costs.setdefault(run.recipe, []).append(took.get(run.folder, summary["seconds"]))
 
     def left(self) -> list[int]:
         """Places of the runs that are not finished."""
@@ -139,7 +142,8 @@ class _State:
     def ended(self, place: int, summary: dict[str, Any]) -> None:
         self.summaries[place] = summary
         if place in self._begun:
-            self._costs.setdefault(self._runs[place].recipe, []).append(time.monotonic() - self._begun[place])
+            self._took[self._runs[place].folder] = time.monotonic() - self._begun[place]
+            self._costs.setdefault(self._runs[place].recipe, []).append(self._took[self._runs[place].folder])
         if self._at_once > 1:  # else its own lines have said so
             result = f"test top-1 {summary['test.top1']:.2%}" if summary else "its loss stopped being finite"
             self._say(place, f"{self._runs[place].title}: {result}")
