@@ -83,6 +83,28 @@ def test_one_program_computes_every_block(tmp_path: Path, monkeypatch: pytest.Mo
     assert found[True] == pytest.approx(found[False], rel=1e-5)
 
 
+@pytest.mark.filterwarnings("default")  # the compiler warns itself about how it traces
+def test_blocks_need_no_program_for_every_size_of_images_that_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five sizes, each with a smaller last batch: a program of fixed sizes, then open batches, then open tokens too."""
+    counter, compiled = CompileCounter(), nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend=counter))
+    model = {"image_size": 32, "pooling": "gap", "positions": "learned_1d_rope", "patch_dropout_rate": 0.25}
+    growing = {"first_image_size": 16, "growing_epochs": 4}
+    found: dict[bool, list[float]] = {}
+    for blocks in (False, True):
+        settings = {"epochs": 5, "compile": blocks, "compile_blocks": blocks}
+        session = open_session(tiny(model=model, augment=growing, train=settings), tmp_path)
+        found[blocks] = []
+        for session.progress.epoch in range(5):
+            session.progress.step_in_epoch = 0
+            found[blocks] += [step.loss for step in steps(session)]
+    assert len(found[True]) == 15
+    assert 1 <= counter.frame_count <= 3
+    assert found[True] == pytest.approx(found[False], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("model", "rule"),
     [
