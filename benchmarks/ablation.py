@@ -141,7 +141,7 @@ def ablate(
     check(0 < minutes < math.inf, "--minutes", minutes, "it must be above 0, and finite")
     check(min(seeds) >= 0, "--seeds", min(seeds), "it must be at least 0")
     for ingredients in ablation.variants().values():  # a wrong setting is said before any time is spent
-        resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), TRIED_EPOCHS))
+        resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), TRIED_EPOCHS), "FILE")
     result = _begun(ablation, minutes, at_once, file)
     begun = next(folder.glob("*/seed*/config.yaml"), None)
     rule = "it holds runs of an ablation that --output does not tell of; name its file, or another folder"
@@ -172,7 +172,7 @@ def _missing_runs(
         if (seed, name) in known:
             continue
         epochs = nearest_epochs(result["minutes"], min(result["seconds_an_epoch"][name]))
-        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), epochs))
+        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), epochs), "FILE")
         config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
         place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
         runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
@@ -181,7 +181,7 @@ def _missing_runs(
 
 def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict[str, Any]:
     """The result so far: that of `file`, if there is one."""
-    recipe = flat_settings(resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS)).config)
+    recipe = flat_settings(resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS), "FILE").config)
     asked: dict[str, Any] = {
         "config": ablation.config,
         "settings": dict(ablation.settings),

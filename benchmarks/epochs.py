@@ -40,7 +40,7 @@ def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, fol
 
     `folder` is only named, not written to.
     """
-    seconds = seconds_per_epoch(resolve_run(config, as_options(settings, TRIED_EPOCHS)), folder)
+    seconds = seconds_per_epoch(resolve_run(config, as_options(settings, TRIED_EPOCHS), "FILE"), folder)
     return nearest_epochs(minutes, seconds), seconds
 
 

@@ -28,7 +28,7 @@ TYPED = {
     "train --epochs 4 --train.epochs 5": "--train.epochs: train.epochs is 4 already, by --epochs; give it once",
     "train --config digits_vit --config your_images": "--config: it is given twice; give it once",
     "train --config your_images --data pics --data.root p": "--data.root: data.root is 'pics' already, by --data; give",
-    "train --config runs/my_run": "--config: 'runs/my_run' is a run; continue it with --resume runs/my_run, or begin",
+    "train --config runs/my_run": "--config: 'runs/my_run' is a run; continue it with vit train --resume runs/my_run,",
     'train --config your_images --data ""': "data.root: '' is not valid: name a folder, or a list of images",
     "predict vit_tiny_patch16_224 http://a.org/b//c.jpg": "'http://a.org/b//c.jpg' is not valid: images are read from",
     "train --conifg c.yaml": "--conifg: there is no such option or setting; did you mean --config?",

@@ -43,7 +43,9 @@ def find_config(name: str | Path, option: str = "--config") -> Path:
     """
     path = Path(name)
     if (path / "config.yaml").is_file():
-        remedy = f"continue it with --resume {path}, or begin another one like it with {option} {path / 'config.yaml'}"
+        remedy = (
+            f"continue it with vit train --resume {path}, or begin another one like it with {option} {path}/config.yaml"
+        )
         raise ValueError(f"{option}: {str(name)!r} is a run; {remedy}")
     if path.suffix or path.exists():
         return path
@@ -63,7 +65,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = (), option: 
     leaves no room, shrinks in proportion to the epochs. A model that the command line names has its own shape, not that
     of the file's model, and an optimizer its own momentum and betas.
 
-    ValueError, one line, for a missing file, which names the `option` that it was given with, an unknown key (with the
+    ValueError, one line: for a missing file (naming the `option` that it was given with), an unknown key (with the
     nearest known one), a wrong type, a broken rule.
     """
     path = find_config(config_file, option)

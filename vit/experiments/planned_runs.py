@@ -76,11 +76,11 @@ def train_runs(
     `at_once`: how many are trained at the same time, each in a process of its own, whose lines go to `train.log` in its
     folder. `to_follow`: the recipes of runs that another call will train, for the count and the remaining time that are
     printed. `may_diverge`: a run whose loss stops being finite has an empty summary, instead of ending all of them.
-    `took`: seconds of whole runs by folder, which the calls of one experiment share and add to; of other finished runs
-    only the seconds of the steps are known. `finished` is told every run with its summary as soon as it has one. A
-    finished run is recognised by its summary and its settings; one that was stopped continues. ValueError, before
-    anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal; otherwise as
-    `train`, and as `run_jobs` where there are several at once.
+    `took`: seconds that whole runs took, by folder; the calls of one experiment share it and add to it. For other
+    finished runs only the seconds of their steps are known. `finished` is told every run with its summary as soon as it
+    has one. A finished run is recognised by its summary and its settings; one that was stopped continues. ValueError,
+    before anything is trained, for a folder that holds a run with other settings; `Stopped` after a signal; otherwise
+    as `train`, and as `run_jobs` where there are several at once.
     """
     check_at_once(at_once)
     state = _State(runs, [_finished(run) for run in runs], at_once, to_follow, {} if took is None else took)
@@ -142,8 +142,9 @@ class _State:
     def ended(self, place: int, summary: dict[str, Any]) -> None:
         self.summaries[place] = summary
         if place in self._begun:
-            self._took[self._runs[place].folder] = time.monotonic() - self._begun[place]
-            self._costs.setdefault(self._runs[place].recipe, []).append(self._took[self._runs[place].folder])
+            run, seconds = self._runs[place], time.monotonic() - self._begun[place]
+            self._took[run.folder] = seconds
+            self._costs.setdefault(run.recipe, []).append(seconds)
         if self._at_once > 1:  # else its own lines have said so
             result = f"test top-1 {summary['test.top1']:.2%}" if summary else "its loss stopped being finite"
             self._say(place, f"{self._runs[place].title}: {result}")
