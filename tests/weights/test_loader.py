@@ -15,7 +15,7 @@ from torch import nn
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model
 from vit.models import Classifier
-from vit.weights.loader import load_weights
+from vit.weights.loader import check_numbers, load_weights
 
 TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
 OURS: dict[str, Any] = {"image_size": 64, "depth": 2, "width": 48, "num_heads": 4}
@@ -218,3 +218,14 @@ def test_the_report_names_the_set_of_weights(timm_file: Callable[[str], tuple[An
     assert loaded.report is not None
     assert "tensors (state_dict_ema used, state_dict ignored) in the layout timm" in loaded.report.summary()
     assert torch.equal(loaded.model.state_dict()["norm.weight"], average["norm.weight"])
+
+
+@pytest.mark.parametrize("key", ["weight", "num_batches_tracked"])
+def test_complex_numbers_are_refused_also_as_a_count(key: str) -> None:
+    """A copy into an integer would leave out the imaginary part, with no more than a warning."""
+    model = nn.BatchNorm2d(2)
+    whole = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    check_numbers(whole, model, "whole")
+    changed = whole | {key: whole[key].to(torch.complex64)}
+    with pytest.raises(ValueError, match=rf"changed: {key} is of the type complex64; weights must be floating point"):
+        check_numbers(changed, model, "changed")

@@ -112,7 +112,8 @@ def check_numbers(source: Mapping[str, Tensor], model: nn.Module, name: str) -> 
     """
     counts = {key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()}
     for key, tensor in source.items():
-        if not tensor.is_floating_point() and key not in counts and not key.endswith(COUNT):
+        is_count = (key in counts or key.endswith(COUNT)) and not tensor.is_complex()
+        if not tensor.is_floating_point() and not is_count:
             kind = _name(tensor.dtype)
             raise ValueError(f"model.pretrained: {name}: {key} is of the type {kind}; weights must be floating point")
         if tensor.numel() == 0 or not tensor.is_floating_point():
