@@ -46,15 +46,16 @@ def test_stem_sees_across_patches_but_not_across_images() -> None:
     assert not moved[1].any()
 
 
-@pytest.mark.parametrize("patch_size", [(4, 4), (8, 4)])
+@pytest.mark.parametrize("patch_size", [(4, 4), (8, 4), (2, 8)])
 def test_the_conv_stem_is_two_convolutions_whose_windows_overlap(patch_size: tuple[int, int]) -> None:
     embedding = PatchEmbedding(10, patch_size, stem="conv")
     images = torch.rand(2, 3, 24, 16)
     weight, bias = embedding.stem.parameters()
     sh, sw = patch_size[0] // 2, patch_size[1] // 2
-    hidden = gelu(conv2d(images, weight, bias, stride=2, padding=1))
+    hidden = gelu(conv2d(images, weight, bias, stride=(sh, sw), padding=(sh - 1, sw - 1)))
     projection = embedding.projection
-    expected = conv2d(hidden, projection.weight, projection.bias, stride=(sh, sw), padding=(sh - 1, sw - 1))
+    assert projection.weight.shape == (10, 5, 3, 3)
+    expected = conv2d(hidden, projection.weight, projection.bias, stride=2, padding=1)
     torch.testing.assert_close(embedding(images), rearrange(expected, "b c gh gw -> b (gh gw) c"))
     assert embedding.grid_size(images) == (24 // patch_size[0], 16 // patch_size[1])
     images.requires_grad_()

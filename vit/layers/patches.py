@@ -31,22 +31,27 @@ class PatchProjection(nn.Conv2d):
 
 
 class OverlappingProjection(PatchProjection):
-    """A projection of windows twice as wide as the stride, but for a pixel: `b k H W -> b (gh gw) c`."""
+    """A projection of windows of 3×3 at every second place: `b k 2gh 2gw -> b (gh gw) c`."""
 
-    def __init__(self, in_channels: int, width: int, stride: tuple[int, int], *, bias: bool) -> None:
-        kernel = (2 * stride[0] - 1, 2 * stride[1] - 1)
-        padding = (stride[0] - 1, stride[1] - 1)
-        super().__init__(in_channels, width, kernel, stride=stride, padding=padding, bias=bias)
+    def __init__(self, in_channels: int, width: int, *, bias: bool) -> None:
+        super().__init__(in_channels, width, 3, stride=2, padding=1, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self._conv_forward(images, self.weight, self.bias).flatten(2).mT  # b n c
 
 
 class ConvStem(nn.Sequential):
-    """`b k H W -> b c/2 H/2 W/2`, the first of two small convolutions; the second is the projection."""
+    """`b k H W -> b c/2 2gh 2gw`, the first of two small convolutions; the second is the projection.
 
-    def __init__(self, width: int, in_channels: int = 3) -> None:
-        super().__init__(nn.Conv2d(in_channels, width // 2, 3, stride=2, padding=1), nn.GELU())
+    The first one's windows are twice as wide as its stride but for a pixel. It has the few channels of the image, so
+    that large patches cost little here, where the second one would need `c²/2` weights for each pixel of a window.
+    """
+
+    def __init__(self, width: int, patch_size: tuple[int, int], in_channels: int = 3) -> None:
+        stride = (patch_size[0] // 2, patch_size[1] // 2)
+        kernel = (patch_size[0] - 1, patch_size[1] - 1)
+        padding = (stride[0] - 1, stride[1] - 1)
+        super().__init__(nn.Conv2d(in_channels, width // 2, kernel, stride=stride, padding=padding), nn.GELU())
 
 
 class ResNetStem(nn.Sequential):
@@ -106,9 +111,8 @@ class PatchEmbedding(nn.Module):
         self.in_channels = in_channels
         self.stem: nn.Module = nn.Identity()
         if stem == "conv":
-            self.stem = ConvStem(width, in_channels)
-            stride = (patch_size[0] // 2, patch_size[1] // 2)
-            self.projection: PatchProjection = OverlappingProjection(width // 2, width, stride, bias=bias)
+            self.stem = ConvStem(width, patch_size, in_channels)
+            self.projection: PatchProjection = OverlappingProjection(width // 2, width, bias=bias)
             return
         channels, kernel = in_channels, patch_size
         if stem == "resnet":
