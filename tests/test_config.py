@@ -159,6 +159,8 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("augment.growing_epochs", AugmentConfig, {"first_image_size": 16}),
     ("augment.growing_epochs", AugmentConfig, {"first_image_size": 16, "growing_epochs": -1}),
     ("augment.growing_epochs", AugmentConfig, {"growing_epochs": 2}),
+    ("augment.size_step", AugmentConfig, {"size_step": 8}),
+    ("augment.size_step", AugmentConfig, {"first_image_size": 16, "growing_epochs": 2, "size_step": 0}),
     ("augment.pad", AugmentConfig, {"pad": 2}),
     ("augment.scale", AugmentConfig, {"scale": (0.5, 1.0), "crop": "pad"}),
     ("augment.magnitude", AugmentConfig, {"magnitude": 5.0, "policy": "three_augment"}),

@@ -266,6 +266,8 @@ def _shrink(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
         shrunk["augment.growing_epochs"] = growing * after // before
         if growing * after < before:
             shrunk["augment.first_image_size"] = None  # no epoch is left for smaller images
+            if "augment.size_step" in file.keys() - given.keys():
+                shrunk["augment.size_step"] = 1
     return shrunk
 
 

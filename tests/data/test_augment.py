@@ -130,7 +130,7 @@ CHANGES: dict[str, Any] = {
     "cutmix_probability": 0.9,
     "mix_group": 4,
 }
-ELSEWHERE = ("repeats", "first_image_size", "growing_epochs")
+ELSEWHERE = ("repeats", "first_image_size", "growing_epochs", "size_step")
 """Repeats belong to the order of an epoch; images that grow have tests of their own."""
 
 
@@ -181,6 +181,20 @@ def test_images_grow_in_whole_patches(final: Any, patch: Any, expected: list[tup
     augment = Augment(config, Preprocessing(image_size=final), NUM_CLASSES, patch_size=patch)
     assert [augment.image_size(epoch) for epoch in range(5)] == expected
     assert augment.image_size(40) == final
+
+
+@pytest.mark.parametrize(("patch", "step", "sides"), [(1, 8, [24, 24, 32, 40]), (12, 8, [24, 24, 24, 24])])
+def test_images_grow_in_steps_of_their_own(patch: int, step: int, sides: list[int]) -> None:
+    config = AugmentConfig(first_image_size=24, growing_epochs=4, size_step=step)
+    augment = Augment(config, Preprocessing(image_size=(48, 48)), NUM_CLASSES, patch_size=(patch, patch))
+    assert [augment.image_size(epoch) for epoch in range(5)] == [(side, side) for side in (*sides, 48)]
+
+
+def test_a_first_size_below_the_step_is_refused() -> None:
+    config = AugmentConfig(first_image_size=16, growing_epochs=2, size_step=8)
+    message = r"^augment\.first_image_size: 16 is not valid: it must be at least 24, by patch and augment\.size_step,"
+    with pytest.raises(ValueError, match=message):
+        Augment(config, Preprocessing(image_size=(48, 48)), NUM_CLASSES, patch_size=(12, 12))
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 4, 5, 40])

@@ -226,6 +226,10 @@ class AugmentConfig:
     """
     growing_epochs: int = 0
     """`first_image_size` only: epochs until the images have the model's size."""
+    size_step: int = 1
+    """`first_image_size` only: sides of growing images are multiples of this, besides of the patch. ResNets are slow at
+    sides that their strides do not divide.
+    """
 
     def __post_init__(self) -> None:
         check_finite("augment", self)
@@ -239,9 +243,9 @@ class AugmentConfig:
         for name in ("mixup_alpha", "cutmix_alpha", "color_jitter", "magnitude_std"):
             check(getattr(self, name) >= 0, f"augment.{name}", getattr(self, name), "it must be at least 0")
         check(0 <= self.magnitude <= 10, "augment.magnitude", self.magnitude, "it must be in [0, 10]")
-        for name in ("pad", "num_ops", "mix_group", "repeats"):
+        for name in ("pad", "num_ops", "mix_group", "repeats", "size_step"):
             check(getattr(self, name) >= 1, f"augment.{name}", getattr(self, name), "it must be at least 1")
-        check_most("augment", self, {"repeats": 1_000, "num_ops": 1_000, "pad": MOST_PIXELS})
+        check_most("augment", self, {"repeats": 1_000, "num_ops": 1_000, "pad": MOST_PIXELS, "size_step": MOST_PIXELS})
         check(self.mix_group >= 2, "augment.mix_group", self.mix_group, "a partner needs a group of at least 2")
         self._check_effects()
 
@@ -260,6 +264,7 @@ class AugmentConfig:
             "mix_group": (self.mixes, "augment.mixup_alpha or augment.cutmix_alpha above 0"),
             "cutmix_probability": (mixup and cutmix, "augment.mixup_alpha and augment.cutmix_alpha above 0"),
             "growing_epochs": (self.first_image_size is not None, "augment.first_image_size"),
+            "size_step": (self.first_image_size is not None, "augment.first_image_size"),
         }
         check_effect("augment", self, needs)
         check(

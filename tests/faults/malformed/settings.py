@@ -119,6 +119,7 @@ WRONG: dict[str, list[Any]] = {
     "augment.policy": [*NO_WORD, "trivialaugment"],
     "augment.repeats": [0, -1, 1.5, 10**9],
     "augment.first_image_size": [0, -8, 1.5, 8, 16],
+    "augment.size_step": [0, -8, 1.5, 8, 10**12],
     "augment.flip": NO_FLAG,
     "augment.erasing_probability": [-0.1, 1.1, NAN, "often"],
     "augment.grey_probability": [-0.1, 1.1, NAN, "often"],

@@ -7,6 +7,7 @@ crop (Szegedy et al. 2015), RandAugment (Cubuk et al. 2020), AutoAugment (Cubuk 
 
 from __future__ import annotations
 
+import math
 import zlib
 from bisect import bisect_right
 from typing import TYPE_CHECKING, ClassVar
@@ -32,7 +33,8 @@ class Augment:
     """Batched augmentation as configured; stateless, so equal batches give equal results.
 
     The result for a sample depends on (seed, epoch, position), and with mixing on its group's positions. Growing images
-    (`augment.first_image_size`) have sides that are multiples of `patch_size`; ValueError where none fits.
+    (`augment.first_image_size`) have sides that are multiples of `patch_size` and of `augment.size_step`; ValueError
+    where none fits.
     """
 
     views: ClassVar[int] = 1
@@ -49,12 +51,13 @@ class Augment:
         self.config = config
         self.preprocessing = preprocessing
         self.num_classes = num_classes
-        self._patch_size = patch_size
-        _check_growing(config, preprocessing.image_size, patch_size)
+        height, width = patch_size
+        self._units = math.lcm(height, config.size_step), math.lcm(width, config.size_step)
+        _check_growing(config, preprocessing.image_size, self._units)
 
     def image_size(self, epoch: int) -> tuple[int, int]:
         """Size (H, W) of the images of an epoch."""
-        return image_size_at(epoch, self.config, self.preprocessing.image_size, self._patch_size)
+        return image_size_at(epoch, self.config, self.preprocessing.image_size, self._units)
 
     def epochs_by_size(self, epochs: int) -> dict[tuple[int, int], int]:
         """How many of so many epochs have images of each size (H, W); no epoch is visited, as there may be millions."""
@@ -140,26 +143,23 @@ class TwoViews(Augment):
         return torch.stack(images, dim=1), targets[0]
 
 
-def image_size_at(
-    epoch: int, config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]
-) -> tuple[int, int]:
+def image_size_at(epoch: int, config: AugmentConfig, final: tuple[int, int], units: tuple[int, int]) -> tuple[int, int]:
     """Size (H, W) of an epoch's images: in the growing epochs smaller than `final`, and never than before.
 
-    The longer side grows evenly; each side is rounded down to whole patches, but at least one.
+    The longer side grows evenly; each side is rounded down to a multiple of its unit, but is at least one.
     """
     first, epochs, longer = config.first_image_size, config.growing_epochs, max(final)
     if first is None or epoch >= epochs:
         return final
     length = first * epochs + (longer - first) * epoch  # in units of 1 / epochs pixels
     height, width = (
-        max(patch, side * length // (longer * epochs) // patch * patch)
-        for side, patch in zip(final, patch_size, strict=True)
+        max(unit, side * length // (longer * epochs) // unit * unit) for side, unit in zip(final, units, strict=True)
     )
     return height, width
 
 
-def _check_growing(config: AugmentConfig, final: tuple[int, int], patch_size: tuple[int, int]) -> None:
-    first, longer = config.first_image_size, max(final)
-    rule = f"it must hold a patch ({max(patch_size)}) and be below the model's image size ({longer})"
-    fits = first is None or max(patch_size) <= first < longer
-    check(fits, "augment.first_image_size", first, rule)
+def _check_growing(config: AugmentConfig, final: tuple[int, int], units: tuple[int, int]) -> None:
+    first, longer, unit = config.first_image_size, max(final), max(units)
+    held = f"hold a patch ({unit})" if config.size_step == 1 else f"be at least {unit}, by patch and augment.size_step,"
+    fits = first is None or unit <= first < longer
+    check(fits, "augment.first_image_size", first, f"it must {held} and be below the model's image size ({longer})")

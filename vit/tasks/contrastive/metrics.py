@@ -93,7 +93,7 @@ def views_loader(
     split: Split, config: ContrastiveRun, preprocessing: Preprocessing, accelerator: Accelerator
 ) -> AugmentingLoader:
     """Two views of each of a split's images, at the model's size, in steps as in training."""
-    augment = replace(config.augment, first_image_size=None, growing_epochs=0)
+    augment = replace(config.augment, first_image_size=None, growing_epochs=0, size_step=1)
     loader = TrainLoader(
         split,
         config.data,
