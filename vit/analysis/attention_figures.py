@@ -120,7 +120,7 @@ def attention_overlays(target: AnalysisTarget) -> AnalysisFigure:
         caption += " and relevance to the predicted class (Chefer et al. 2021)."
     except Unsupported as error:
         caption += f". No relevance: {error}."
-    caption += " Each map is coloured from its own least to its own greatest value."
+    caption += f" Images: {target.images.source}. Each map is coloured from its own least to its own greatest value."
     caption += " In a healthy ViT the bright patches lie on the objects and not scattered over the background."
     return AnalysisFigure(
         figure=found.plot_overlays(others, pixels=target.images.pixels[shown.places], titles=shown.titles),
