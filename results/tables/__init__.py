@@ -13,7 +13,9 @@ from results.tables.accuracy import (
     frozen,
     frozen_differences,
     kinds_of_features,
+    paired,
     trained,
+    whole_processes,
 )
 from results.tables.deployment import deployed, sensitivity
 from results.tables.guarantees import freed_memory, malformed, memory
@@ -41,6 +43,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
+    "speedrun-seeds": lambda: paired("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu", ("ViT", "ResNet")),
+    "speedrun-wall-time": lambda: whole_processes(("cifar10_speedrun_compiled.json",)),
     "cifar10-data-size": lambda: data_size_markdown(data_size("cifar10_data_size")).strip(),
     "cifar10-ablation": lambda: ingredient_effects("cifar10_ablation"),
     "cifar10-every-way": lambda: every_way(

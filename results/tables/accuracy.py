@@ -32,6 +32,39 @@ def trained(names: Sequence[str]) -> str:
     return markdown(header, rows)
 
 
+def paired(first: str, second: str, called: tuple[str, str]) -> str:
+    """A row for each seed that both records have: accuracies, how far the first is ahead, minutes of optimizer steps.
+
+    `called`: their names in the header.
+    """
+    runs = [{record.summary["seed"]: record for record in read_records(name)} for name in (first, second)]
+    rows = []
+    for seed in sorted(runs[0].keys() & runs[1].keys()):
+        both = [own[seed].summary for own in runs]
+        ahead = f"{100 * (both[0]['test.top1'] - both[1]['test.top1']):+.2f}"
+        accuracies = [f"{100 * summary['test.top1']:.2f}" for summary in both]
+        rows.append((str(seed), *accuracies, ahead, *(f"{summary['seconds'] / 60:.0f}" for summary in both)))
+    header = ("seed", *(f"{name}, %" for name in called), "points ahead", *(f"{name}, minutes" for name in called))
+    return markdown(header, rows)
+
+
+def whole_processes(files: Sequence[str]) -> str:
+    """A row for each seed of the files of `python -m benchmarks speedrun`, in `results/`: accuracy and wall time."""
+    rows = []
+    for file in files:
+        found = json.loads((RESULTS / file).read_text())
+        for run in found["runs"]:
+            parts = [f"{run['parts'][name] / 60:.1f}" for name in ("start", "steps", "between", "test")]
+            machine = f"{run['machine']['device']}, {run['machine']['threads']} threads"
+            options = " ".join(["", *found["overrides"]])
+            times = f"{run['seconds'] / 60:.1f}", *parts, f"{100 * run['other_load']:.1f}"
+            rows.append(
+                (f"`{found['config']}{options}`", str(run["seed"]), percent([run["test.top1"]]), *times, machine)
+            )
+    header = ("training", "seed", "test top-1", "minutes", "start", "steps", "validation", "test", "other load, %")
+    return markdown((*header, "machine"), rows)
+
+
 def frozen(file: str, features: str = "head") -> str:
     """A row for each model: the accuracies of its frozen features by protocol, and what the features cost.
 
