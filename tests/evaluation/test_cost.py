@@ -47,6 +47,17 @@ def on_meta(config: ViTConfig | ResNetConfig) -> Classifier:
         return build_model(config)
 
 
+def test_patches_that_training_leaves_out_are_not_counted() -> None:
+    """Half of 16 patches, rotary positions; the modes of the modules stay as they were."""
+    config = ViTConfig(image_size=(16, 16), patch_size=(4, 4), positions="learned_1d_rope", patch_dropout_rate=0.5)
+    model = build_model(config).train()
+    whole, half = (multiply_adds(model, (16, 16), patch_dropout=left_out) for left_out in (False, True))
+    c, depth = config.width, config.depth
+    a_block = {n: 12 * n * c * c + 2 * n * n * c for n in (9, 17)}  # with the class token
+    assert whole - half == depth * (a_block[17] - a_block[9])
+    assert all(module.training for module in model.modules())
+
+
 @pytest.mark.parametrize(
     ("name", "gmacs", "parameters"),
     [

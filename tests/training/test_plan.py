@@ -159,6 +159,14 @@ def test_epochs_of_smaller_images_cost_less() -> None:
     assert rows["training arithmetic"].startswith(f"{6 * (MULTIPLY_ADDS + small) * 54 * 2 / 1e15:.4g} PFLOP")
 
 
+def test_patches_that_are_left_out_cost_nothing() -> None:
+    """Two of four patches and the class token; all patches are embedded."""
+    without = 4 * 48 * 16 + 2 * (3 * 16 * 48 + 2 * 3 * 3 * 16 + 3 * 16 * 16 + 2 * 3 * 16 * 64) + 16 * 3
+    rows = make_plan(tiny(CONFIG, model={"patch_dropout_rate": 0.5})).rows
+    assert rows["multiply-adds an image"].startswith(f"{MULTIPLY_ADDS / 1e3:.1f} k")
+    assert rows["training arithmetic"].startswith(f"{6 * without * 54 * 4 / 1e15:.4g} PFLOP")
+
+
 def test_a_compiled_run_is_planned_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("compiled")

@@ -19,6 +19,7 @@ from vit.attention.multihead import MultiHeadAttention, SelfAttention
 from vit.config import OptimizerName, ViTConfig, check_arguments
 from vit.evaluation.evaluate import evaluating
 from vit.layers.block import Block
+from vit.layers.regularization import PatchDropout
 from vit.models import Classifier, build_model
 from vit.randomness import SampleRandom
 
@@ -33,11 +34,14 @@ def count_parameters(model: nn.Module) -> int:
 
 
 @check_arguments
-def multiply_adds(model: nn.Module, image_size: tuple[int, int], *, every_token: bool = True) -> int:
+def multiply_adds(
+    model: nn.Module, image_size: tuple[int, int], *, every_token: bool = True, patch_dropout: bool = False
+) -> int:
     """Count multiply-adds of one image's forward pass: convolutions and matrix products, also those of attention.
 
     In its last block, our model skips tokens that its head does not read. They are counted, as in published numbers,
-    unless `every_token` is False. Biases, norms, activations and softmax are not counted.
+    unless `every_token` is False. `patch_dropout`: leave out patches as a training step does. Biases, norms,
+    activations and softmax are not counted.
 
     The number is the same on any device and for any attention backend, of any library: the pass runs on the meta
     device, where torch decomposes its fused attention into products, and so does ours.
@@ -50,6 +54,9 @@ def multiply_adds(model: nn.Module, image_size: tuple[int, int], *, every_token:
     dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
     all_tokens = _all_tokens_computed(model) if every_token else nullcontext()
     with evaluating(model), _meta_backends(model), all_tokens, torch.no_grad(), counter:
+        if patch_dropout:
+            for module in model.modules():
+                module.training = isinstance(module, PatchDropout)
         functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta", dtype=dtype),))
     return counter.get_total_flops() // 2
 

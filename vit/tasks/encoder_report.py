@@ -115,6 +115,7 @@ class EncoderReport(ImageReport, ABC):
             ("test k-NN accuracy of the last weights", f"{summary['last.test.knn']:.2%}"),
             (f"parameters, {self.beside} included", f"{summary['params']:,}"),
             ("multiply-adds of the encoder on a whole image", in_giga(1e9 * summary["gmacs"])),
+            ("multiply-adds an image in training, mean over the epochs", in_giga(1e9 * summary["train.gmacs"])),
             ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
             ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
         ]

@@ -269,6 +269,7 @@ class ImageReport:
         """The summary's numbers about the model and the training images; every process calls it."""
         return {
             "gmacs": self._multiply_adds(self._task.preprocessing.image_size) / 1e9,
+            "train.gmacs": self._training_multiply_adds() / 1e9,
             "train.n_total": len(self._task.train_split),
             "train.n_broken": len(self._task.broken_images()),
             "data.notes": "; ".join(self._task.data_notes),
@@ -321,10 +322,8 @@ class ImageReport:
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         task, config = self._task, self._task.config
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
-        an_image = sum(self._multiply_adds(size) * epochs for size, epochs in sizes.items())
         augmented = task.train_loader.augment.views * task.train_loader.samples_per_epoch
-        operations = 2 * factor * an_image * augmented
+        operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * augmented
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
         return {
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
@@ -332,11 +331,21 @@ class ImageReport:
             "and 1 GiB or more for libraries and temporaries",
         }
 
-    def _multiply_adds(self, image_size: tuple[int, int]) -> int:
+    def _training_multiply_adds(self) -> float:
+        """Of an augmented image's forward pass, a mean over the epochs."""
+        epochs = self._task.config.train.epochs
+        sizes = self._task.train_loader.augment.epochs_by_size(epochs)
+        return sum(self._step_multiply_adds(size) * count for size, count in sizes.items()) / epochs
+
+    def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
+        """Of one image in a training step."""
+        return self._multiply_adds(image_size, patch_dropout=True)
+
+    def _multiply_adds(self, image_size: tuple[int, int], *, patch_dropout: bool = False) -> int:
         """Counted on a model without weights: a forward pass of a sharded one needs every process."""
         with torch.device("meta"):
             meta_model = build_model(self._task.backbone.config)
-        return multiply_adds(meta_model, image_size)
+        return multiply_adds(meta_model, image_size, patch_dropout=patch_dropout)
 
     @cached_property
     def _memory(self) -> dict[str, int]:

@@ -174,6 +174,7 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], confi
         ("test top-1 of the last weights", f"{summary['last.test.top1']:.2%}"),
         ("parameters", f"{summary['params']:,}"),
         ("multiply-adds an image", in_giga(1e9 * summary["gmacs"])),
+        ("multiply-adds an image in training, mean over the epochs", in_giga(1e9 * summary["train.gmacs"])),
         (
             "training",
             f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s, "

@@ -43,10 +43,8 @@ class MaskedAutoencoderReport(EncoderReport):
         return list(self.task.data_notes)
 
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
-        task, config = self._task, self._task.config
-        sizes = task.train_loader.augment.epochs_by_size(config.train.epochs)
-        an_image = sum(self._step_multiply_adds(size) * epochs for size, epochs in sizes.items())
-        operations = 6 * an_image * task.train_loader.samples_per_epoch  # backward: twice forward
+        samples = self._task.config.train.epochs * self._task.train_loader.samples_per_epoch
+        operations = 6 * self._training_multiply_adds() * samples  # backward: twice forward
         arithmetic = f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)"
         return {"training arithmetic": arithmetic}
 

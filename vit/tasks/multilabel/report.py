@@ -95,6 +95,7 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
         ("test mAP of the last weights", f"{summary['last.test.map']:.2%}"),
         ("parameters", f"{summary['params']:,}"),
         ("multiply-adds an image", in_giga(1e9 * summary["gmacs"])),
+        ("multiply-adds an image in training, mean over the epochs", in_giga(1e9 * summary["train.gmacs"])),
         ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
