@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from tests.data.image_folders import make_folder
+from tests.training.test_loop import at_step
 from tests.training.tiny import tiny
 from vit import __version__
 from vit.cli import COMMANDS, main
@@ -29,6 +30,7 @@ from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import NonFinite
 from vit.training import loop
 from vit.training.loop import train
+from vit.training.schedule import learning_rate
 
 CONFIG = tiny(train={"epochs": 1}, data={"fake_classes": 7, "fake_images": 42})
 
@@ -423,7 +425,7 @@ def test_a_run_is_continued_by_its_folder_alone(
     assert (run / "config.yaml").read_text() == settings, "also where each setting came from"
     capsys.readouterr()
     for wrong, said in {
-        ("--epochs", "1"): f"train.epochs: 1 is not valid: the run in '{run}' has 2; more are allowed, not fewer",
+        ("--epochs", "1"): "optim.warmup_epochs: 1.5 is not valid: it must not exceed train.epochs (1)",
         ("--lr", "1"): "optim.lr: 1.0 is not valid: the run in",
         ("--output_dir", str(tmp_path)): "--output_dir: ",
         ("--config", str(long)): f"--config: it has no effect with --resume {run}",
@@ -444,6 +446,36 @@ def test_a_run_is_continued_by_its_folder_alone(
     assert rates[7] == pytest.approx(3e-3 * 0.5 * (1 + math.cos(math.pi * 0.5 / 2.5)))
     assert json.loads((run / "summary.json").read_text())["steps"] == 12
     assert "  epochs: 4  # command line\n" in (run / "config.yaml").read_text()
+
+
+def test_a_run_may_end_sooner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in its second epoch of four, it is continued to two: the rest has the rates of two."""
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    run, recipe = tmp_path / "run", tmp_path / "recipe.yaml"
+    config = tiny(CONFIG, train={"epochs": 4}, optim={"warmup_epochs": 0.5})
+    recipe.write_text(dump_run_config(config, {}))
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert main(["train", "--config", str(recipe), "--output_dir", str(run)]) == 143
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run), "--epochs", "1"]) == 2
+    said = f"train.epochs: 1 is not valid: the run in '{run}' has been trained for 1.667 of 4; take more than that"
+    assert said in one_line(capsys)
+    assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
+    said = capsys.readouterr().err
+    assert "train.epochs: 2 instead of 4; from step 5 on the learning rate is that of the shorter run: " in said
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["epochs"], summary["steps"]) == (2, 6)
+    number = summary["train.n_total"]
+    seen = [epoch * number + images for epoch in range(2) for images in (0, 16, 32)]
+    long, short = (
+        [learning_rate(before, epochs * number, number / 2, config.optim) for before in seen] for epochs in (4, 2)
+    )
+    rates = [record["lr"] for record in read_metrics(run) if "lr" in record]
+    assert rates == pytest.approx([*long[:5], *short[5:]])
 
 
 @pytest.mark.parametrize(
@@ -538,8 +570,6 @@ def test_a_signal_has_the_shells_code(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tests.training.test_loop import at_step
-
     at_step(monkeypatch, 1, lambda: os.kill(os.getpid(), number))
     assert main(["train", "--config", str(recipe), "--output_dir", str(tmp_path)]) == code
     assert f"stopped by {number.name} after step 2" in one_line(capsys)

@@ -93,7 +93,7 @@ def resolve_run(config_file: str | Path, overrides: Sequence[str] = (), option: 
 def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     """The settings and origins in a run folder's `config.yaml`, with the command line's put over them.
 
-    ValueError as in `resolve_run`, for a folder without that file, and for fewer epochs than the run was started with.
+    ValueError as in `resolve_run`, and for a folder without that file.
     """
     path = run / "config.yaml"
     if not path.is_file():
@@ -105,11 +105,9 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
             near = f"did you mean {str(inside[-1].parent)!r}?" if inside else nearest_path(run)
         raise ValueError(f"--resume: {str(run)!r} is not a run folder (it has no config.yaml){near and f'; {near}'}")
     config, origins = read_run_config(path)
-    kind, epochs = type(config), config.train.epochs
+    kind = type(config)
     given = _read_overrides(kind, overrides)
     check("output_dir" not in given, "--output_dir", given.get("output_dir"), f"--resume {run} names the folder")
-    asked = _numbers(given).get("train.epochs", epochs)
-    check(asked >= epochs, "train.epochs", asked, f"the run in {str(run)!r} has {epochs}; more are allowed, not fewer")
     changed = make_settings(kind, flat_settings(config) | given)
     return ResolvedRun(changed, origins | dict.fromkeys(given, COMMAND_LINE))
 

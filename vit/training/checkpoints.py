@@ -76,7 +76,7 @@ _FREE_TO_CHANGE = (
     *("train.save_every_epochs", "train.save_every_steps"),
 )
 """Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
-which is not among them, may grow.
+which is not among them, may be another number that has not been reached.
 
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
@@ -254,7 +254,7 @@ class Continued(NamedTuple):
 
     checkpoint: Path
     note: str
-    """For the user, about more epochs than before; else empty."""
+    """For the user, about another number of epochs than before; else empty."""
 
 
 def load_session(session: Session) -> Continued | None:
@@ -282,13 +282,14 @@ def load_session(session: Session) -> Continued | None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     session.progress = Progress(**checkpoint.state["progress"])
     _check_counters(session, path)
+    _check_epochs(session, before.train.epochs)
     try:
         session.task.load_state(checkpoint.state["task"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: state.json was altered: {error}") from error
     session.accelerator.wait_for_everyone()
-    more = session.config.train.epochs > before.train.epochs
-    return Continued(path, _what_more_epochs_change(session, before.train.epochs) if more else "")
+    same = session.config.train.epochs == before.train.epochs
+    return Continued(path, "" if same else _what_other_epochs_change(session, before.train.epochs))
 
 
 def _check_nothing_lost(session: Session) -> None:
@@ -332,8 +333,8 @@ def as_begun(config: RunConfig, run: Path) -> RunConfig:
     return config if size is None else replace(config, model=replace(config.model, image_size=tuple(size)))
 
 
-def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
-    """The rate is a function of the samples seen and of their planned number, so the rest follows the longer run's."""
+def _what_other_epochs_change(session: Session, epochs_before: int) -> str:
+    """The rate is a function of the samples seen and of their planned number, so the rest follows the other run's."""
     loader, seen = session.task.train_loader, session.progress.samples_seen
     rates = [
         learning_rate(seen, epochs * loader.samples_per_epoch, session.warmup_samples(epochs), session.config.optim)
@@ -341,9 +342,10 @@ def _what_more_epochs_change(session: Session, epochs_before: int) -> str:
     ]
     now, before = (f"{rate:.3g}" for rate in rates)
     there = f"{now} there, as before" if now == before else f"{now} there, instead of {before}"
+    which = "longer" if session.config.train.epochs > epochs_before else "shorter"
     return (
         f"train.epochs: {session.config.train.epochs} instead of {epochs_before}; from step {session.progress.step} on "
-        f"the learning rate is that of the longer run: {there}"
+        f"the learning rate is that of the {which} run: {there}"
     )
 
 
@@ -357,17 +359,24 @@ def _check_counters(session: Session, path: Path) -> None:
         )
 
 
+def _check_epochs(session: Session, before: int) -> None:
+    """ValueError for another number of epochs than before that has been reached."""
+    now, done = session.config.train.epochs, session.progress.step / session.task.train_loader.steps_per_epoch
+    rule = f"the run in {str(session.run)!r} has been trained for {done:.4g} of {before}; take more than that"
+    check(now == before or now > done, "train.epochs", now, rule)
+
+
 def _check_same(session: Session, before: RunConfig, state: dict[str, Any], path: Path) -> None:
     changed = forbidden_changes(before, session.config)
     # what was not written down is compared below, with the model and the preprocessing
     changed = {name: pair for name, pair in changed.items() if name not in OF_THE_WEIGHTS or pair[0] is not None}
     _check_own_settings(session.run, before, changed)
     old_epochs, new_epochs = changed.pop("train.epochs", (0, 0))
-    if new_epochs < old_epochs or (old_epochs and changed):
-        others = f", and {', '.join(changed)} would change with it" if changed else ""
+    if old_epochs and changed:
         raise ValueError(
-            f"train.epochs: {new_epochs} is not valid: the run in {str(session.run)!r} was started with {old_epochs}"
-            f"{others}; `vit train --resume {session.run} --epochs N` continues it with its own settings to more epochs"
+            f"train.epochs: {new_epochs} is not valid: the run in {str(session.run)!r} was started with {old_epochs}, "
+            f"and {', '.join(changed)} would change with it; `vit train --resume {session.run} --epochs N` continues "
+            "it with its own settings to another number of epochs"
         )
     if changed:
         key, (old, new) = next(iter(changed.items()))

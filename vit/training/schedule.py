@@ -53,7 +53,7 @@ def rate_curve(
 def has_followed(
     history: Sequence[Mapping[str, Any]], seen_key: str, total_samples: int, warmup: float, config: OptimConfig
 ) -> bool:
-    """Whether the rates on record are this schedule's: not those of a run that was continued to more epochs.
+    """Whether the rates on record are this schedule's: not those of a run that began with another number of epochs.
 
     A record holds the rate of a step that began after the samples of the record before and ended at its own.
     """
