@@ -332,13 +332,13 @@ class ImageReport:
         }
 
     def _training_multiply_adds(self) -> float:
-        """Of an augmented image's forward pass, a mean over the epochs."""
+        """The forward pass of an augmented image, a mean over the epochs."""
         epochs = self._task.config.train.epochs
         sizes = self._task.train_loader.augment.epochs_by_size(epochs)
         return sum(self._step_multiply_adds(size) * count for size, count in sizes.items()) / epochs
 
     def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
-        """Of one image in a training step."""
+        """The forward pass of one image in a training step."""
         return self._multiply_adds(image_size, patch_dropout=True)
 
     def _multiply_adds(self, image_size: tuple[int, int], *, patch_dropout: bool = False) -> int:

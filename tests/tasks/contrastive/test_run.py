@@ -182,7 +182,7 @@ def test_too_few_images_that_can_be_read_are_named(photographs: Path, tmp_path: 
 
 def test_plan_counts_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = []
-    model = {"patch_size": 2, "patch_dropout_rate": CONTRASTIVE.model.patch_dropout_rate}
+    model = {"patch_size": 2, "patch_dropout_rate": 0.25}
     for config in (tiny(model=model, train={"epochs": 3}), CONTRASTIVE):
         settings = tmp_path / f"{config.task}.yaml"
         settings.write_text(dump_run_config(config, {}))
