@@ -425,7 +425,10 @@ def test_a_run_is_continued_by_its_folder_alone(
     assert (run / "config.yaml").read_text() == settings, "also where each setting came from"
     capsys.readouterr()
     for wrong, said in {
-        ("--epochs", "1"): "optim.warmup_epochs: 1.5 is not valid: it must not exceed train.epochs (1)",
+        (
+            "--epochs",
+            "1",
+        ): f"train.epochs: 1 is not valid: the run in '{run}' has optim.warmup_epochs 1.5; take 2 or more",
         ("--lr", "1"): "optim.lr: 1.0 is not valid: the run in",
         ("--output_dir", str(tmp_path)): "--output_dir: ",
         ("--config", str(long)): f"--config: it has no effect with --resume {run}",
@@ -462,7 +465,7 @@ def test_a_run_may_end_sooner(
         assert main(["train", "--config", str(recipe), "--output_dir", str(run)]) == 143
     capsys.readouterr()
     assert main(["train", "--resume", str(run), "--epochs", "1"]) == 2
-    said = f"train.epochs: 1 is not valid: the run in '{run}' has been trained for 1.667 of 4; take more than that"
+    said = f"train.epochs: 1 is not valid: the run in '{run}' has been trained for 1.667 of 4 epochs; take more"
     assert said in one_line(capsys)
     assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
     said = capsys.readouterr().err

@@ -6,6 +6,7 @@ The `task` of a run decides which settings there are.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -108,7 +109,13 @@ def resumed_run(run: Path, overrides: Sequence[str] = ()) -> ResolvedRun:
     kind = type(config)
     given = _read_overrides(kind, overrides)
     check("output_dir" not in given, "--output_dir", given.get("output_dir"), f"--resume {run} names the folder")
-    changed = make_settings(kind, flat_settings(config) | given)
+    flat = flat_settings(config)
+    asked = _numbers(given).get("train.epochs", config.train.epochs)
+    for name, beyond in (("optim.warmup_epochs", 0), ("augment.growing_epochs", 1)):  # they do not shrink any more
+        least = math.ceil(flat.get(name) or 0) + beyond
+        rule = f"the run in {str(run)!r} has {name} {flat.get(name)}; take {least} or more"
+        check(asked >= min(least, config.train.epochs), "train.epochs", asked, rule)
+    changed = make_settings(kind, flat | given)
     return ResolvedRun(changed, origins | dict.fromkeys(given, COMMAND_LINE))
 
 

@@ -61,7 +61,7 @@ def whole_processes(files: Sequence[str]) -> str:
             rows.append(
                 (f"`{found['config']}{options}`", str(run["seed"]), percent([run["test.top1"]]), *times, machine)
             )
-    header = ("training", "seed", "test top-1", "minutes", "start", "steps", "validation", "test", "other load, %")
+    header = ("training", "seed", "test top-1", "minutes", "start", "steps", "validation", "testing", "other load, %")
     return markdown((*header, "machine"), rows)
 
 

@@ -192,7 +192,7 @@ def test_images_grow_in_steps_of_their_own(patch: int, step: int, sides: list[in
 
 def test_a_first_size_below_the_step_is_refused() -> None:
     config = AugmentConfig(first_image_size=16, growing_epochs=2, size_step=8)
-    message = r"^augment\.first_image_size: 16 is not valid: it must be at least 24, by patch and augment\.size_step,"
+    message = r"^augment\.first_image_size: 16 is not valid: it must be at least 24, a multiple of patch and augment\."
     with pytest.raises(ValueError, match=message):
         Augment(config, Preprocessing(image_size=(48, 48)), NUM_CLASSES, patch_size=(12, 12))
 
@@ -228,6 +228,12 @@ def test_a_first_size_that_cannot_grow_is_refused(first: int) -> None:
     config = AugmentConfig(first_image_size=first, growing_epochs=2)
     with pytest.raises(ValueError, match=rf"^augment\.first_image_size: {first} is not valid: .*patch \(4\).*\(16\)"):
         Augment(config, Preprocessing(image_size=(16, 16)), NUM_CLASSES, patch_size=(4, 4))
+
+
+def test_a_step_wider_than_the_image_is_refused() -> None:
+    config = AugmentConfig(first_image_size=32, growing_epochs=2, size_step=32)
+    with pytest.raises(ValueError, match=r"^augment\.size_step: 32 is not valid: .*\(32, 32\).*\(64, 16\)"):
+        Augment(config, Preprocessing(image_size=(64, 16)), NUM_CLASSES, patch_size=(8, 8))
 
 
 def test_padding_must_be_smaller_than_the_image() -> None:

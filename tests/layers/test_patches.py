@@ -51,11 +51,12 @@ def test_the_conv_stem_is_two_convolutions_whose_windows_overlap(patch_size: tup
     embedding = PatchEmbedding(10, patch_size, stem="conv")
     images = torch.rand(2, 3, 24, 16)
     weight, bias = embedding.stem.parameters()
-    sh, sw = patch_size[0] // 2, patch_size[1] // 2
+    sh, sw = (max(2, side // 2) for side in patch_size)
     hidden = gelu(conv2d(images, weight, bias, stride=(sh, sw), padding=(sh - 1, sw - 1)))
-    projection = embedding.projection
-    assert projection.weight.shape == (10, 5, 3, 3)
-    expected = conv2d(hidden, projection.weight, projection.bias, stride=2, padding=1)
+    projection, left = embedding.projection, (patch_size[0] // sh, patch_size[1] // sw)
+    assert projection.weight.shape == (10, 5, *(2 * stride - 1 for stride in left))
+    padding = (left[0] - 1, left[1] - 1)
+    expected = conv2d(hidden, projection.weight, projection.bias, stride=left, padding=padding)
     torch.testing.assert_close(embedding(images), rearrange(expected, "b c gh gw -> b (gh gw) c"))
     assert embedding.grid_size(images) == (24 // patch_size[0], 16 // patch_size[1])
     images.requires_grad_()

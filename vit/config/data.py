@@ -227,7 +227,7 @@ class AugmentConfig:
     growing_epochs: int = 0
     """`first_image_size` only: epochs until the images have the model's size."""
     size_step: int = 1
-    """`first_image_size` only: sides of growing images are multiples of this, besides of the patch. ResNets are slow at
+    """`first_image_size` only: sides of growing images are multiples of this and of the patch. ResNets are slow at
     sides that their strides do not divide.
     """
 

@@ -29,7 +29,7 @@ CONVENTIONS = {
     "val.map": "mean average precision over the validation set, of several labels an image",
     "lr": "scheduled rate before any layer-wise factor",
     "rates": "samples seen before a step, and its rate, over the whole schedule; null for a run that was continued to "
-    "more epochs, whose logged rates are drawn",
+    "another number of epochs, whose logged rates are drawn",
 }
 _PANELS: dict[str, dict[str, tuple[str | None, str]]] = {
     "loss": {

@@ -37,7 +37,8 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         provenance = provenance_of_run(state, averaged=weights != "raw", epochs=epochs)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{checkpoint}: state.json does not describe the tensors beside it ({reason})") from None
+        known = "state.json does not describe the tensors beside it, or an older version wrote them"
+        raise ValueError(f"{checkpoint}: {known} ({reason})") from None
     _check_unaltered(checkpoint, state, stated, model)
     return OpenedModel(
         name=short_names([source])[0],

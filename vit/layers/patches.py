@@ -31,27 +31,35 @@ class PatchProjection(nn.Conv2d):
 
 
 class OverlappingProjection(PatchProjection):
-    """A projection of windows of 3×3 at every second place: `b k 2gh 2gw -> b (gh gw) c`."""
+    """A projection of windows twice as wide as the stride, but for a pixel: `b k H W -> b (gh gw) c`."""
 
-    def __init__(self, in_channels: int, width: int, *, bias: bool) -> None:
-        super().__init__(in_channels, width, 3, stride=2, padding=1, bias=bias)
+    def __init__(self, in_channels: int, width: int, stride: tuple[int, int], *, bias: bool) -> None:
+        kernel, padding = _overlapping(stride)
+        super().__init__(in_channels, width, kernel, stride=stride, padding=padding, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self._conv_forward(images, self.weight, self.bias).flatten(2).mT  # b n c
 
 
+def _overlapping(stride: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Kernel and padding of windows that overlap by half, but for a pixel."""
+    return (2 * stride[0] - 1, 2 * stride[1] - 1), (stride[0] - 1, stride[1] - 1)
+
+
 class ConvStem(nn.Sequential):
     """`b k H W -> b c/2 2gh 2gw`, the first of two small convolutions; the second is the projection.
 
-    The first one's windows are twice as wide as its stride but for a pixel. It has the few channels of the image, so
-    that large patches cost little here, where the second one would need `c²/2` weights for each pixel of a window.
+    The stride is split so that the second one has 2, which leaves it windows of 3×3: it needs `c²/2` weights for each
+    pixel of a window, and the first one, on the few channels of the image, hardly any. Of patches of 2 pixels the first
+    one has the whole stride.
     """
 
     def __init__(self, width: int, patch_size: tuple[int, int], in_channels: int = 3) -> None:
-        stride = (patch_size[0] // 2, patch_size[1] // 2)
-        kernel = (patch_size[0] - 1, patch_size[1] - 1)
-        padding = (stride[0] - 1, stride[1] - 1)
+        stride = (max(2, patch_size[0] // 2), max(2, patch_size[1] // 2))
+        kernel, padding = _overlapping(stride)
         super().__init__(nn.Conv2d(in_channels, width // 2, kernel, stride=stride, padding=padding), nn.GELU())
+        self.left = (patch_size[0] // stride[0], patch_size[1] // stride[1])
+        """Stride that is left for the projection."""
 
 
 class ResNetStem(nn.Sequential):
@@ -111,8 +119,8 @@ class PatchEmbedding(nn.Module):
         self.in_channels = in_channels
         self.stem: nn.Module = nn.Identity()
         if stem == "conv":
-            self.stem = ConvStem(width, patch_size, in_channels)
-            self.projection: PatchProjection = OverlappingProjection(width // 2, width, bias=bias)
+            self.stem = convolution = ConvStem(width, patch_size, in_channels)
+            self.projection: PatchProjection = OverlappingProjection(width // 2, width, convolution.left, bias=bias)
             return
         channels, kernel = in_channels, patch_size
         if stem == "resnet":

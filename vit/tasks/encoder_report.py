@@ -70,6 +70,8 @@ class EncoderReport(ImageReport, ABC):
     """The rest of the model card's title after the model's name; `{dataset}`: the data."""
     beside: ClassVar[str]
     """The part of the model beside its encoder."""
+    counts: ClassVar[str]
+    """Views and parts that are in `train.gmacs`."""
 
     @cached_property
     def test_loader(self) -> EvalLoader:
@@ -115,7 +117,10 @@ class EncoderReport(ImageReport, ABC):
             ("test k-NN accuracy of the last weights", f"{summary['last.test.knn']:.2%}"),
             (f"parameters, {self.beside} included", f"{summary['params']:,}"),
             ("multiply-adds of the encoder on a whole image", in_giga(1e9 * summary["gmacs"])),
-            ("multiply-adds an image in training, mean over the epochs", in_giga(1e9 * summary["train.gmacs"])),
+            (
+                f"multiply-adds an image in training, mean over the epochs, {self.counts}",
+                in_giga(1e9 * summary["train.gmacs"]),
+            ),
             ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
             ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
         ]

@@ -322,8 +322,8 @@ class ImageReport:
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         task, config = self._task, self._task.config
         factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        augmented = task.train_loader.augment.views * task.train_loader.samples_per_epoch
-        operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * augmented
+        samples = task.train_loader.samples_per_epoch
+        operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * samples
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
         return {
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
@@ -332,10 +332,11 @@ class ImageReport:
         }
 
     def _training_multiply_adds(self) -> float:
-        """The forward pass of an augmented image, a mean over the epochs."""
+        """The backbone's forward pass of an image, of all its views, a mean over the epochs."""
         epochs = self._task.config.train.epochs
-        sizes = self._task.train_loader.augment.epochs_by_size(epochs)
-        return sum(self._step_multiply_adds(size) * count for size, count in sizes.items()) / epochs
+        augment = self._task.train_loader.augment
+        sizes = augment.epochs_by_size(epochs)
+        return augment.views * sum(self._step_multiply_adds(size) * count for size, count in sizes.items()) / epochs
 
     def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
         """The forward pass of one image in a training step."""

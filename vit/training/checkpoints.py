@@ -277,7 +277,12 @@ def load_session(session: Session) -> Continued | None:
     check_state(checkpoint.state, path, _NEEDED)
     before: RunConfig = run_config_from(checkpoint.state["config"])
     _check_same(session, before, checkpoint.state, path)
-    scatter_tensors(session, checkpoint.tensors)
+    try:
+        scatter_tensors(session, checkpoint.tensors)
+    except RuntimeError as error:  # of the same settings, an older version's model had other shapes
+        reason = " ".join(str(error).split())[-200:]
+        rule = "the tensors do not fit the model that this version makes of the run's settings; train it anew"
+        raise ValueError(f"{path}: {rule} (…{reason})") from error
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     session.progress = Progress(**checkpoint.state["progress"])
@@ -362,7 +367,7 @@ def _check_counters(session: Session, path: Path) -> None:
 def _check_epochs(session: Session, before: int) -> None:
     """ValueError for another number of epochs than before that has been reached."""
     now, done = session.config.train.epochs, session.progress.step / session.task.train_loader.steps_per_epoch
-    rule = f"the run in {str(session.run)!r} has been trained for {done:.4g} of {before}; take more than that"
+    rule = f"the run in {str(session.run)!r} has been trained for {done:.4g} of {before} epochs; take more"
     check(now == before or now > done, "train.epochs", now, rule)
 
 

@@ -55,7 +55,7 @@ def finish_run(session: Session) -> dict[str, Any]:
 
 
 def _rates(session: Session) -> Rates | None:
-    """The schedule that the run followed; None for one that began with another number of epochs, and schedule."""
+    """The schedule that the run followed; None for one that began with another number of epochs."""
     schedule = session.total_samples, session.warmup_samples(session.config.train.epochs), session.config.optim
     seen_key = f"{session.task.info.unit}_seen"
     return rate_curve(*schedule) if has_followed(read_metrics(session.run), seen_key, *schedule) else None

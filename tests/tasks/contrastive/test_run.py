@@ -180,6 +180,11 @@ def test_too_few_images_that_can_be_read_are_named(photographs: Path, tmp_path: 
         train(replace(CONTRASTIVE, data=data), tmp_path / "run")
 
 
+def test_the_summary_counts_both_views_without_the_patches_left_out(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["gmacs"] < summary["train.gmacs"] < 2 * summary["gmacs"]
+
+
 def test_plan_counts_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = []
     model = {"patch_size": 2, "patch_dropout_rate": 0.25}

@@ -23,6 +23,7 @@ class ContrastiveReport(EncoderReport):
     picture = "neighbours"
     title = "an encoder trained on {dataset} by contrastive learning"
     beside = "projection"
+    counts = "of both views, without the projection"
 
     def __init__(self, task: ContrastiveLearning) -> None:
         super().__init__(task)

@@ -28,6 +28,7 @@ class MaskedAutoencoderReport(EncoderReport):
     title = "a masked autoencoder trained on {dataset}"
     loss = "of the patches that are hidden"
     beside = "decoder"
+    counts = "decoder included"
 
     def __init__(self, task: MaskedPrediction) -> None:
         super().__init__(task)
