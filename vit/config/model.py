@@ -197,7 +197,7 @@ class ViTConfig:
         self._check_positions()
         if self.stem == "conv":
             fits = all(side % 2 == 0 for side in self.patch_size)
-            rule = "the convolutional stem has two strides, 2 each or a multiple: use an even patch"
+            rule = "the strides of the convolutional stem's two layers multiply to the patch: use an even one"
             check(fits, "model.patch_size", self.patch_size, rule)
             rule = "the convolutional stem's first layer has half as many channels: use an even width"
             check(self.width % 2 == 0, "model.width", self.width, rule)

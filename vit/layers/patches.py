@@ -47,19 +47,11 @@ def _overlapping(stride: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, i
 
 
 class ConvStem(nn.Sequential):
-    """`b k H W -> b c/2 2gh 2gw`, the first of two small convolutions; the second is the projection.
+    """`b k H W -> b c/2 h w`, the first of two small convolutions; the second is the projection."""
 
-    The stride is split so that the second one has 2, which leaves it windows of 3×3: it needs `c²/2` weights for each
-    pixel of a window, and the first one, on the few channels of the image, hardly any. Of patches of 2 pixels the first
-    one has the whole stride.
-    """
-
-    def __init__(self, width: int, patch_size: tuple[int, int], in_channels: int = 3) -> None:
-        stride = (max(2, patch_size[0] // 2), max(2, patch_size[1] // 2))
+    def __init__(self, width: int, stride: tuple[int, int], in_channels: int = 3) -> None:
         kernel, padding = _overlapping(stride)
         super().__init__(nn.Conv2d(in_channels, width // 2, kernel, stride=stride, padding=padding), nn.GELU())
-        self.left = (patch_size[0] // stride[0], patch_size[1] // stride[1])
-        """Stride that is left for the projection."""
 
 
 class ResNetStem(nn.Sequential):
@@ -119,8 +111,12 @@ class PatchEmbedding(nn.Module):
         self.in_channels = in_channels
         self.stem: nn.Module = nn.Identity()
         if stem == "conv":
-            self.stem = convolution = ConvStem(width, patch_size, in_channels)
-            self.projection: PatchProjection = OverlappingProjection(width // 2, width, convolution.left, bias=bias)
+            # 2 is left for the projection, and so windows of 3×3: it needs width²/2 weights for each of their pixels,
+            # the first convolution, of the image's few channels, hardly any. Patches of 2 leave it 1
+            first = (max(2, patch_size[0] // 2), max(2, patch_size[1] // 2))
+            left = (patch_size[0] // first[0], patch_size[1] // first[1])
+            self.stem = ConvStem(width, first, in_channels)
+            self.projection: PatchProjection = OverlappingProjection(width // 2, width, left, bias=bias)
             return
         channels, kernel = in_channels, patch_size
         if stem == "resnet":

@@ -160,13 +160,13 @@ def image_size_at(epoch: int, config: AugmentConfig, final: tuple[int, int], uni
 
 def _check_growing(config: AugmentConfig, final: tuple[int, int], units: tuple[int, int]) -> None:
     first, longer, unit = config.first_image_size, max(final), max(units)
-    held = (
-        f"hold a patch ({unit})"
-        if config.size_step == 1
-        else f"be at least {unit}, a multiple of patch and augment.size_step,"
-    )
-    fits = first is None or unit <= first < longer
-    within = first is None or all(unit <= side for side, unit in zip(final, units, strict=True))
+    if first is None:
+        return
+    within = all(least <= side for side, least in zip(final, units, strict=True))
     rule = f"with the patch, sides are multiples of {units}, and the model's image size is {final}"
     check(within, "augment.size_step", config.size_step, rule)
-    check(fits, "augment.first_image_size", first, f"it must {held} and be below the model's image size ({longer})")
+    held = f"be at least {unit}, a multiple of patch and augment.size_step,"
+    if config.size_step == 1:
+        held = f"hold a patch ({unit})"
+    rule = f"it must {held} and be below the model's image size ({longer})"
+    check(unit <= first < longer, "augment.first_image_size", first, rule)
