@@ -181,7 +181,7 @@ def _missing_runs(
 
 def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict[str, Any]:
     """The result so far: that of `file`, if there is one."""
-    recipe = flat_settings(resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS), "FILE").config)
+    recipe = resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS), "FILE").config
     asked: dict[str, Any] = {
         "config": ablation.config,
         "settings": dict(ablation.settings),
@@ -189,14 +189,17 @@ def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict
         "best": list(ablation.best),
         "minutes": minutes,
         "at_once": at_once,
-        "plain": {key: value for key, value in recipe.items() if key not in _FREE},
+        "plain": {key: value for key, value in flat_settings(recipe).items() if key not in _FREE},
     }
     empty = {**asked, "seconds_an_epoch": {}, "timed_on": None, "runs": [], "effects": [], "conventions": CONVENTIONS}
     if not file.is_file():
         return empty
     stored = _read_result(file, empty)
+    defaults = flat_settings(
+        type(recipe)(task=recipe.task)
+    )  # of settings that came after the file, and change nothing by default
     ours, theirs = (
-        {**{key: told[key] for key in asked if key != "plain"}, **told["plain"]} for told in (asked, stored)
+        {**{key: told[key] for key in asked if key != "plain"}, **defaults, **told["plain"]} for told in (asked, stored)
     )
     for name in {**ours, **theirs}:
         option = f"--{name}" if name in ("minutes", "at_once") else name

@@ -283,6 +283,24 @@ def test_another_recipe_of_the_same_name_is_refused(recipe: Path, tmp_path: Path
         ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)
 
 
+def test_a_setting_that_came_after_the_file_is_compared_as_its_default(
+    recipe: Path, tmp_path: Path, fake_runs: list[ClassificationRun]
+) -> None:
+    (tmp_path / "own.yaml").write_text("{}")
+    recipe.write_text(FILE.replace("digits_vit", str(tmp_path / "own.yaml")))
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    older = json.loads(file.read_text())
+    del older["plain"]["train.label_smoothing"]
+    file.write_text(json.dumps(older))
+    (tmp_path / "own.yaml").write_text("train: {label_smoothing: 0.1}")
+    with pytest.raises(ValueError, match=r"train.label_smoothing: 0.1 is not valid: the ablation in .* has 0.0"):
+        ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)
+    fake_runs.clear()
+    (tmp_path / "own.yaml").write_text("{}")
+    assert len(ablate(ablation, 1, [0, 1], tmp_path / "runs", file, print)["runs"]) == 2 * len(ablation.variants())
+
+
 @pytest.mark.usefixtures("fake_runs")
 @pytest.mark.parametrize(
     "broken",
