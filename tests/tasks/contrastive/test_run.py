@@ -20,6 +20,7 @@ from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import AugmentConfig, DataConfig, ModelConfig, TrainConfig
 from vit.hub import open_model
+from vit.models.contrastive import ContrastiveModel
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks import TASKS
@@ -52,6 +53,23 @@ def test_every_validation_shows_loss_and_neighbours(tmp_path: Path, capsys: pyte
     last_metrics = [line for line in read_metrics(tmp_path / "run") if "ema.val.knn" in line][-1]
     loss, knn = last_metrics["ema.val.loss"], last_metrics["ema.val.knn"]
     assert f"ema.val.loss {loss:.4g}, knn {knn:.2%}" in capsys.readouterr().out
+
+
+def test_images_grow_in_training_while_those_of_validation_have_the_models_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = dict[bool, list[tuple[int, ...]]]()
+    forward = ContrastiveModel.forward
+
+    def observed(model: ContrastiveModel, images: torch.Tensor, **named: Any) -> torch.Tensor:
+        shapes.setdefault(model.training, []).append(tuple(images.shape[-2:]))
+        return forward(model, images, **named)
+
+    monkeypatch.setattr(ContrastiveModel, "forward", observed)
+    growing = replace(CONTRASTIVE.augment, first_image_size=4, growing_epochs=1, size_step=4)
+    train(replace(CONTRASTIVE, augment=growing, train=replace(CONTRASTIVE.train, epochs=2)), tmp_path / "run")
+    assert set(shapes[True]) == {(4, 4), (8, 8)}
+    assert set(shapes[False]) == {(8, 8)}
 
 
 def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
