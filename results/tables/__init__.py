@@ -39,7 +39,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "trained": lambda: trained(
         (
             *("digits_vit", "digits_resnet", "cifar10_full/vit_small_cpu", "cifar10_full/resnet_small_cpu"),
-            *("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu"),
+            *("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu", "tiny_imagenet_vit_cpu"),
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
