@@ -59,19 +59,13 @@ class ImageTask(ABC, Generic[Run]):
             fingerprints = f"{fingerprint(self.train_split)}+{fingerprint(self.val_split)}"
         with timer("model"):
             loaded = load_model(config.model, num_classes=self.num_outputs, at_stated_size=True)
-        unknown = notes_of_unknown_normalization(config, loaded)
-        self.config = following_weights(config, loaded)
-        was_set, config = config, self.config
-        replaced = not loaded.class_names or config.model.new_head or not self.num_outputs
-        same = replaced or loaded.class_names == self.class_names
-        rule = (
-            f"the classes of {config.model.pretrained} are not the data's; set model.new_head true to train a new head"
-        )
-        check(same, "model.new_head", config.model.new_head, rule)
+        self._check_classes(loaded)
         self.backbone: Classifier = loaded.model
-        self.preprocessing = config.data.preprocessing(self.backbone.config.image_size)
-        if was_set.data.mean is not None or was_set.data.std is not None:
+        self.config = following_weights(config, loaded)
+        self.preprocessing = self.config.data.preprocessing(self.backbone.config.image_size)
+        if config.data.mean is not None or config.data.std is not None:
             check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
+        report = [] if loaded.report is None else [loaded.report.summary()]
         self.info = TaskInfo(
             model_name=config.model.name or str(config.model.pretrained),
             dataset=config.data.name,
@@ -81,30 +75,14 @@ class ImageTask(ABC, Generic[Run]):
             higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
             accuracies=self.accuracies,
-            notes=[*([] if loaded.report is None else [loaded.report.summary()]), *unknown],
-            from_weights=decided_by_weights(was_set, loaded),
+            notes=[*report, *notes_of_unknown_normalization(config, loaded)],
+            from_weights=decided_by_weights(config, loaded),
             images=(self.train_split, self.val_split),
         )
-        loader = TrainLoader(
-            self.train_split,
-            config.data,
-            config.augment,
-            image_size=self.preprocessing.image_size,
-            seed=config.seed,
-            accumulation_steps=config.train.accumulation_steps,
-            device=accelerator.device,
-            fewest=_FEWEST_NORMALIZED if self._normalizes_batches else 0,
-            fewest_in_step=self.fewest_in_step,
-            **self._place,
-        )
-        self._check_batch_norm(loader)
+        steps = self._step_loader()  # whatever is wrong with its settings is said before a teacher is loaded
         self.val_loader = self.eval_loader(self.val_split)
         self.teacher = self.load_teacher()
-        patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
-        augment = self.augmentation(config.augment, self.preprocessing, len(self.class_names), patch_size=patch_size)
-        if config.augment.crop == "pad":
-            augment.check_canvas(canvas_size(self.train_split, config.data, self.preprocessing.image_size))
-        self.train_loader = AugmentingLoader(loader, augment, seed=config.seed)
+        self.train_loader = AugmentingLoader(steps, self._augment(), seed=config.seed)
 
     @property
     def model(self) -> Model:
@@ -184,18 +162,45 @@ class ImageTask(ABC, Generic[Run]):
                 f"{'the only one is' if count == 1 else f'all {count} are'} broken: repair them, or remove the class"
             )
 
-    @property
-    def _normalizes_batches(self) -> bool:
-        return isinstance(self.backbone, ResNet) and self.backbone.config.version == 1
+    def _check_classes(self, loaded: OpenedModel[Classifier]) -> None:
+        """ValueError for weights whose head is of other classes than the data's, unless it is replaced."""
+        model = self.config.model
+        replaced = not loaded.class_names or model.new_head or not self.num_outputs
+        rule = f"the classes of {model.pretrained} are not the data's; set model.new_head true to train a new head"
+        check(replaced or loaded.class_names == self.class_names, "model.new_head", model.new_head, rule)
 
-    def _check_batch_norm(self, loader: TrainLoader) -> None:
-        if self._normalizes_batches and loader.smallest_chunk < _FEWEST_NORMALIZED:
-            rule = (
-                "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
-                f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
-                "take another batch size or fewer accumulation steps"
-            )
-            check(False, "data.batch_size", self.config.data.batch_size, rule)
+    def _step_loader(self) -> TrainLoader:
+        """Steps of images as they are on disk. ValueError where a ResNet's micro-batch would be too small."""
+        config, normalizes = self.config, isinstance(self.backbone, ResNet) and self.backbone.config.version == 1
+        loader = TrainLoader(
+            self.train_split,
+            config.data,
+            config.augment,
+            image_size=self.preprocessing.image_size,
+            seed=config.seed,
+            accumulation_steps=config.train.accumulation_steps,
+            device=self.accelerator.device,
+            fewest=_FEWEST_NORMALIZED if normalizes else 0,
+            fewest_in_step=self.fewest_in_step,
+            **self._place,
+        )
+        rule = (
+            "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
+            f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
+            "take another batch size or fewer accumulation steps"
+        )
+        enough = not normalizes or loader.smallest_chunk >= _FEWEST_NORMALIZED
+        check(enough, "data.batch_size", config.data.batch_size, rule)
+        return loader
+
+    def _augment(self) -> Augment:
+        """ValueError for sizes of growing images, or padding, that do not go with the model's."""
+        config, preprocessing = self.config, self.preprocessing
+        patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
+        augment = self.augmentation(config.augment, preprocessing, len(self.class_names), patch_size=patch_size)
+        if config.augment.crop == "pad":
+            augment.check_canvas(canvas_size(self.train_split, config.data, preprocessing.image_size))
+        return augment
 
 
 def notes_of_broken(summary: dict[str, Any]) -> list[str]:
