@@ -52,9 +52,9 @@ def test_of_a_run_that_an_earlier_version_began_only_the_rest_is_known() -> None
 def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of a Xeon, and an EPYC to continue it on."""
     monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
-    monkeypatch.setattr("vit.training.checkpoints.device_name", lambda _: "a Xeon")
+    monkeypatch.setattr("vit.training.starting.device_name", lambda _: "a Xeon")
     train(tiny(), tmp_path)
-    monkeypatch.setattr("vit.training.checkpoints.device_name", lambda _: "an EPYC")
+    monkeypatch.setattr("vit.training.starting.device_name", lambda _: "an EPYC")
     return tmp_path
 
 

@@ -24,8 +24,9 @@ from vit.sharding import is_shard, is_sharded
 from vit.tasks.classification import report as classification_report
 from vit.tasks.classification.config import ClassificationRun
 from vit.training import session as session_module
-from vit.training.checkpoints import save_session, start_run
+from vit.training.checkpoints import save_session
 from vit.training.loop import train
+from vit.training.starting import start_run
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without processes")
 

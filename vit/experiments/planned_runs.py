@@ -18,7 +18,7 @@ from vit.runs import holds_run
 from vit.settings import flat_settings, read_run_config, read_summary
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import NonFinite
-from vit.training.checkpoints import forbidden_changes
+from vit.training.continuing import forbidden_changes
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 

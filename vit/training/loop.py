@@ -26,7 +26,8 @@ from vit.data.workers import dead_workers_named
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite
 from vit.terminal import terminal_outlived
-from vit.training.checkpoints import as_begun, broken_images_unlisted, folder_locked, save_session, start_run
+from vit.training.checkpoints import save_session
+from vit.training.continuing import as_begun
 from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped, stops_at_once
@@ -35,6 +36,7 @@ from vit.training.ranks import ranks_watched
 from vit.training.records import log_steps
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, open_session, set_training_mode
+from vit.training.starting import broken_images_unlisted, folder_locked, start_run
 from vit.training.validation import validate
 from vit.versions import checkout_commit
 
