@@ -1,0 +1,104 @@
+"""YAML files of settings: packaged configurations, and a run's own `config.yaml` with the origin of each value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit.config import RunConfig, nearest
+from vit.config.validation import flatten, make_settings, setting_types
+from vit.config.yaml_files import packaged_configs, read_yaml
+from vit.settings.of_tasks import run_class, tasks_with
+
+DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
+RESET = "reset by another model"
+WEIGHTS = "pretrained weights"
+"""Where a value is from, as it stands behind it in `config.yaml`."""
+
+
+def find_config(name: str | Path, option: str = "--config") -> Path:
+    """A YAML file, or the packaged configuration of that name.
+
+    ValueError, naming the `option` that it was given with, where there is neither.
+    """
+    path = Path(name)
+    if (path / "config.yaml").is_file():
+        remedy = (
+            f"continue it with vit train --resume {path}, or begin another one like it with {option} {path}/config.yaml"
+        )
+        raise ValueError(f"{option}: {str(name)!r} is a run; {remedy}")
+    if path.suffix or path.exists():
+        return path
+    names = packaged_configs()
+    if str(name) not in names:
+        near = nearest(str(name), names)
+        if near.startswith("choose"):
+            near = f"these are: {', '.join(sorted(names))}"
+        raise ValueError(f"{option}: {str(name)!r} is neither a file nor a packaged configuration; {near}")
+    return names[str(name)]
+
+
+def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
+    """The settings and origins of a run folder's `config.yaml`. ValueError, naming it, as in `resolve_run`."""
+    return run_config_from(read_yaml(path, "run"), str(path)), _origins_in(path.read_text())
+
+
+def run_config_from(content: Mapping[str, Any], where: str = "checkpoint") -> RunConfig:
+    """The settings from nested dictionaries, as a checkpoint's state holds them. ValueError as in `resolve_run`.
+
+    They were valid when they were written; `where` begins the message if they no longer are. Settings that only other
+    tasks have are left out: older runs have them, at values without effect.
+    """
+    try:
+        kind = run_class(content)
+        known = setting_types(kind)
+        return make_settings(kind, {k: v for k, v in flatten(content).items() if k in known or not tasks_with(k)})
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def dump_run_config(config: RunConfig, origins: Mapping[str, str]) -> str:
+    """YAML of the settings, with the origin of each value as a comment."""
+    lines = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            lines.append(f"{item.name}:")
+            lines += [_line(f"{item.name}.{f.name}", getattr(value, f.name), origins, "  ") for f in fields(value)]
+        else:
+            lines.append(_line(item.name, value, origins, ""))
+    return "\n".join(lines) + "\n"
+
+
+def is_dumped(text: str) -> bool:
+    """Whether the text is a file of `dump_run_config`, whose every value has its origin behind it."""
+    values = [line for line in text.splitlines() if line.strip() and not line.endswith(":")]
+    return bool(values) and all("  # " in line for line in values)
+
+
+def flat_settings(config: RunConfig) -> dict[str, Any]:
+    """Dotted name → value, lists for tuples, as JSON has them."""
+    return flatten(json.loads(json.dumps(asdict(config))))
+
+
+def _line(name: str, value: Any, origins: Mapping[str, str], indent: str) -> str:
+    plain = json.loads(json.dumps(value))
+    text = yaml.safe_dump(plain, default_flow_style=True, width=1000).replace("\n...", "").strip()
+    return f"{indent}{name.split('.')[-1]}: {text}  # {origins.get(name, DEFAULT)}"
+
+
+def _origins_in(text: str) -> dict[str, str]:
+    origins, section = {}, ""
+    for line in text.splitlines():
+        key, _, rest = line.partition(":")
+        if not line.startswith(" "):
+            section = "" if rest.strip() else f"{key}."
+        _, mark, origin = rest.rpartition("  # ")
+        if mark:
+            origins[section + key.strip() if line.startswith(" ") else key] = origin
+    return origins
