@@ -546,9 +546,9 @@ def test_a_missing_compiler_is_one_line(
 def test_a_full_disk_leaves_the_last_good_checkpoint(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vit import runs
+    from vit.runs.writing import flush
 
-    flush, saves = runs._flush, []
+    saves: list[Path] = []
 
     def full(path: Path) -> None:
         if path.name == "state.json":
@@ -557,7 +557,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
                 raise OSError(28, "No space left on device", str(path))
         flush(path)
 
-    monkeypatch.setattr(runs, "_flush", full)
+    monkeypatch.setattr("vit.runs.checkpoints.flush", full)
     words = ["train", "--config", str(recipe), "--output_dir", str(tmp_path), "--train.save_every_steps", "2"]
     assert main(words) == 1
     assert "No space left on device" in one_line(capsys)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from vit import runs
 from vit.runs import (
     Checkpoint,
     DamagedCheckpoint,
@@ -142,7 +141,9 @@ def test_the_last_two_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
 def test_nothing_is_left_where_a_write_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = write_checkpoint(tmp_path, 1, made(1.0))
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_flush", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(
+            "vit.runs.checkpoints.flush", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        )
         with pytest.raises(OSError, match="No space"):
             write_checkpoint(tmp_path, 2, made(2.0))
     assert last_checkpoint(tmp_path) == first
@@ -237,7 +238,9 @@ def test_a_folder_without_checkpoints_is_named(tmp_path: Path) -> None:
 def test_write_json_leaves_the_old_file_when_it_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "summary.json"
     write_json(path, {"top1": 0.5})
-    monkeypatch.setattr(runs, "_flush", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "vit.runs.writing.flush", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space"):
         write_json(path, {"top1": 0.75})
     assert json.loads(path.read_text()) == {"top1": 0.5}

@@ -1,4 +1,4 @@
-"""Saving a session as a checkpoint, and continuing from the newest one. The files are `vit/runs.py`'s."""
+"""Saving a session as a checkpoint, and continuing from the newest one. Its files: `vit/runs/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a run in its folder, or continuing it there: what the folder may hold. The files are `vit/runs.py`'s."""
+"""Starting a run in its folder, or continuing it there: what the folder may hold. Its files: `vit/runs/`."""
 
 from __future__ import annotations
 

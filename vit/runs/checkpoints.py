@@ -1,18 +1,4 @@
-"""The files of a run folder: checkpoints, history, settings.
-
-    RUN/config.yaml            every setting, and where each came from
-    RUN/images.csv             the files of its training, validation and test images (`data/run_images.py`)
-    RUN/metrics.jsonl          one line a logged step or evaluated epoch
-    RUN/summary.json           flat; accuracies are fractions
-    RUN/lock.json              the process that is training in it (`run_lock.py`)
-    RUN/checkpoints/step-…/    model, ema and optimizer as safetensors, state.json, metrics.jsonl so far, hashes.json
-    RUN/figures/ predictions/ README.md
-    RUN/train.log              what a run printed that was trained beside others (`vit compare --at_once`)
-
-Nothing in it is a pickle. A checkpoint is written to a temporary folder, hashed, flushed to the disk and renamed, so a
-killed process leaves either the whole of it or none. Folders are flushed too, for a file survives a power cut only if
-its name does. The best checkpoint is named in the state of the newest, so no second file can disagree with it.
-"""
+"""Checkpoints: written whole, verified by their hashes, and found."""
 
 from __future__ import annotations
 
@@ -22,24 +8,24 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from vit.config.run_state import check_state
+from vit.runs.history import HISTORY, read_metrics
+from vit.runs.writing import flush, make_folder, read_json, write_safetensors
 
 log = logging.getLogger(__name__)
 
 _HASHES = "hashes.json"
 _STATE = "state.json"
-_HISTORY = "metrics.jsonl"
 
 
 class DamagedCheckpoint(ValueError):
@@ -53,47 +39,6 @@ class Checkpoint:
     state: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     path: Path | None = None
-
-
-# ------------------------------------------------------------------ writing
-
-
-@contextmanager
-def replace_atomically(path: Path) -> Iterator[Path]:
-    """A path beside `path` for a new file, which replaces `path` in one step at the end of the block.
-
-    A reader sees the old file or the whole new one, after a power cut too. After an error there is only the old one.
-    """
-    unfinished = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        yield unfinished
-        _flush(unfinished)
-        unfinished.replace(path)
-        _flush(path.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, so that they survive a power cut."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        _flush(folder.parent)
-
-
-def flush_tree(folder: Path) -> None:
-    """Flush every file and folder in `folder` to the disk."""
-    for parent, _, names in os.walk(folder):
-        files = [file for file in (Path(parent, name) for name in names) if file.is_file() and not file.is_symlink()]
-        for path in (*files, Path(parent)):
-            _flush(path)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step (`replace_atomically`)."""
-    with replace_atomically(path) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
@@ -111,34 +56,19 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     for name, tensors in checkpoint.tensors.items():
         write_safetensors(temporary / f"{name}.safetensors", tensors)
     (temporary / _STATE).write_text(json.dumps(checkpoint.state, indent=1))
-    if (run / _HISTORY).exists():
-        shutil.copyfile(run / _HISTORY, temporary / _HISTORY)
-        _flush(run / _HISTORY)
+    if (run / HISTORY).exists():
+        shutil.copyfile(run / HISTORY, temporary / HISTORY)
+        flush(run / HISTORY)
     hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
     (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
     for path in (*temporary.iterdir(), temporary):
-        _flush(path)
+        flush(path)
     if target.exists():  # the same step again, after a resume from an earlier checkpoint
         _discard(target)
     temporary.rename(target)
-    _flush(root)
+    flush(root)
     _delete_superseded(root, keep)
     return target
-
-
-def write_safetensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write tensors with the rights of any new file; the library's own are for its user alone.
-
-    Its error for a full disk becomes an OSError.
-    """
-    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-    file.touch()
-    rights = file.stat().st_mode
-    try:
-        save_file(plain, file, metadata)
-    except SafetensorError as error:
-        raise OSError(f"{file}: {error}") from error
-    file.chmod(rights)
 
 
 def _folder_name(step: int) -> str:
@@ -166,7 +96,7 @@ def _delete_superseded(root: Path, keep: int) -> None:
     folders = _step_folders(root)
     kept = set(folders[-keep:])
     for folder in folders[-keep:]:
-        state = _read_json(folder / _STATE)
+        state = read_json(folder / _STATE)
         best = state.get("best") if state else None
         if best:
             kept.add(root / _folder_name(best["step"]))
@@ -179,34 +109,9 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# ------------------------------------------------------------------ reading
-
-
-def _step_folders(root: Path) -> list[Path]:
-    return sorted(folder for folder in root.glob("step-*") if folder.is_dir())
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():  # reading a pipe would wait for ever
-        return None
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):  # the last for brackets in thousands of brackets
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def verify_checkpoint(path: Path) -> None:
     """Raise `DamagedCheckpoint`, naming the file, unless every file is there and has the hash it was written with."""
-    hashes = _read_json(path / _HASHES)
+    hashes = read_json(path / _HASHES)
     if hashes is None:
         raise DamagedCheckpoint(f"{path}: {_HASHES} is missing or cut short")
     unlisted = {_STATE, *(file.name for file in path.glob("*.safetensors"))} - set(hashes)
@@ -218,12 +123,12 @@ def verify_checkpoint(path: Path) -> None:
             raise DamagedCheckpoint(f"{file} is missing")
         if _sha256(file) != expected:
             raise DamagedCheckpoint(f"{file} is not what was written (its SHA-256 differs)")
-    named, state = re.fullmatch(r"step-(\d+)", path.name), _read_json(path / _STATE) or {}
+    named, state = re.fullmatch(r"step-(\d+)", path.name), read_json(path / _STATE) or {}
     step = state.get("progress", {}).get("step") if isinstance(state.get("progress"), dict) else None
     if named is not None and isinstance(step, int) and step != int(named[1]):
         raise DamagedCheckpoint(f"{path} holds the checkpoint of step {step}, which was written elsewhere")
     if named is not None and _is_foreign(path):
-        history = path.parent.parent / _HISTORY
+        history = path.parent.parent / HISTORY
         raise DamagedCheckpoint(f"{path} is a checkpoint of another run: no line of its history is in {history}")
 
 
@@ -247,7 +152,7 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
         tensors = {name: load_file(path / f"{name}.safetensors") for name in wanted}
     except SafetensorError as error:
         raise DamagedCheckpoint(f"{path}: {error}") from error
-    state = _read_json(path / _STATE)
+    state = read_json(path / _STATE)
     if state is None:
         raise DamagedCheckpoint(f"{path / _STATE} is not JSON")
     return Checkpoint(state=state, tensors=tensors, path=path)
@@ -256,7 +161,7 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
 def newest_state(run: Path) -> dict[str, Any]:
     """The state of the run's newest checkpoint, whose tensors are not looked at; empty where there is none."""
     folders = _step_folders(run / "checkpoints")
-    return (_read_json(folders[-1] / _STATE) or {}) if folders else {}
+    return (read_json(folders[-1] / _STATE) or {}) if folders else {}
 
 
 def last_checkpoint(run: Path) -> Path | None:
@@ -294,7 +199,7 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     if last is None:
         damage = "; ".join(damaged_checkpoints(location)) or "looked in checkpoints/step-*"
         raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint ({damage})")
-    state = _read_json(last / _STATE) or {}
+    state = read_json(last / _STATE) or {}
     check_state(state, last, [])
     best = state.get("best")
     if select == "last" or not best:
@@ -329,72 +234,5 @@ def holds_checkpoints(location: Path) -> bool:
     return (location / _STATE).is_file() or bool(_step_folders(location / "checkpoints"))
 
 
-# ------------------------------------------------------------------ history
-
-
-def append_metrics(run: Path, record: dict[str, Any]) -> None:
-    with (run / _HISTORY).open("a") as stream:
-        stream.write(json.dumps(record) + "\n")
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The logged lines of a run or checkpoint, without a last one that a killed process left unfinished."""
-    path = run / _HISTORY
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-    records = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
-
-
-def keep_earlier(
-    folder: Path, stem: str, files: Sequence[str], is_same: Callable[[dict[str, Any]], bool]
-) -> Path | None:
-    """Put the files of an earlier result aside, unless `is_same` says that its `STEM.json` is of the same.
-
-    The folder that has them now, or None. A `.json` that cannot be read is put aside too.
-    """
-    try:
-        if is_same(json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))):
-            return None
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        pass  # of an earlier version, or none of ours
-    return put_aside(folder, [folder / name for name in files])
-
-
-def put_aside(folder: Path, files: Iterable[Path]) -> Path:
-    """Move files of `folder` into `earlier-1` in it, or the first such number that is free, and return that folder."""
-    count = 1
-    while (earlier := folder / f"earlier-{count}").exists():
-        count += 1
-    for file in filter(Path.is_file, files):
-        to = earlier / file.relative_to(folder)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(to)
-    return earlier
-
-
-def restore_metrics(run: Path, step: int, checkpoint: Path | None) -> None:
-    """Make the history what it was at `step`, where a run continues from `checkpoint` (None: from the beginning).
-
-    Lines logged later are removed, and lines that are missing or altered come back from the checkpoint's own copy,
-    which a warning says. A checkpoint of an older version has no copy: the lines up to its step are kept.
-    """
-    kept = [record for record in read_metrics(run) if record.get("step", step) <= step]
-    if checkpoint is not None and (checkpoint / _HISTORY).is_file():
-        saved = read_metrics(checkpoint)
-        if kept != saved:
-            log.warning(
-                "%s differs from the copy in %s (%s lines up to step %s, and there %s): restored from it",
-                *(run / _HISTORY, checkpoint.name, len(kept), step, len(saved)),
-            )
-        kept = saved
-    with replace_atomically(run / _HISTORY) as unfinished:
-        unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept))
+def _step_folders(root: Path) -> list[Path]:
+    return sorted(folder for folder in root.glob("step-*") if folder.is_dir())
