@@ -19,7 +19,7 @@ from vit.models import VisionTransformer
 from vit.settings import differences, read_run_config
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.training import Classification
-from vit.tasks.images import (
+from vit.tasks.image_weights import (
     check_normalization,
     decided_by_weights,
     following_weights,

@@ -212,7 +212,7 @@ def test_too_little_memory_is_said_in_the_header(backend: str, tmp_path: Path, m
     """Also with code for attention that has no gradients on a CPU, or does not run there."""
     session = open_session(tiny(model={"backend": backend}), tmp_path, compiles=False)
     assert not any("training needs about" in value for value in header(session, {}).values())
-    monkeypatch.setattr("vit.tasks.images.device_memory", lambda _: 1000)
+    monkeypatch.setattr("vit.tasks.image_report.device_memory", lambda _: 1000)
     session = open_session(tiny(model={"backend": backend}), tmp_path, compiles=False)
     (line,) = (value for value in header(session, {}).values() if "training needs about" in value)
     assert "lower data.batch_size or model.image_size" in line

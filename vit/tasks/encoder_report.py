@@ -19,7 +19,7 @@ from vit.data.splits import Split, balanced_subset
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
-from vit.tasks.images import ImageReport, notes_of_broken
+from vit.tasks.image_report import ImageReport, notes_of_broken
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga
 

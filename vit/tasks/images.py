@@ -1,12 +1,10 @@
-"""The parts of `Task` and `Report` that all tasks on images share: data, model, loaders, costs."""
+"""The part of `Task` that all tasks on images share: data, model, loaders."""
 
 from __future__ import annotations
 
-import logging
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, replace
-from functools import cached_property
+from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -19,18 +17,20 @@ from vit.data.folders import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.data.streaming import canvas_size
-from vit.engine import Accelerator, device_memory, gather_object, gather_uneven, precision_of
-from vit.evaluation.cost import multiply_adds, training_memory
+from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.hub import OpenedModel, load_model
-from vit.models import Classifier, ResNet, VisionTransformer, build_model, config_from_dict, config_to_dict
+from vit.models import Classifier, ResNet, VisionTransformer, config_from_dict, config_to_dict
 from vit.models.model import Model
-from vit.models.zoo import architecture_overrides
 from vit.stopwatch import Timer, untimed
+from vit.tasks.image_weights import (
+    check_normalization,
+    decided_by_weights,
+    following_weights,
+    notes_of_unknown_normalization,
+)
 from vit.tasks.task import TaskInfo
-from vit.wording import in_giga
 
 Run = TypeVar("Run", bound=ImageRun)
-logger = logging.getLogger(__name__)
 _FEWEST_NORMALIZED = 2
 """Images in a micro-batch of a ResNet, which normalises over it: one image, or a stand-in, gives no statistics."""
 
@@ -203,174 +203,8 @@ class ImageTask(ABC, Generic[Run]):
         return augment
 
 
-def notes_of_broken(summary: dict[str, Any]) -> list[str]:
-    """A line about images that were left out, by the numbers of a run's summary."""
-    parts = {"training": "train", "test": "test"}
-    numbers = {part: (summary.get(f"{key}.n_broken", 0), summary.get(f"{key}.n_total")) for part, key in parts.items()}
-    texts = [f"{broken:,.0f} of {total:,.0f} {part} images" for part, (broken, total) in numbers.items() if broken]
-    return [f"{' and '.join(texts)} could not be read and were left out"] if texts else []
-
-
 def common_patch(*models: nn.Module) -> tuple[int, int]:
     """Height and width that divide the sides of every image size that all the models take."""
     sizes = [model.config.patch_size for model in models if isinstance(model, VisionTransformer)]
     height, width = (math.lcm(*sides) for sides in zip(*sizes, strict=True)) if sizes else (1, 1)
     return height, width
-
-
-def following_weights(config: Run, loaded: OpenedModel[Classifier]) -> Run:
-    """The settings of the images that pretrained weights decide, where they are not set: mean, spread and size.
-
-    Without weights, or where these do not say it, mean and spread are those of every setting that is left out.
-    """
-    stated = loaded.stated_preprocessing or config.data.preprocessing(loaded.model.config.image_size)
-    data = replace(config.data, mean=config.data.mean or stated.mean, std=config.data.std or stated.std)
-    model = config.model
-    if model.pretrained is not None and model.name is None and model.image_size is None:
-        model = replace(model, image_size=loaded.model.config.image_size)
-    return replace(config, data=data, model=model)
-
-
-def decided_by_weights(config: ImageRun, loaded: OpenedModel[Classifier]) -> list[str]:
-    """The names of the settings that `following_weights` takes from pretrained weights."""
-    if config.model.pretrained is None:
-        return []
-    unset = {"data.mean": config.data.mean is None, "data.std": config.data.std is None}
-    left = [name for name, is_left in unset.items() if is_left and loaded.stated_preprocessing is not None]
-    return [*left, *(["model.image_size"] if config.model.name is None and config.model.image_size is None else [])]
-
-
-def notes_of_unknown_normalization(config: ImageRun, loaded: OpenedModel[Classifier]) -> list[str]:
-    """A line where neither the settings nor the pretrained weights say how pixels are normalised."""
-    name, data = config.model.pretrained, config.data
-    if name is None or loaded.stated_preprocessing is not None or (data.mean is not None and data.std is not None):
-        return []
-    why = loaded.unsupported_preprocessing or f"{name} does not say how its images were normalised"
-    return [f"{why}: data.mean and data.std are taken to be 0.5"]
-
-
-def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
-    """ValueError for weights that were made for another mean or spread of the pixels; a warning where the weights state
-    them in a way that cannot be read.
-    """
-    if loaded.stated_preprocessing is None:
-        if loaded.unsupported_preprocessing:
-            reason = loaded.unsupported_preprocessing
-            logger.warning("data.mean and data.std are not compared with those of %s: %s", name, reason)
-        return
-    for field in ("mean", "std"):
-        theirs, ours = getattr(loaded.preprocessing, field), getattr(preprocessing, field)
-        same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
-        check(same, f"data.{field}", ours, f"{name} was trained with {theirs}; set data.{field} to it")
-
-
-class ImageReport:
-    """The part of a `Report` that all tasks on images share: costs."""
-
-    def __init__(self, task: ImageTask[Any]) -> None:
-        self._task = task
-
-    def costs(self) -> dict[str, Any]:
-        """The summary's numbers about the model and the training images; every process calls it."""
-        return {
-            "gmacs": self._multiply_adds(self._task.preprocessing.image_size) / 1e9,
-            "train.gmacs": self._training_multiply_adds() / 1e9,
-            "train.n_total": len(self._task.train_split),
-            "train.n_broken": len(self._task.broken_images()),
-            "data.notes": "; ".join(self._task.data_notes),
-        }
-
-    def notes(self) -> list[str]:
-        """Lines for the user about the images, and about memory where there is too little."""
-        return [*self._task.data_notes, *self._notes_of_memory()]
-
-    def _notes_of_memory(self) -> list[str]:
-        accelerator = self._task.accelerator
-        on_device = accelerator.num_processes if accelerator.device.type == "cpu" else 1
-        try:
-            needed = on_device * sum(self._memory.values())
-        except (NotImplementedError, RuntimeError, ValueError):  # a model that cannot be traced trains all the same
-            return []
-        there = device_memory(accelerator.device)
-        if needed <= there:
-            return []
-        cut = "raise train.accumulation_steps, " if self._task.cuts_steps else ""
-        remedy = f"lower data.batch_size or model.image_size, {cut}or set "
-        return [
-            f"training needs about {needed / 2**30:.0f} GiB, and this {accelerator.device.type} has "
-            f"{there / 2**30:.0f}; {remedy}train.gradient_checkpointing true"
-        ]
-
-    def num_test_images(self) -> int | None:
-        """None where the test set is not opened before training."""
-        return None
-
-    def describe(self) -> dict[str, str]:
-        task, size = self._task, self._task.preprocessing.image_size
-        first = task.train_loader.augment.image_size(0)
-        grows = f" (the first epoch's {first})" if first != size else ""
-        given = architecture_overrides(task.config.model)
-        changed = [f"{name} {value}" for name, value in given.items() if name != "image_size"]
-        shape = f" with {', '.join(changed)}" if changed else ""
-        head = f"{task.num_outputs} classes" if task.num_outputs else "no head"
-        test = self.num_test_images()
-        to_test = "" if test is None else f", {test:,} to test"
-        products = "" if isinstance(task.model, ResNet) else ", attention's products included"
-        return {
-            "model": f"{task.info.model_name}{shape}, image {size}{grows}, {head}",
-            "multiply-adds an image": f"{in_giga(self._multiply_adds(size))} forward{products}",
-            "images": f"{len(task.train_split):,} to train on, {task.val_loader.num_total:,} to validate{to_test}; "
-            f"{task.config.data.batch_size} a step",
-            **{("note" if place == 0 else f"note {place + 1}"): note for place, note in enumerate(self.notes())},
-        }
-
-    def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
-        task, config = self._task, self._task.config
-        factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        samples = task.train_loader.samples_per_epoch
-        operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * samples
-        parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
-        return {
-            "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
-            "memory": f"about {sum(self._memory.values()) / 2**20:.0f} MiB a process ({parts}), "
-            "and 1 GiB or more for libraries and temporaries",
-        }
-
-    def _training_multiply_adds(self) -> float:
-        """The backbone's forward pass of an image, of all its views, a mean over the epochs."""
-        epochs = self._task.config.train.epochs
-        augment = self._task.train_loader.augment
-        sizes = augment.epochs_by_size(epochs)
-        return augment.views * sum(self._step_multiply_adds(size) * count for size, count in sizes.items()) / epochs
-
-    def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
-        """The forward pass of one image in a training step."""
-        return self._multiply_adds(image_size, patch_dropout=True)
-
-    def _multiply_adds(self, image_size: tuple[int, int], *, patch_dropout: bool = False) -> int:
-        """Counted on a model without weights: a forward pass of a sharded one needs every process."""
-        with torch.device("meta"):
-            meta_model = build_model(self._task.backbone.config)
-        return multiply_adds(meta_model, image_size, patch_dropout=patch_dropout)
-
-    @cached_property
-    def _memory(self) -> dict[str, int]:
-        """Bytes by what they hold, in one process."""
-        task, train = self._task, self._task.config.train
-        images = min(task.config.data.batch_size, task.train_loader.samples_per_epoch)
-        in_a_step = task.train_loader.augment.views * images
-        parts = training_memory(
-            task.backbone,
-            task.preprocessing.image_size,
-            batch_size=-(-in_a_step // train.accumulation_steps // task.accelerator.num_processes),
-            optimizer=task.config.optim.name,
-            precision=precision_of(task.accelerator),
-            ema=train.ema_decay is not None,
-            gradient_checkpointing=train.gradient_checkpointing,
-            device_type=task.accelerator.device.type,
-        )
-        if (images := task.train_loader.loader.bytes_on_device()) > 0:
-            parts["images"] = images
-        if task.teacher is not None:
-            parts["teacher"] = sum(tensor.nbytes for tensor in task.teacher.state_dict().values())
-        return parts

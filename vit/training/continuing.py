@@ -17,7 +17,7 @@ from vit.training.schedule import learning_rate
 from vit.training.session import Session, normalizes_micro_batches
 
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
-"""Settings that the pretrained weights decide where they are not set (`vit/tasks/images.py`)."""
+"""Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""
 _FREE_TO_CHANGE = (
     *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),

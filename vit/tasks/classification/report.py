@@ -29,7 +29,7 @@ from vit.runs import holds_checkpoints, read_metrics
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
-from vit.tasks.images import ImageReport, notes_of_broken
+from vit.tasks.image_report import ImageReport, notes_of_broken
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga
 

@@ -19,7 +19,8 @@ from vit.stopwatch import Timer, untimed
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.guidance import Guidance
 from vit.tasks.classification.losses import class_weights, target_losses, teacher_losses
-from vit.tasks.images import ImageTask, check_normalization
+from vit.tasks.image_weights import check_normalization
+from vit.tasks.images import ImageTask
 from vit.tasks.task import NonFinite
 
 

@@ -15,7 +15,7 @@ from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
 from vit.figures.learning_curves import plot_learning_curves
 from vit.figures.style import save_figure
 from vit.runs import read_metrics
-from vit.tasks.images import ImageReport, notes_of_broken
+from vit.tasks.image_report import ImageReport, notes_of_broken
 from vit.tasks.multilabel.metrics import (
     CONVENTIONS,
     LabelPredictions,
