@@ -17,7 +17,7 @@ from tests.evaluation.test_head_columns import headed
 from vit.comparison import predictions
 from vit.comparison.predictions import EvalSet, add_validation
 from vit.config import DataConfig, Preprocessing
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.images import MissingImages, Split
 from vit.engine import make_accelerator
 from vit.evaluation.cache_key import cache_key, last_modified

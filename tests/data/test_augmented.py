@@ -18,7 +18,7 @@ from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data import augmented
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.images import open_training
 from vit.data.loading import Step, TrainLoader
 

@@ -18,7 +18,7 @@ from torchvision import datasets
 from tests.data.image_folders import picture, truncate
 from vit.config import Preprocessing
 from vit.data.decoding import _UPRIGHT, FORMATS, SUFFIXES, BrokenImage, read_rgb, to_rgb
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.sources import TorchvisionSource
 from vit.data.streaming import CanvasDecoder, EvaluationDecoder
 

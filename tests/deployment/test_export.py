@@ -19,7 +19,7 @@ from torch import nn
 from tests.data.image_folders import make_folder, picture, truncate
 from vit import create_model
 from vit.config import DataConfig, Preprocessing
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.images import open_test
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.deployment import Judge, Trial, Unfaithful

@@ -94,7 +94,7 @@ def _check_against(model: str | None) -> None:
 
 def _check_outside(output: Path, places: Split | DataConfig | Sequence[str]) -> None:
     """ValueError for an output folder among the images, where its figures would be taken for images."""
-    from vit.data.folders import check_outside
+    from vit.data.file_source import check_outside
     from vit.data.images import open_test
 
     if isinstance(places, DataConfig):

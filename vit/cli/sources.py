@@ -191,7 +191,7 @@ def settings_for_all_images(run: Path, select: str, overrides: Sequence[str]) ->
 
 def check_outside_run(option: str, place: Path | None, model: str) -> None:
     """ValueError for a file or folder to be written among the checkpoints of a run, or the images of run `model`."""
-    from vit.data.folders import check_outside
+    from vit.data.file_source import check_outside
     from vit.data.images import open_training
     from vit.runs import holds_checkpoints
     from vit.trained_runs import trained_settings

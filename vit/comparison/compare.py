@@ -19,7 +19,7 @@ from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
 from vit.comparison.robustness import add_corruptions
 from vit.config import DataConfig, check, check_arguments, check_positive
-from vit.data.folders import check_outside
+from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, make_accelerator, precision_of

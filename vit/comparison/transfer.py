@@ -30,7 +30,7 @@ from vit.comparison.statistics import (
     wilson_interval,
 )
 from vit.config import DataConfig, check
-from vit.data.folders import check_outside
+from vit.data.file_source import check_outside
 from vit.data.images import fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.frozen_features import FEATURES, resolve_features

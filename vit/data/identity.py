@@ -11,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from vit.data.decoding import BrokenImage
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.splits import Split
 from vit.progress import tracked
 

@@ -14,7 +14,7 @@ import torch
 
 from vit.config import nearest
 from vit.config.part_names import PART_WORDS, PartName, part_named
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 
 PARQUET = ".parquet"
 LISTS = (".csv", ".tsv", PARQUET)

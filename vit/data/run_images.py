@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.identity import file_identities, paths_of
 from vit.data.parts import listed
 from vit.data.splits import Split

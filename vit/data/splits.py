@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vit.config import DataConfig
 from vit.data.decoding import MissingImages
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.randomness import SampleRandom
 
 

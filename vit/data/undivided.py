@@ -14,8 +14,10 @@ import torch
 
 from vit.config import DataConfig, check
 from vit.data.archives import image_root
+from vit.data.class_folders import class_folders, collect, hint
 from vit.data.decoding import MissingImages
-from vit.data.folders import FileSource, class_folders, collect, hint, open_validation_folder
+from vit.data.file_source import FileSource
+from vit.data.folders import open_validation_folder
 from vit.data.lists import read_list
 from vit.data.parts import find_parts, folders_in, training_folder_in
 from vit.data.splits import keys_of, stratified

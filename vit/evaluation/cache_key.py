@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.images import Split, fingerprint
 from vit.engine import Accelerator
 from vit.hub import OpenedModel

@@ -13,8 +13,8 @@ from torch import Tensor
 from vit.config import check, check_arguments
 from vit.config.rules import nearest_path
 from vit.data.archives import is_archive
+from vit.data.class_folders import images_below
 from vit.data.decoding import BrokenImage, read_rgb
-from vit.data.folders import images_below
 from vit.data.lists import LISTS, read_files
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator

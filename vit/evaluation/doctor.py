@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from vit.config import DataConfig, Preprocessing, check_arguments
-from vit.data.folders import open_unlabelled
+from vit.data.class_folders import open_unlabelled
 from vit.data.images import Split, open_test
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset

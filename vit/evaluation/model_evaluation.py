@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import DataConfig, check, check_arguments
-from vit.data.folders import check_outside, notes_of
+from vit.data.file_source import check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader

@@ -14,7 +14,7 @@ from typing import Any
 
 from vit.config import DataConfig
 from vit.data.archives import image_root
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.identity import count_shared, file_identities, paths_of
 from vit.data.images import Split, fingerprint, open_training
 from vit.data.run_images import RunImages, images_there, list_of, names_digest, read_images, trained

@@ -22,7 +22,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from vit.config import RunConfig
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.loading import EvalLoader
 from vit.data.streaming import CanvasDecoder, canvas_size
 from vit.processor import machine

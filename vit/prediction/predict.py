@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vit.config import check, check_arguments
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.preprocessing import normalize
 from vit.data.streaming import MIN_IMAGES_FOR_WORKERS, Decoded, EvaluationDecoder, ImageStream
 from vit.engine import Accelerator, make_accelerator, precision_of

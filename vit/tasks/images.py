@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit.config import ImageRun, Preprocessing, check
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatch
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.data.streaming import canvas_size

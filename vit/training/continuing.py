@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.config import ImageRun, RunConfig, check
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.run_images import RunImages, changes, list_images, list_of, read_images, trained
 from vit.runs import last_checkpoint, read_checkpoint
 from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config

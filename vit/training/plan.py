@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit.config import RunConfig
-from vit.data.folders import check_outside
+from vit.data.file_source import check_outside
 from vit.training.display import run_facts
 from vit.training.schedule import rate_curve
 from vit.training.session import open_session

@@ -11,7 +11,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from vit.config import check
-from vit.data.folders import check_outside
+from vit.data.file_source import check_outside
 from vit.data.loading import UnreadableImage
 from vit.data.parts import folders_in, holds_images
 from vit.data.run_images import RunImage, RunImages, forgetting, list_images, list_of, read_images, write_images

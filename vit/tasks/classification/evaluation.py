@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.folders import check_outside, notes_of
+from vit.data.file_source import check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader

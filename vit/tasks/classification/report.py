@@ -14,7 +14,7 @@ from torch import nn
 
 from vit.comparison.statistics import wilson_interval
 from vit.data.duplicates import Duplicate, near_duplicates
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.identity import notes_of_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader

@@ -16,7 +16,7 @@ import torch
 
 from vit.config import check, nearest
 from vit.config.validation import make_settings
-from vit.data.folders import FileSource
+from vit.data.file_source import FileSource
 from vit.data.lists import read_table
 from vit.data.splits import Split, keys_of, stratified
 from vit.tasks.multilabel.config import TableDataConfig
