@@ -18,7 +18,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 from vit import __version__
-from vit.cli import analyze, compare, doctor, export, inference, profile, push, training, weights
+from vit.cli import analyze, compare, doctor, evaluate, export, predict, profile, push, training, translate, weights
 from vit.config import nearest
 from vit.launcher import tells_first
 from vit.terminal import terminal_outlived
@@ -177,9 +177,9 @@ def _say(line: str, failed: bool = False) -> None:
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": training.train,
-    "eval": inference.evaluate,
-    "predict": inference.predict,
-    "translate": inference.translate,
+    "eval": evaluate.evaluate,
+    "predict": predict.predict,
+    "translate": translate.translate,
     "plan": training.plan,
     "diff": training.diff,
     "compare": compare.compare,
