@@ -195,9 +195,8 @@ def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict
     if not file.is_file():
         return empty
     stored = _read_result(file, empty)
-    defaults = flat_settings(
-        type(recipe)(task=recipe.task)
-    )  # of settings that came after the file, and change nothing by default
+    # a setting that came after the file changes nothing at its default
+    defaults = flat_settings(type(recipe)(task=recipe.task))
     ours, theirs = (
         {**{key: told[key] for key in asked if key != "plain"}, **defaults, **told["plain"]} for told in (asked, stored)
     )

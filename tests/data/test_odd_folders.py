@@ -14,11 +14,11 @@ from PIL import Image
 from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
 from vit.config.part_names import part_named
-from vit.data.class_folders import open_unlabelled
 from vit.data.decoding import BrokenImage
 from vit.data.file_source import FileSource
 from vit.data.images import check_test, fingerprint, open_test, open_training
 from vit.data.splits import Split
+from vit.data.unlabelled import open_unlabelled
 from vit.evaluation.classify import find_images
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_images.md"

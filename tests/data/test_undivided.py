@@ -23,13 +23,13 @@ from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
 from vit.data import augmented
-from vit.data.class_folders import images_below
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.file_source import FileSource, notes_of
 from vit.data.identity import count_copies, file_identities
 from vit.data.images import check_test, open_test, open_training
 from vit.data.order import epoch_order
 from vit.data.splits import Split
+from vit.data.unlabelled import images_below
 from vit.evaluation.seen_images import seen_by_run
 from vit.settings import dump_run_config
 from vit.training.loop import train

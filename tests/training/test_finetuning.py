@@ -25,7 +25,7 @@ from vit.tasks.image_weights import (
     following_weights,
     notes_of_unknown_normalization,
 )
-from vit.training.continuing import as_begun, forbidden_changes
+from vit.training.allowed_changes import as_begun, forbidden_changes
 from vit.training.loop import train
 from vit.training.session import open_session
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from vit.analysis.profile import AttentionProfile, attention_profile
 from vit.config import DataConfig, Preprocessing, check, check_arguments
-from vit.data.class_folders import open_unlabelled
 from vit.data.decoding import BrokenImage
 from vit.data.images import Split, open_test
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import balanced_subset
+from vit.data.unlabelled import open_unlabelled
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel, weights_digest
 from vit.progress import tracked

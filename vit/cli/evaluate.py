@@ -1,4 +1,4 @@
-"""`vit eval`."""
+"""`vit eval`: a model's metrics on a test set."""
 
 from __future__ import annotations
 

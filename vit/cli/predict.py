@@ -1,4 +1,4 @@
-"""`vit predict`."""
+"""`vit predict`: the likeliest classes of images, printed or as a table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def predict(argv: list[str]) -> None:
     source_kind(args.model)
     paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
     if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
-        raise ValueError(f"image: there is no file or folder {missing[0]!r}")  # in a list it would be a row
+        # one that is missing in a list is a row of the table, with the reason
+        raise ValueError(f"image: there is no file or folder {missing[0]!r}")
     for option in ("output", "contact_sheet"):
         _check_beside_inputs(f"--{option}", getattr(args, option), [*map(Path, args.images), *paths])
     if args.output:

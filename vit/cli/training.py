@@ -22,8 +22,8 @@ from vit.progress import duration
 
 def train(argv: list[str]) -> None:
     from vit.launcher import start_missing_processes
-    from vit.runs import holds_run
-    from vit.settings import read_summary, resolve_run, resumed_run
+    from vit.runs import holds_run, read_summary
+    from vit.settings import resolve_run, resumed_run
 
     start_missing_processes(["train", *argv])
     parser = run_parser(

@@ -1,4 +1,4 @@
-"""`vit translate`."""
+"""`vit translate`: sentences, and a picture of the attention."""
 
 from __future__ import annotations
 

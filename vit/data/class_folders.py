@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from vit.config import check
 from vit.config.part_names import part_named
 from vit.config.rules import nearest_path
-from vit.data.archives import is_archive
 from vit.data.decoding import SUFFIXES, MissingImages
 from vit.data.file_source import FileSource
 from vit.data.parts import (
@@ -59,14 +57,14 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     for label, name in enumerate(classes):
         paths = list(files_below(folder / name, visited))
         images = sorted(path.relative_to(folder / name).as_posix() for path in paths if is_image(path.name))
-        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
+        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not is_systems(path))
         if not images:
             raise no_images(folder / name, others)
         unread += others
         files += [f"{prefix}{name}/{image}" for image in images]
         labels += [label] * len(images)
     labels_of_files = torch.tensor(labels, dtype=torch.int64)
-    return FileSource(root, files, labels_of_files, classes, (*_notes_of_hidden(folder), *_notes_of_unread(unread)))
+    return FileSource(root, files, labels_of_files, classes, (*_notes_of_hidden(folder), *notes_of_unread(unread)))
 
 
 def _notes_of_hidden(folder: Path) -> list[str]:
@@ -75,36 +73,6 @@ def _notes_of_hidden(folder: Path) -> list[str]:
     readable = [path for path in hidden if os.access(path, os.R_OK | os.X_OK)]  # unlike .Trashes on some disks
     named = [f"{path.name}/" for path in readable if any(is_image(file.name) for file in path.iterdir())]
     return [f"not used, being hidden: {listed(named)}"] if named else []
-
-
-def images_below(folder: Path) -> tuple[list[Path], list[str]]:
-    """All images below a folder, sorted, and a line about the other files, if there are any."""
-    paths = list(files_below(folder, {}, twice=True))
-    others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not _is_systems(path))
-    return sorted(path for path in paths if is_image(path.name)), _notes_of_unread(others)
-
-
-def open_unlabelled(paths: Sequence[str]) -> FileSource:
-    """Open image files, and all images below folders, with the single class ''.
-
-    ValueError where there are none, and for archives.
-    """
-    files: list[str] = []
-    notes: list[str] = []
-    for path in map(Path, paths):
-        archive = is_archive(path) and path.is_file()
-        check(not archive, "--data", str(path), "it is an archive; unpack it first, and give its folder")
-        if path.is_dir():
-            images, unread = images_below(path)
-            check(bool(images), "--data", str(path), "the folder holds no images")
-            files += map(str, images)
-            notes += unread
-        else:
-            check(path.is_file(), "--data", str(path), "it is not a file, a folder or the name of a data set")
-            files.append(str(path))
-    if not files:
-        raise ValueError("--data: required: no model is a training run; give a data set's name, a folder or images")
-    return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""], tuple(notes))
 
 
 def files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: bool = False) -> Iterator[Path]:
@@ -139,11 +107,11 @@ def no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
     )
 
 
-def _is_systems(path: Path) -> bool:
+def is_systems(path: Path) -> bool:
     return path.name.lower() in _SYSTEM_FILES
 
 
-def _notes_of_unread(suffixes: Counter[str]) -> list[str]:
+def notes_of_unread(suffixes: Counter[str]) -> list[str]:
     return [f"not read: {said}; JPEG or PNG would be" for said in _unread(suffixes)]
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from vit.config import check, check_arguments
 from vit.config.rules import nearest_path
 from vit.data.archives import is_archive
-from vit.data.class_folders import images_below
 from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.lists import LISTS, read_files
 from vit.data.preprocessing import normalize, resize_and_crop
+from vit.data.unlabelled import images_below
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
 from vit.wording import counted

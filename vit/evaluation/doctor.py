@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from vit.config import DataConfig, Preprocessing, check_arguments
-from vit.data.class_folders import open_unlabelled
 from vit.data.images import Split, open_test
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
+from vit.data.unlabelled import open_unlabelled
 from vit.engine import make_accelerator
 from vit.evaluation.evaluate import check_each_once, collect_outputs
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns

@@ -14,11 +14,11 @@ from typing import Any
 from vit.config import check
 from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.progress import duration
-from vit.runs import holds_run
-from vit.settings import flat_settings, read_run_config, read_summary
+from vit.runs import holds_run, read_summary
+from vit.settings import flat_settings, read_run_config
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import NonFinite
-from vit.training.continuing import forbidden_changes
+from vit.training.allowed_changes import forbidden_changes
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 

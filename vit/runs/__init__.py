@@ -28,16 +28,9 @@ from vit.runs.checkpoints import (
     verify_checkpoint,
     write_checkpoint,
 )
-from vit.runs.history import append_metrics, read_metrics, restore_metrics
-from vit.runs.writing import (
-    flush_tree,
-    keep_earlier,
-    make_folder,
-    put_aside,
-    replace_atomically,
-    write_json,
-    write_safetensors,
-)
+from vit.runs.earlier import keep_earlier, put_aside
+from vit.runs.history import append_metrics, read_metrics, read_summary, restore_metrics
+from vit.runs.writing import flush_tree, make_folder, replace_atomically, write_json, write_safetensors
 
 __all__ = [
     "Checkpoint",
@@ -56,6 +49,7 @@ __all__ = [
     "put_aside",
     "read_checkpoint",
     "read_metrics",
+    "read_summary",
     "replace_atomically",
     "restore_metrics",
     "verify_checkpoint",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vit.config.run_state import check_state
 from vit.runs.history import HISTORY, read_metrics
-from vit.runs.writing import flush, make_folder, read_json, write_safetensors
+from vit.runs.writing import flush, make_folder, write_safetensors
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def _delete_superseded(root: Path, keep: int) -> None:
     folders = _step_folders(root)
     kept = set(folders[-keep:])
     for folder in folders[-keep:]:
-        state = read_json(folder / _STATE)
+        state = _read_json(folder / _STATE)
         best = state.get("best") if state else None
         if best:
             kept.add(root / _folder_name(best["step"]))
@@ -111,7 +111,7 @@ def _sha256(file: Path) -> str:
 
 def verify_checkpoint(path: Path) -> None:
     """Raise `DamagedCheckpoint`, naming the file, unless every file is there and has the hash it was written with."""
-    hashes = read_json(path / _HASHES)
+    hashes = _read_json(path / _HASHES)
     if hashes is None:
         raise DamagedCheckpoint(f"{path}: {_HASHES} is missing or cut short")
     unlisted = {_STATE, *(file.name for file in path.glob("*.safetensors"))} - set(hashes)
@@ -123,7 +123,7 @@ def verify_checkpoint(path: Path) -> None:
             raise DamagedCheckpoint(f"{file} is missing")
         if _sha256(file) != expected:
             raise DamagedCheckpoint(f"{file} is not what was written (its SHA-256 differs)")
-    named, state = re.fullmatch(r"step-(\d+)", path.name), read_json(path / _STATE) or {}
+    named, state = re.fullmatch(r"step-(\d+)", path.name), _read_json(path / _STATE) or {}
     step = state.get("progress", {}).get("step") if isinstance(state.get("progress"), dict) else None
     if named is not None and isinstance(step, int) and step != int(named[1]):
         raise DamagedCheckpoint(f"{path} holds the checkpoint of step {step}, which was written elsewhere")
@@ -152,7 +152,7 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
         tensors = {name: load_file(path / f"{name}.safetensors") for name in wanted}
     except SafetensorError as error:
         raise DamagedCheckpoint(f"{path}: {error}") from error
-    state = read_json(path / _STATE)
+    state = _read_json(path / _STATE)
     if state is None:
         raise DamagedCheckpoint(f"{path / _STATE} is not JSON")
     return Checkpoint(state=state, tensors=tensors, path=path)
@@ -161,7 +161,7 @@ def read_checkpoint(path: Path, groups: Iterable[str] | None = None) -> Checkpoi
 def newest_state(run: Path) -> dict[str, Any]:
     """The state of the run's newest checkpoint, whose tensors are not looked at; empty where there is none."""
     folders = _step_folders(run / "checkpoints")
-    return (read_json(folders[-1] / _STATE) or {}) if folders else {}
+    return (_read_json(folders[-1] / _STATE) or {}) if folders else {}
 
 
 def last_checkpoint(run: Path) -> Path | None:
@@ -199,7 +199,7 @@ def find_checkpoint(location: Path, select: str = "best") -> Path:
     if last is None:
         damage = "; ".join(damaged_checkpoints(location)) or "looked in checkpoints/step-*"
         raise ValueError(f"checkpoint: {str(location)!r} holds no readable checkpoint ({damage})")
-    state = read_json(last / _STATE) or {}
+    state = _read_json(last / _STATE) or {}
     check_state(state, last, [])
     best = state.get("best")
     if select == "last" or not best:
@@ -236,3 +236,13 @@ def holds_checkpoints(location: Path) -> bool:
 
 def _step_folders(root: Path) -> list[Path]:
     return sorted(folder for folder in root.glob("step-*") if folder.is_dir())
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():  # reading a pipe would wait for ever
+        return None
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):  # the last for brackets in thousands of brackets
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""A run's `metrics.jsonl`: one line a logged step or evaluated epoch."""
+"""What a run has logged: `metrics.jsonl`, a line a step or evaluated epoch, and `summary.json` at its end."""
 
 from __future__ import annotations
 
@@ -51,3 +51,15 @@ def restore_metrics(run: Path, step: int, checkpoint: Path | None) -> None:
         kept = saved
     with replace_atomically(run / HISTORY) as unfinished:
         unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept))
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """A run's `summary.json`; empty where it is not finished. ValueError for a file of anything else."""
+    path = run / "summary.json"
+    try:
+        content = json.loads(path.read_text()) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"run: {str(path)!r} holds no results: it must be an object of names and numbers")
+    return content

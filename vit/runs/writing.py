@@ -1,10 +1,10 @@
-"""Files that survive a kill and a power cut: whole or not at all, with their names flushed to the disk."""
+"""Writing files so that they survive a kill and a power cut: whole or not at all, their names flushed to the disk."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def flush_tree(folder: Path) -> None:
 
 
 def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -60,18 +61,8 @@ def write_json(path: Path, content: Any) -> None:
         unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():  # reading a pipe would wait for ever
-        return None
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):  # the last for brackets in thousands of brackets
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def write_safetensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write tensors with the rights of any new file; the library's own are for its user alone.
+    """Write tensors with the rights of any new file; the library's own are for its user alone. Nothing is flushed.
 
     Its error for a full disk becomes an OSError.
     """
@@ -83,32 +74,3 @@ def write_safetensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[
     except SafetensorError as error:
         raise OSError(f"{file}: {error}") from error
     file.chmod(rights)
-
-
-def keep_earlier(
-    folder: Path, stem: str, files: Sequence[str], is_same: Callable[[dict[str, Any]], bool]
-) -> Path | None:
-    """Put the files of an earlier result aside, unless `is_same` says that its `STEM.json` is of the same.
-
-    The folder that has them now, or None. A `.json` that cannot be read is put aside too.
-    """
-    try:
-        if is_same(json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))):
-            return None
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        pass  # of an earlier version, or none of ours
-    return put_aside(folder, [folder / name for name in files])
-
-
-def put_aside(folder: Path, files: Iterable[Path]) -> Path:
-    """Move files of `folder` into `earlier-1` in it, or the first such number that is free, and return that folder."""
-    count = 1
-    while (earlier := folder / f"earlier-{count}").exists():
-        count += 1
-    for file in filter(Path.is_file, files):
-        to = earlier / file.relative_to(folder)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(to)
-    return earlier

@@ -3,7 +3,8 @@
 The `task` of a run decides which settings there are.
 """
 
-from vit.settings.differing import diff_runs, differences, read_summary
+from vit.settings.by_task import ends_setting
+from vit.settings.differing import diff_runs, differences
 from vit.settings.files import (
     COMMAND_LINE,
     DEFAULT,
@@ -12,13 +13,11 @@ from vit.settings.files import (
     SHRUNK,
     WEIGHTS,
     dump_run_config,
-    find_config,
     flat_settings,
     is_dumped,
     read_run_config,
     run_config_from,
 )
-from vit.settings.of_tasks import ends_setting
 from vit.settings.resolving import ResolvedRun, override, resolve_run, resumed_run
 
 __all__ = [
@@ -33,12 +32,10 @@ __all__ = [
     "differences",
     "dump_run_config",
     "ends_setting",
-    "find_config",
     "flat_settings",
     "is_dumped",
     "override",
     "read_run_config",
-    "read_summary",
     "resolve_run",
     "resumed_run",
     "run_config_from",

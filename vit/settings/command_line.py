@@ -14,8 +14,8 @@ from vit.config.arguments import describe_type
 from vit.config.rules import nearest_path
 from vit.config.validation import our_name, setting_types
 from vit.config.yaml_files import load_yaml
+from vit.settings.by_task import check_known
 from vit.settings.files import find_config
-from vit.settings.of_tasks import check_known
 
 
 def read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,10 @@ def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any
     return {key: (ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)}
 
 
-def read_summary(run: Path) -> dict[str, Any]:
-    """A run's `summary.json`; empty where it is not finished. ValueError for a file of anything else."""
-    path = run / "summary.json"
-    try:
-        content = json.loads(path.read_text()) if path.is_file() else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"run: {str(path)!r} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"run: {str(path)!r} holds no results: it must be an object of names and numbers")
-    return content
-
-
 def diff_runs(first: Path, second: Path) -> str:
     """A table of the settings (with their origins) and the results in which two run folders differ."""
+    from vit.runs import read_summary  # which imports torch
+
     for run in (first, second):
         if not (run / "config.yaml").is_file():
             raise ValueError(f"run: {str(run)!r} is not a run folder (it has no config.yaml)")

@@ -13,12 +13,12 @@ import yaml
 from vit.config import RunConfig, nearest
 from vit.config.validation import flatten, make_settings, setting_types
 from vit.config.yaml_files import packaged_configs, read_yaml
-from vit.settings.of_tasks import run_class, tasks_with
+from vit.settings.by_task import run_class, tasks_with
 
+# where a value is from, as it stands behind it in `config.yaml`
 DEFAULT, FILE, COMMAND_LINE, SHRUNK = "default", "file", "command line", "shrunk with train.epochs"
 RESET = "reset by another model"
 WEIGHTS = "pretrained weights"
-"""Where a value is from, as it stands behind it in `config.yaml`."""
 
 
 def find_config(name: str | Path, option: str = "--config") -> Path:

@@ -13,9 +13,9 @@ from vit.config.model import ARCHITECTURE
 from vit.config.rules import nearest_path
 from vit.config.validation import flatten, make_settings, setting_types
 from vit.config.yaml_files import read_yaml
+from vit.settings.by_task import check_known, run_class
 from vit.settings.command_line import read_overrides
 from vit.settings.files import COMMAND_LINE, DEFAULT, FILE, RESET, SHRUNK, find_config, flat_settings, read_run_config
-from vit.settings.of_tasks import check_known, run_class
 from vit.tasks import DEFAULT_TASK
 
 Run = TypeVar("Run", bound=RunConfig)

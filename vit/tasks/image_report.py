@@ -16,7 +16,7 @@ from vit.wording import in_giga
 
 
 class ImageReport:
-    """The part of a `Report` that all tasks on images share: costs."""
+    """The data and costs of a task on images, for the header, the plan and the summary."""
 
     def __init__(self, task: ImageTask[Any]) -> None:
         self._task = task

@@ -82,7 +82,7 @@ class ImageTask(ABC, Generic[Run]):
         steps = self._step_loader()  # whatever is wrong with its settings is said before a teacher is loaded
         self.val_loader = self.eval_loader(self.val_split)
         self.teacher = self.load_teacher()
-        self.train_loader = AugmentingLoader(steps, self._augment(), seed=config.seed)
+        self.train_loader = AugmentingLoader(steps, self._make_augment(), seed=config.seed)
 
     @property
     def model(self) -> Model:
@@ -184,16 +184,17 @@ class ImageTask(ABC, Generic[Run]):
             fewest_in_step=self.fewest_in_step,
             **self._place,
         )
-        rule = (
-            "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
-            f"{loader.smallest_chunk} images, too few for a ResNet's BatchNorm; "
-            "take another batch size or fewer accumulation steps"
-        )
-        enough = not normalizes or loader.smallest_chunk >= _FEWEST_NORMALIZED
-        check(enough, "data.batch_size", config.data.batch_size, rule)
+        if normalizes:
+            fewest = loader.smallest_chunk
+            rule = (
+                "the last step of an epoch, cut into train.accumulation_steps × processes, gives a micro-batch of "
+                f"{fewest} images, too few for a ResNet's BatchNorm; "
+                "take another batch size or fewer accumulation steps"
+            )
+            check(fewest >= _FEWEST_NORMALIZED, "data.batch_size", config.data.batch_size, rule)
         return loader
 
-    def _augment(self) -> Augment:
+    def _make_augment(self) -> Augment:
         """ValueError for sizes of growing images, or padding, that do not go with the model's."""
         config, preprocessing = self.config, self.preprocessing
         patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))

@@ -10,9 +10,17 @@ from typing import NamedTuple
 
 from vit.config import RunConfig
 from vit.config.run_state import check_state
-from vit.runs import Checkpoint, damaged_checkpoints, last_checkpoint, read_checkpoint, read_metrics, write_checkpoint
-from vit.settings import read_run_config, read_summary, run_config_from
-from vit.training.continuing import check_epochs, check_same, what_other_epochs_change
+from vit.runs import (
+    Checkpoint,
+    damaged_checkpoints,
+    last_checkpoint,
+    read_checkpoint,
+    read_metrics,
+    read_summary,
+    write_checkpoint,
+)
+from vit.settings import read_run_config, run_config_from
+from vit.training.allowed_changes import check_epochs, check_same, what_other_epochs_change
 from vit.training.progress import Progress
 from vit.training.session import Session
 from vit.training.state import gather_tensors, scatter_tensors

@@ -26,8 +26,8 @@ from vit.data.workers import dead_workers_named
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite
 from vit.terminal import terminal_outlived
+from vit.training.allowed_changes import as_begun
 from vit.training.checkpoints import save_session
-from vit.training.continuing import as_begun
 from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped, stops_at_once

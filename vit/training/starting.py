@@ -17,10 +17,18 @@ from vit.data.parts import folders_in, holds_images
 from vit.data.run_images import RunImage, RunImages, forgetting, list_images, list_of, read_images, write_images
 from vit.processor import device_name
 from vit.run_lock import run_locked
-from vit.runs import discard_after, holds_checkpoints, make_folder, read_metrics, replace_atomically, restore_metrics
-from vit.settings import WEIGHTS, dump_run_config, is_dumped, read_run_config, read_summary
+from vit.runs import (
+    discard_after,
+    holds_checkpoints,
+    make_folder,
+    read_metrics,
+    read_summary,
+    replace_atomically,
+    restore_metrics,
+)
+from vit.settings import WEIGHTS, dump_run_config, is_dumped, read_run_config
+from vit.training.allowed_changes import forbidden_changes, what_images_changed
 from vit.training.checkpoints import load_session
-from vit.training.continuing import forbidden_changes, what_images_changed
 from vit.training.session import Session
 from vit.training.trackers import start_trackers
 from vit.versions import checkout_commit

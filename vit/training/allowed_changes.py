@@ -58,7 +58,7 @@ def as_begun(config: RunConfig, run: Path) -> RunConfig:
 
 
 def check_same(session: Session, before: RunConfig, state: dict[str, Any], path: Path) -> None:
-    """ValueError, naming it, for what is not as the checkpoint's state has it: settings, images, model, precision."""
+    """ValueError, naming it, for what is not as the checkpoint's state has it: settings, data, model, precision."""
     _check_settings(session, before)
     if state["data_fingerprint"] != session.task.info.fingerprint:
         said = _what_data_changed(session)

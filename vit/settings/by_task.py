@@ -36,4 +36,5 @@ def check_known(kind: type[RunConfig], names: Iterable[str], prefix: str) -> Non
 
 
 def tasks_with(name: str) -> list[str]:
+    """The tasks that have a setting."""
     return [task for task, folder in TASKS.items() if name in setting_types(folder.run_config)]
