@@ -1,4 +1,4 @@
-"""What a run has logged: `metrics.jsonl`, a line a step or evaluated epoch, and `summary.json` at its end."""
+"""The log of a run: `metrics.jsonl`, a line a step or evaluated epoch, and `summary.json` at its end."""
 
 from __future__ import annotations
 
