@@ -13,13 +13,7 @@ from vit.config.part_names import part_named
 from vit.config.rules import nearest_path
 from vit.data.decoding import SUFFIXES, MissingImages
 from vit.data.file_source import FileSource
-from vit.data.parts import (
-    folders_in,
-    holds_images,
-    is_image,
-    listed,
-    training_folder_in,
-)
+from vit.data.parts import folders_in, holds_images, is_image, listed, training_folder_in
 from vit.wording import counted
 
 _LAYOUT = "expected {root}/<class>/*.jpg, or {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"

@@ -12,9 +12,7 @@ from vit.config import check
 from vit.data.archives import is_archive
 from vit.data.class_folders import files_below, is_systems, notes_of_unread
 from vit.data.file_source import FileSource
-from vit.data.parts import (
-    is_image,
-)
+from vit.data.parts import is_image
 
 
 def open_unlabelled(paths: Sequence[str]) -> FileSource:

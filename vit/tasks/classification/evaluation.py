@@ -24,12 +24,7 @@ from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusio
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import (
-    judge_model,
-    loses_no_transfer,
-    open_transfer_data,
-    warnings_of_copies,
-)
+from vit.evaluation.transfer_evaluation import judge_model, loses_no_transfer, open_transfer_data, warnings_of_copies
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
