@@ -37,10 +37,10 @@ _NOT_RUN = "<!-- not run: the page is written by running it -->"
 _HEAD = """\
 # A whole session
 
-Written by `python docs/transcript.py`: every command was run, without a terminal, in a folder that holds nothing but
-`my_images/temple/*.jpg` and `my_images/flower/*.jpg`, 150 crops each of scikit-learn's two photographs, and one more of
-each in `new/`. What it printed stands below it. The accuracies show only what is printed: crops of one photograph are
-in training and test set alike.
+Written by `python docs/transcript.py`: every command was run, without a terminal, in a folder that contains only
+`my_images/temple/*.jpg` and `my_images/flower/*.jpg`, 150 crops each of scikit-learn's two photographs, and one more
+of each in `new/`. Each command is followed by its output. The accuracies mean nothing, because crops of the same
+photograph are in both the training and the test set.
 """
 
 

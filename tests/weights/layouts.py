@@ -193,38 +193,39 @@ def write(path: Path, pattern: str = "") -> None:
 _STATES = """\
 ## timm's Vision Transformers by name
 
-Loaded: computed by this package. Computed by timm: `timm:NAME` opens timm's own model, which analysis, comparison,
-transfer and export take as well (`implementation=theirs` asks for it); `implementation=ours` is refused, by the reason.
-Refused: by both. On 2026-11-23, before there were rotary blocks, 145 of 233 names and 299 of 463 pretrained weights
-were loaded.
+"Loaded" means that this package computes the model. "Computed by timm" means that `timm:NAME` opens timm's own model,
+which analysis, comparison, transfer and export accept as well (`implementation=theirs` asks for it);
+`implementation=ours` is refused with the reason. "Refused" means by both. On 2026-11-23, before there were rotary
+blocks, 145 of 233 names and 299 of 463 pretrained weights were loaded.
 
-What timm computes and a figure of `vit analyze` lacks is said there, in one line. There are no attention maps where
-attention is differential (`vit_dlittle_*`, `vit_dpwee_*`, `vit_dwee_*`: a difference of two maps), in windows smaller
-than the image or padded (`samvit_*` of 1024 pixels), or only in the pooling (`resnet*_clip`); no ratios of skip and
-branch where attention and feed-forward are computed at once (`vit_*_xp_*`, `vit_pwee_*`, `vit_dpwee_*`) and in ResNets;
-no position vectors where positions are biases or factorized. Of `samvit_*` and `resnet*_clip` transfer reads the
-head's input alone.
+If `vit analyze` cannot draw a figure for a model computed by timm, it says so in one line. There are no attention maps
+where attention is differential (`vit_dlittle_*`, `vit_dpwee_*`, `vit_dwee_*`: a difference of two maps), in windows
+smaller than the image or padded (`samvit_*` of 1024 pixels), or only in the pooling (`resnet*_clip`). There are no
+ratios of skip and branch where attention and feed-forward are computed in parallel (`vit_*_xp_*`, `vit_pwee_*`,
+`vit_dpwee_*`) or in ResNets, and no position vectors where positions are biases or factorized. For `samvit_*` and
+`resnet*_clip`, transfer only reads the head's input.
 """
 
 
 _HEAD = """\
 # Layouts of weights
 
-Measured by `python -m tests.weights.layouts docs/weights.md`: each model is compared with the source library's own,
-with random weights, on random images, in float32 on one processor core. The difference is the largest of the logits,
-relative to their largest magnitude. Larger models were run with two of their blocks, and all of their names and
-shapes were compared on the meta device (timm's with more than 1,100 tokens only on the meta device). Of
-ResNets with more than 30 million parameters names and shapes alone were compared, and their blocks in smaller ones; the
-CIFAR ResNets' files (`linear`, `shortcut`) have no library, and their logits are those of a network in the test.
+Measured by `python -m tests.weights.layouts docs/weights.md`: each model is compared with the same model in the
+source library, with random weights, on random images, in float32 on one processor core. The difference is the largest
+difference of the logits, relative to their largest magnitude. Larger models were run with two of their blocks, and
+all of their names and shapes were compared on the meta device (timm models with more than 1,100 tokens only on the
+meta device). For ResNets with more than 30 million parameters, only names and shapes were compared, and their blocks
+in smaller models. The files of the CIFAR ResNets (`linear`, `shortcut`) do not belong to a library; their logits are
+compared with those of a network in the test.
 
 Tensors that are present but not loaded are dropped by the layout on purpose: text towers, decoders, masks, projection
-heads of pre-training. Everything else that is unexpected or missing is an error.
+heads of pre-training. Anything else that is unexpected or missing is an error.
 
-At other image sizes than a model's own the outputs are the library's too: [positions](position_resize.md).
+The outputs also equal the library's at image sizes other than the model's own: [positions](position_resize.md).
 
-Google's `.npz` files are compared with timm's own reader. Their networks compute GELU by its tanh approximation,
-which is used for a file without a model's name; timm uses exact GELU with the same weights, as do the names shared
-with timm.
+Google's `.npz` files are compared with timm's own reader. Google's code computes GELU with the tanh approximation,
+which is used here for a file without a model name; timm uses exact GELU with the same weights, and so do the names
+shared with timm.
 """
 
 if __name__ == "__main__":

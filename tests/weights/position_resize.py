@@ -352,16 +352,17 @@ _HEAD = """\
 # Positions at other image sizes
 
 Learned positions are for one grid of patches, and every library resizes them to other grids in its own way. A model
-with weights from elsewhere keeps its library's, so that its outputs are the library's for images of any size:
-`position_resize` of its configuration, which a run saves and `model.position_resize` overrides. The ways differ: with
-the weights of DINOv2 ViT-S/14, trained at 518 pixels, the final tokens of random images of 224 pixels change by 5 % of
-the largest when positions are resized with antialiasing, as timm does, instead of without, as transformers does.
+with weights from another library uses that library's method, so that its outputs equal the library's for images of
+any size. The method is `position_resize` in its configuration, which is saved with a run; `model.position_resize`
+overrides it. The choice matters: with the weights of DINOv2 ViT-S/14, trained at 518 pixels, the final tokens of
+random images of 224 pixels change by 5 % of the largest value when positions are resized with antialiasing, as in
+timm, instead of without, as in transformers.
 
-| `model.position_resize` | the way of |
+| `model.position_resize` | used by |
 |---|---|
 | `bicubic_antialiased` | timm and open_clip; DINOv2 with registers; models trained here |
 | `bicubic` | transformers, except DINOv2 with registers and SigLIP 2; Facebook's DeiT-III and MAE |
-| `bicubic_offset` | Facebook's DINO and DINOv2: the scale factor is that of a grid larger by 0.1 patches |
+| `bicubic_offset` | Facebook's DINO and DINOv2: the scale factor is that of a grid 0.1 patches larger |
 | `bicubic_corners` | torchvision (`interpolate_embeddings`): corners are mapped to corners |
 | `bilinear_corners` | Google's vision_transformer and big_vision: the same, bilinear |
 | `bilinear_antialiased` | SigLIP 2, in transformers and in timm's NaFlexVit |
@@ -370,16 +371,17 @@ the largest when positions are resized with antialiasing, as timm does, instead 
 aspect: to a square of the grid's longer side, which is cut to the grid |
 | `geometric` | relative biases in timm's BEiT: linear, near offsets moved least |
 
-A file names its library only by its tensors: backbones of DINO and MAE with timm's names are resized as timm does.
+The library of a file is recognised only by its tensors: DINO and MAE backbones with timm's names are resized as in
+timm.
 
 Measured by `python -m tests.weights.position_resize docs/position_resize.md FOLDER`, with FOLDER holding DINOv2
-ViT-S/14 as on Hugging Face's hub: the largest difference of outputs, relative to their largest magnitude, between our
-model and the library's for images of a size, in float32. Small models of 336 pixels with patches of 14 and random
-weights, unless pretrained (518 pixels). Where the library is not installed, its published formula resizes the table.
-torchvision takes square images alone. transformers' AIMv2 takes its own size alone; ours resizes its positions to other
-sizes as timm does.
+ViT-S/14 as on the Hugging Face Hub: the largest difference between the outputs of our model and the library's,
+relative to their largest magnitude, by image size, in float32. The models are small, have patches of 14 and 336
+pixels, and random weights, unless marked as pretrained (518 pixels). Where the library is not installed, its
+published formula resizes the table. torchvision only accepts square images. transformers' AIMv2 only accepts its own
+size; ours resizes its positions to other sizes as timm does.
 
-| layout | model | way | by | own size | 224 | 98 | 112×168 |
+| layout | model | method | compared with | own size | 224 | 98 | 112×168 |
 |---|---|---|---|---|---|---|---|"""
 
 if __name__ == "__main__":
