@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.data.image_folders import make_folder, truncate
 from tests.training.tiny import tiny
 from vit import create_model
 from vit.analysis import attention_figures, figures
@@ -23,6 +24,7 @@ from vit.analysis.unsupported import Unsupported
 from vit.cli import main
 from vit.cli.sources import resolve_data
 from vit.config import DataConfig, Preprocessing
+from vit.data.images import Split, open_test
 from vit.hub import open_model
 from vit.training.loop import train
 
@@ -237,10 +239,30 @@ def test_images_of_files_folders_data_sets_and_none(tmp_path: Path) -> None:
     assert digits.labels.unique().tolist() == list(range(10))
     assert digits.data is not None
     assert read_images([], preprocessing, 9).names == ["china.jpg", "flower.jpg"]
+    source = open_test(DataConfig(name="digits")).source
+    chosen = read_images(Split(source, torch.tensor([3, 5, 8])), preprocessing, 2)
+    assert chosen.names == [Path(source.name(index)).name for index in (3, 8)]
     (tmp_path / "broken.png").write_text("no image")
     for name, message in (("broken.png", "is not a readable image"), ("missing.png", "it is not a file, a folder")):
         with pytest.raises(ValueError, match=message):
             read_images([str(tmp_path / name)], preprocessing, 9)
+
+
+def test_broken_images_of_a_data_set_are_left_out_where_its_settings_say_so(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "test", {"cat": 3, "dog": 3})
+    make_folder(tmp_path / "train", {"cat": 3, "dog": 3})
+    truncate(folder / "cat" / "001.png")
+    data, preprocessing = DataConfig(name="imagefolder", root=str(tmp_path)), Preprocessing(image_size=(16, 16))
+    with pytest.raises(ValueError, match=r"--data: test/cat/001\.png is not a readable image"):
+        read_images(data, preprocessing)
+    found = read_images(replace(data, on_broken_image="skip"), preprocessing)
+    assert found.labels is not None
+    assert (len(found.pixels), found.labels.tolist()) == (5, [0, 0, 1, 1, 1])
+    assert found.names == ["test/cat/000.png", "test/cat/002.png", *(f"test/dog/00{number}.png" for number in range(3))]
+    for path in folder.rglob("*.png"):
+        truncate(path)
+    with pytest.raises(ValueError, match="is not a readable image"):
+        read_images(replace(data, on_broken_image="skip"), preprocessing)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

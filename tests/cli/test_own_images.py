@@ -54,7 +54,7 @@ def test_broken_images_are_in_the_last_line_and_in_the_card(
     skipped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
-    monkeypatch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
+    monkeypatch.setattr("vit.tasks.classification.analysis.RUN_FIGURES", ("patch_filters",))
     photos = make_folder(tmp_path / "photos" / "train", {"cat": 9, "dog": 9}).parent
     make_folder(photos / "test", {"cat": 3, "dog": 3}, size=(16, 16))
     broken = [photos / "train" / "cat" / f"00{number}.png" for number in range(4)] if skipped else []

@@ -113,6 +113,26 @@ def test_predictions_of_other_weights_or_images_are_not_used(
     assert computed == ["vit test", "other test", "vit val"]
 
 
+def test_a_runs_predictions_are_not_those_of_another_image_size(make_request: MakeRequest, computed: list[str]) -> None:
+    result = compare_models(make_request(options={"image_size": [12, None]})).result
+    assert [model["predictions"] for model in result["models"]] == ["computed", "run"]
+    assert "vit test" in computed
+
+
+def test_a_runs_predictions_are_not_those_of_its_raw_weights(
+    make_request: MakeRequest, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+    averaged = tmp_path / "averaged"
+    train(tiny(train={"epochs": 1, "ema_decay": 0.5}, data=SETTINGS["data"]), averaged)
+    models = [str(averaged), runs[0]]
+    with_average = compare_models(make_request(models)).result
+    raw = compare_models(make_request(models, options={"weights": "raw"})).result
+    assert with_average["models"][0]["predictions"] == "run"
+    assert raw["models"][0]["predictions"] == "computed"
+    assert raw["models"][0]["nll"] != with_average["models"][0]["nll"]
+
+
 def test_some_images_are_the_same_for_all_and_classes_are_balanced(make_request: MakeRequest) -> None:
     found = compare_models(make_request(num_images=6))
     assert found.result["data"]["images"] == 6

@@ -21,6 +21,7 @@ from vit.data.file_source import FileSource
 from vit.data.images import MissingImages, Split
 from vit.engine import make_accelerator
 from vit.evaluation.cache_key import cache_key, last_modified
+from vit.evaluation.class_maps import imagenet_wnids
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 
@@ -51,6 +52,28 @@ def test_a_copy_that_keeps_its_time_is_a_change(eval_set: EvalSet, tmp_path: Pat
     assert last_modified(eval_set.split) > before
 
 
+@pytest.mark.parametrize(
+    ("names", "width", "columns", "unrestricted", "is_imagenet"),
+    [
+        (["x", "y"], 2, [0, 1], None, False),
+        (["x", "y"], 3, [0, 2], 0.5, False),
+        (["n01440764", "n01443537"], 1000, [0, 1], 0.5, True),
+        (["n01440764", "n01443537"], 1000, [5, 6], 0.0, False),  # a head of its own thousand classes
+        (["n01440764", "n01443537"], 3, [0, 1], 0.5, False),  # a run on three classes of ImageNet
+    ],
+)
+def test_whose_classes_a_head_predicts(
+    eval_set: EvalSet, names: list[str], width: int, columns: list[int], unrestricted: float | None, is_imagenet: bool
+) -> None:
+    logits = np.zeros((2, width), dtype=np.float32)
+    logits[:, 0] = 1  # the first image's class
+    seen = Predictions(np.arange(2), np.arange(2), logits, [str(each) for each in range(width)], 2, 0)
+    source = replace(eval_set.split.source, class_names=names)
+    found = predictions._restrict(seen, columns, replace(eval_set, split=Split(source, torch.arange(2))), "run")
+    assert found.unrestricted_top1 == unrestricted
+    assert (found.imagenet_classes is not None) == is_imagenet
+
+
 def test_everything_that_changes_predictions_changes_the_key(eval_set: EvalSet) -> None:
     model = headed(2)
     before = cache_key(model, eval_set.split, eval_set.accelerator)
@@ -72,9 +95,11 @@ def test_imagenet_logits_are_read_among_the_datas_classes_and_among_all(eval_set
     logits[1, [701, 0, 5]] = 1, 2, 3  # right among the two classes only
     logits[2, [701, 0, 5]] = 3, 2, 1  # wrong in both
     head = Predictions(np.arange(3), np.array([0, 1, 1]), logits, [str(number) for number in range(1000)], 3, 0)
-    found = predictions._restrict(head, [701, 0], eval_set, "run")
+    source = replace(eval_set.split.source, class_names=[imagenet_wnids()[701], imagenet_wnids()[0]])
+    split = Split(source, torch.arange(3))
+    found = predictions._restrict(head, [701, 0], replace(eval_set, split=split), "run")
     assert found.predictions.logits.tolist() == [[3, 1], [1, 2], [3, 2]]
-    assert found.predictions.class_names == ["x", "y"]
+    assert found.predictions.class_names == ["parachute (n03888257)", "tench (n01440764)"]
     assert classification_metrics(found.predictions)["top1"] == pytest.approx(2 / 3)
     assert found.unrestricted_top1 == pytest.approx(1 / 3)
     assert found.imagenet_classes is not None

@@ -51,6 +51,9 @@ def test_long_names_become_letters_where_there_is_little_room() -> None:
     long = result(["vit_base_patch16_224", "b"], [1, 2])
     assert short_labels(long) == {"vit_base_patch16_224": "A", "b": "B"}
     assert pairs_table(long).rows[0][:3] == ["A − B", "−1.00 (−3.0 to 0.0)", "0 | 1"]
+    many = short_labels({"models": [{"name": f"vit_base_patch16_{place}"} for place in range(54)]})
+    assert list(many.values())[24:29] == ["Y", "Z", "AA", "AB", "AC"]
+    assert list(many.values())[-2:] == ["BA", "BB"]
 
 
 @pytest.mark.parametrize(

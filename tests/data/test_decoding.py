@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import struct
@@ -17,7 +18,7 @@ from torchvision import datasets
 
 from tests.data.image_folders import picture, truncate
 from vit.config import Preprocessing
-from vit.data.decoding import _UPRIGHT, FORMATS, SUFFIXES, BrokenImage, read_rgb, to_rgb
+from vit.data.decoding import _UPRIGHT, FORMATS, SUFFIXES, BrokenImage, FailedRead, read_rgb, to_rgb
 from vit.data.file_source import FileSource
 from vit.data.sources import TorchvisionSource
 from vit.data.streaming import CanvasDecoder, EvaluationDecoder
@@ -95,9 +96,31 @@ def test_a_missing_file_and_an_image_without_a_range_are_broken(tmp_path: Path) 
             read_rgb(tmp_path / name, name)
 
 
-def test_broken_image_can_be_pickled() -> None:
-    error = pickle.loads(pickle.dumps(BrokenImage("a", "why")))
+@pytest.mark.parametrize("kind", [BrokenImage, FailedRead])
+def test_broken_image_can_be_pickled(kind: type[BrokenImage]) -> None:
+    error = pickle.loads(pickle.dumps(kind("a", "why")))
+    assert type(error) is kind
     assert (error.name, error.reason) == ("a", "why")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (OSError(errno.EIO, "Input/output error"), FailedRead),
+        (OSError(errno.EMFILE, "Too many open files"), FailedRead),
+        (OSError(errno.EACCES, "Permission denied"), BrokenImage),
+        (OSError("image file is truncated"), BrokenImage),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), RuntimeError),
+        (RuntimeError("Failed to decode frame"), BrokenImage),
+    ],
+)
+def test_a_failure_of_the_machine_does_not_make_an_image_broken(
+    raised: Exception, expected: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "open", Mock(side_effect=raised))
+    with pytest.raises(Exception) as found:  # noqa: PT011
+        read_rgb(tmp_path / "a.png", "a.png")
+    assert type(found.value) is expected
 
 
 def test_a_large_jpeg_may_be_decoded_smaller_but_not_below_the_limit(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.data.image_folders import make_folder, truncate
 from tests.evaluation.test_frozen_features import opened
 from vit.config import DataConfig, ViTConfig
 from vit.data.images import open_test
@@ -89,6 +90,31 @@ def test_a_missing_shard_alone_is_computed_again_and_is_the_same(
     computed.clear()
     fill(model, tmp_path, "head")
     assert computed == []
+
+
+def test_a_shard_without_a_readable_image_is_not_read_again(
+    model: OpenedModel, tmp_path: Path, computed: list[int]
+) -> None:
+    images = make_folder(tmp_path / "images" / "train", {"cat": 3, "dog": 3}).parent
+    make_folder(images / "test", {"cat": 8, "dog": 5})
+    for number in range(5):
+        truncate(images / "test" / "dog" / f"{number:03d}.png")
+    options: dict[str, Any] = {"root": str(images), "on_broken_image": "skip", "workers": 0, "eval_batch_size": 4}
+    data = DataConfig(name="imagefolder", **options)
+    before = fill(model, tmp_path / "store", "head", data=data)
+    assert computed == [4, 4]
+    assert before.read("head")[0].tolist() == list(range(8))
+    fill(model, tmp_path / "store", "head", data=data)
+    assert computed == [4, 4]
+    before.path("head", 1).unlink()  # an earlier call was stopped before this shard
+    fill(model, tmp_path / "store", "head", data=data)
+    assert computed == [4, 4]
+    for shard in range(2):
+        before.path("head", shard).unlink()
+    for number in range(8):
+        truncate(images / "test" / "cat" / f"{number:03d}.png")
+    with pytest.raises(ValueError, match="none of the 13 images can be decoded"):
+        complete(before, model, ["head"], data, make_accelerator("cpu", "fp32"), "test")
 
 
 def test_another_kind_is_computed_beside_the_stored(model: OpenedModel, tmp_path: Path, computed: list[int]) -> None:

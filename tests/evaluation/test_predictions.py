@@ -47,7 +47,7 @@ def test_nothing_pickled_is_written_or_read(tmp_path: Path) -> None:
         Predictions.load(tmp_path / "b.npz")
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "text", "incomplete", "empty"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "text", "incomplete", "empty", "flipped", "contradiction"])
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "broken.npz"
     make().save(path)
@@ -56,6 +56,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         path.unlink()
     elif damage == "incomplete":
         np.savez(path, indices=np.arange(3))
+    elif damage == "contradiction":
+        with np.load(path) as stored:
+            np.savez(path, **{**stored, "indices": np.array([3, 3, 11])})
+    elif damage == "flipped":
+        start = content.index(b"indices.npy") + len("indices.npy") + 20
+        path.write_bytes(
+            content[:start] + bytes(byte ^ 255 for byte in content[start : start + 9]) + content[start + 9 :]
+        )
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "text": b"hello", "empty": b""}[damage])
     with pytest.raises(ValueError, match=r"predictions: .*broken\.npz"):

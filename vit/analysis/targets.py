@@ -121,36 +121,51 @@ def read_images(
     """Read at most `num_images`: test images of a data set, or, without their labels, those of a split, of folders and
     of files; without places, two photographs.
 
-    ValueError for a place that is neither file nor folder, and for a file that is no image.
+    ValueError for a place that is neither file nor folder, and for a file that is no image; broken images of a data set
+    are left out where its `on_broken_image` is 'skip'.
     """
     check(num_images > 0, "--images", num_images, "it must be above 0")
     if isinstance(places, DataConfig):
         place = places.root if places.name == "imagefolder" else places.name
-        return replace(from_split(open_test(places), preprocessing, num_images, f"{place}, test"), data=places)
+        skips = places.on_broken_image == "skip"
+        found = from_split(open_test(places), preprocessing, num_images, f"{place}, test", skip_broken=skips)
+        return replace(found, data=places)
     if not places:
         return _photographs(preprocessing, num_images)
     if isinstance(places, Split):
-        source, name = places.source, "the run's test images"
+        source, indices, name = places.source, places.indices, "the run's test images"
     else:
         source, name = open_unlabelled(places), ", ".join(places)
-    spread = torch.linspace(0, len(source) - 1, min(num_images, len(source))).round().long()
-    chosen = replace(from_split(Split(source, spread), preprocessing, num_images, name), labels=None)
+        indices = torch.arange(len(source))
+    spread = torch.linspace(0, len(indices) - 1, min(num_images, len(indices))).round().long()
+    chosen = replace(from_split(Split(source, indices[spread]), preprocessing, num_images, name), labels=None)
     return replace(chosen, class_names=(), names=[Path(name).name for name in chosen.names])
 
 
-def from_split(split: Split, preprocessing: Preprocessing, num_images: int, source: str) -> ImageSet:
-    """The pixels of a `balanced_subset` of a split. ValueError naming an image that cannot be read."""
+def from_split(
+    split: Split, preprocessing: Preprocessing, num_images: int, source: str, *, skip_broken: bool = False
+) -> ImageSet:
+    """The pixels of a `balanced_subset` of a split.
+
+    ValueError naming an image that cannot be read; with `skip_broken`, only where none can.
+    """
     indices = balanced_subset(split, num_images, stream="analysis").indices
-    try:
-        places = tracked(indices.tolist(), "reading", len(indices), unit="img", leave=False)
-        pixels = [resize_and_crop(split.source.read(index), preprocessing) for index in places]
-    except BrokenImage as error:
-        raise ValueError(f"--data: {error.name} is not a readable image ({error.reason})") from error
+    read, pixels, broken = [], [], None
+    for index in tracked(indices.tolist(), "reading", len(indices), unit="img", leave=False):
+        try:
+            pixels.append(resize_and_crop(split.source.read(index), preprocessing))
+            read.append(index)
+        except BrokenImage as error:
+            broken = error
+            if not skip_broken:
+                break
+    if broken is not None and not (skip_broken and read):
+        raise ValueError(f"--data: {broken.name} is not a readable image ({broken.reason})") from broken
     return ImageSet(
         pixels=torch.stack(pixels),
-        names=[split.source.name(index) for index in indices.tolist()],
+        names=[split.source.name(index) for index in read],
         source=source,
-        labels=split.source.labels[indices],
+        labels=split.source.labels[read],
         class_names=tuple(split.source.class_names),
     )
 

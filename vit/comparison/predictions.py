@@ -23,11 +23,11 @@ from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator
 from vit.evaluation.cache_key import cache_key, file_stem, last_modified
-from vit.evaluation.class_maps import NUM_CLASSES
+from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import readable_class_names
 from vit.evaluation.predictions import Predictions
-from vit.hub import OpenedModel
+from vit.hub import OpenedModel, open_model
 from vit.progress import progress_bar
 from vit.runs import write_json
 
@@ -54,7 +54,9 @@ class EvalResult:
     unrestricted_top1: float | None = None
     """Accuracy among all classes of the head, where it has more than the data."""
     imagenet_classes: NDArray[np.int64] | None = None
-    """(n,) ImageNet class predicted by a head of ImageNet's thousand classes; None for any other head."""
+    """(n,) ImageNet class predicted by a head of ImageNet's thousand classes; None for any other head, and for data
+    without ImageNet's classes.
+    """
 
 
 def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet) -> EvalResult:
@@ -85,10 +87,12 @@ def _load_stored(path: Path, key: dict[str, Any]) -> Predictions | None:
 
 
 def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | None:
-    """Read predictions stored by the run at its end or by `vit eval`, if they are of these weights and images."""
+    """Read predictions stored by the run at its end or by `vit eval`, if they are of these weights and images, prepared
+    in the same way.
+    """
     if model.checkpoint is None or model.state is None or model.dtype != "auto" or eval_set.name != "test":
         return None
-    images, trained_step = fingerprint(eval_set.full_split), model.state["progress"]["step"]
+    images, trained_step = fingerprint(eval_set.full_split), model.state.get("progress", {}).get("step")
     run = model.checkpoint.resolve().parent.parent
     candidates = [(run / "summary.json", run / "predictions" / "test.npz", "best.step")]
     # `vit eval` names a file `…_auto` if the run's default weights were evaluated at the model's own image size.
@@ -100,7 +104,9 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
             stored, written = Predictions.load(file), file.stat().st_mtime
         except (OSError, ValueError):
             continue
-        if step == trained_step and stored.fingerprint == images and last_modified(eval_set.split) <= written:
+        if step is None or step != trained_step or stored.fingerprint != images:
+            continue
+        if last_modified(eval_set.split) <= written and _is_as_trained(model):
             chosen, num_total = _select_images(stored, eval_set.split.indices.numpy()), len(eval_set.split)
             return replace(
                 chosen,
@@ -109,6 +115,12 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
                 fingerprint=fingerprint(eval_set.split),
             )
     return None
+
+
+def _is_as_trained(model: OpenedModel) -> bool:
+    """Whether the run's own evaluation has these weights (averaged where the run has them) and this preprocessing."""
+    default = open_model(str(model.checkpoint))
+    return (default.identity, default.preprocessing) == (model.identity, model.preprocessing)
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -139,10 +151,11 @@ def _restrict(predictions: Predictions, columns: Sequence[int], eval_set: EvalSe
     names = eval_set.split.source.class_names
     logits = predictions.logits
     restricted = replace(predictions, logits=logits[:, indices], class_names=readable_class_names(names))
-    if logits.shape[1] == len(names) != NUM_CLASSES:
-        return EvalResult(restricted, source)
     predicted = logits.argmax(axis=1)
-    return EvalResult(restricted, source, float((predicted == indices[predictions.labels]).mean()), predicted)
+    is_larger = logits.shape[1] > len(names)
+    unrestricted = float((predicted == indices[predictions.labels]).mean()) if is_larger else None
+    is_imagenet = logits.shape[1] == NUM_CLASSES and list(columns) == imagenet_columns(names)
+    return EvalResult(restricted, source, unrestricted, predicted if is_imagenet else None)
 
 
 def _select_images(predictions: Predictions, indices: NDArray[np.int64]) -> Predictions:
@@ -177,7 +190,7 @@ def add_validation(
     for model, head_indices, test in zip(models, columns, tests, strict=True):
         reason = missing
         if validation and model.state is not None:
-            held_out = str(model.state["data_fingerprint"]).partition("+")[2]
+            held_out = str(model.state.get("data_fingerprint", "")).partition("+")[2]
             if held_out != fingerprint(validation):
                 reason = "the run held out other images than these, so it may have been trained on them"
         if validation is None or reason:

@@ -26,8 +26,15 @@ class Table:
 def short_labels(result: dict[str, Any]) -> dict[str, str]:
     """Map models to their names, or to letters if a name is long, for places with little room."""
     names = [model["name"] for model in result["models"]]
-    short = max(map(len, names)) <= _MAX_LABEL
-    return dict(zip(names, names if short else ascii_uppercase, strict=False))
+    if max(map(len, names)) <= _MAX_LABEL:
+        return {name: name for name in names}
+    return {name: _letters(place) for place, name in enumerate(names)}
+
+
+def _letters(place: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    before, letter = divmod(place, len(ascii_uppercase))
+    return (_letters(before - 1) if before else "") + ascii_uppercase[letter]
 
 
 def titles(result: dict[str, Any]) -> dict[str, str]:

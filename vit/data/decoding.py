@@ -9,6 +9,7 @@ pixels it counts as broken.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import struct
@@ -53,6 +54,9 @@ DECODE_ERRORS = (
 )
 
 
+_STORAGE_ERRORS = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
+"""The disk, the network or the system failed; the file itself may be intact."""
+
 logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs, and then raises, what is wrong with a file
 
 
@@ -70,6 +74,13 @@ class BrokenImage(Exception):
 
     def __reduce__(self) -> tuple[type[BrokenImage], tuple[str, str]]:
         return BrokenImage, (self.name, self.reason)  # pickled by workers; the default would pass the message alone
+
+
+class FailedRead(BrokenImage):
+    """An image that was not read because the disk or the system failed: not to be skipped as broken."""
+
+    def __reduce__(self) -> tuple[type[FailedRead], tuple[str, str]]:
+        return FailedRead, (self.name, self.reason)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -135,7 +146,7 @@ def _decodable() -> tuple[str, ...]:
 
 
 def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> Image.Image:
-    """Decode a file to RGB; BrokenImage with the given name if that fails.
+    """Decode a file to RGB; BrokenImage with the given name if that fails, `FailedRead` for a failure of the disk.
 
     `smallest` (width, height) of the upright image: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much
     faster, but not below this.
@@ -151,4 +162,8 @@ def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> 
     except UnidentifiedImageError as error:
         raise BrokenImage(name, f"it is not an image in one of the formats {', '.join(_decodable())}") from error
     except DECODE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
+            raise FailedRead(name, str(error)) from error
+        if "DataLoader worker" in str(error):  # a worker has died: torch's handler raises wherever this process is
+            raise
         raise BrokenImage(name, str(error)) from error

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vit.config import AugmentConfig, DataConfig, Preprocessing
-from vit.data.decoding import BrokenImage
+from vit.data.decoding import BrokenImage, FailedRead
 from vit.data.order import StepPlan, balanced_order, epoch_order
 from vit.data.splits import Split
 from vit.data.streaming import (
@@ -87,8 +88,20 @@ class UnreadableImage(ValueError):
         self.name = broken.name
 
 
+class NothingDecoded(ValueError):
+    """None of a loader's images can be decoded."""
+
+    def __init__(self, num_images: int, last: BrokenImage) -> None:
+        super().__init__(
+            f"data.root: none of the {num_images} images can be decoded; the last is {last.name} ({last.reason})"
+        )
+
+
 class _BrokenImages:
-    """Handles images that cannot be decoded: raises, or logs and counts each once; raises if all are broken."""
+    """Handles images that cannot be decoded: raises, or logs and counts each once.
+
+    Raises if all are broken, and OSError for one that the disk did not give.
+    """
 
     def __init__(self, config: DataConfig, num_images: int) -> None:
         self._fatal = config.on_broken_image == "fail"
@@ -97,16 +110,15 @@ class _BrokenImages:
 
     def report(self, broken: Iterable[BrokenImage]) -> None:
         for error in broken:
+            if isinstance(error, FailedRead):
+                raise OSError(f"{error.name} could not be read ({error.reason}); see to the disk, and continue")
             if self._fatal:
                 raise UnreadableImage(error)
             if error.name not in self.names:
                 logger.warning("skipping a broken image: %s (%s)", error.name, error.reason)
             self.names.add(error.name)
             if len(self.names) == self._num_images:
-                raise ValueError(
-                    f"data.root: none of the {self._num_images} images can be decoded; the last is "
-                    f"{error.name} ({error.reason})"
-                )
+                raise NothingDecoded(self._num_images, error)
 
 
 class TrainLoader:
@@ -206,12 +218,16 @@ class TrainLoader:
         positions = self._plan.chunk(step, chunk) or self._plan.positions(step)[:1]
         return torch.arange(positions.start, positions.stop)
 
+    @cached_property
+    def canvas_size(self) -> tuple[int, int]:
+        """The (height, width) that images are decoded to; some are read to choose it."""
+        return canvas_size(self.split, self._config, self._image_size)
+
     def _decode(self, chunks: Iterator[Tensor]) -> Iterator[Decoded]:
         """Yield one `Decoded` for each chunk of rows of the split."""
         if self._cache is None and self._stream is None:
-            size = canvas_size(self.split, self._config, self._image_size)
-            decoder = CanvasDecoder(self.split.source, size, self._config.interpolation)
-            workers, num_bytes = self._config.workers, decoded_bytes(len(self.split), size)
+            decoder = CanvasDecoder(self.split.source, self.canvas_size, self._config.interpolation)
+            workers, num_bytes = self._config.workers, decoded_bytes(len(self.split), self.canvas_size)
             if self._fits_cache(num_bytes):
                 report, quiet = self._broken.report, self._rank > 0
                 decoded = decode_all(decoder, self.split.indices, workers=workers, report=report, quiet=quiet)
@@ -227,7 +243,7 @@ class TrainLoader:
         """The size of the images that an epoch will cache on a CUDA device; some images are read to find it."""
         if self._device.type == "cpu":
             return 0
-        num_bytes = decoded_bytes(len(self.split), canvas_size(self.split, self._config, self._image_size))
+        num_bytes = decoded_bytes(len(self.split), self.canvas_size)
         on_device = self._fits_cache(num_bytes) and cache_device(num_bytes, self._device).type != "cpu"
         return num_bytes if on_device else 0
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vit.config import DataConfig
-from vit.data.loading import EvalLoader
+from vit.data.loading import EvalBatch, EvalLoader, NothingDecoded
 from vit.data.splits import Split
 from vit.engine import Accelerator
 from vit.evaluation.cache_key import cache_key, file_stem
@@ -96,7 +96,7 @@ class FeatureStore:
         return sum(len(part["indices"]) for part, _ in parts) / max(sum(seconds for _, seconds in parts), 1e-9)
 
     def _open(self, kind: str) -> list[tuple[dict[str, Tensor], float]]:
-        """Tensors and seconds of every shard; one without any readable image has no file."""
+        """Tensors and seconds of every shard that has a file."""
         parts = []
         for path in filter(Path.is_file, (self.path(kind, shard) for shard in range(self.num_shards))):
             with safe_open(path, framework="pt") as stored:
@@ -132,18 +132,42 @@ def complete(
     read = feature_reader(opened, kinds, accelerator)
     total, done = len(store.split), len(store.split) - len(left)
     with progress_bar(title, total, done=done, unit="img") as bar:
-        for shard, batches in groupby(loader, key=lambda batch: store.shard_of(int(batch.indices[0]))):
-            parts: dict[str, list[Tensor]] = defaultdict(list)
-            indices, seconds = [], 0.0
-            for batch in batches:
-                started = time.perf_counter()
-                found = read(batch.images)
-                seconds += time.perf_counter() - started
-                indices.append(batch.indices)
-                for kind, features in found.items():
-                    parts[kind].append(features)
-                bar.update(len(batch.indices))
-            for kind in kinds:
-                tensors = {"indices": torch.cat(indices), "features": torch.cat(parts[kind])}
-                store.write(kind, shard, tensors, seconds)
+        try:
+            for shard, batches in groupby(loader, key=lambda batch: store.shard_of(int(batch.indices[0]))):
+                _write_shard(store, shard, batches, kinds, read, bar.update)
+        except NothingDecoded:
+            if len(missing) == store.num_shards:  # else an earlier call has read the other shards
+                raise
     opened.model.to("cpu")
+    _write_empty_shards(store, store.missing(kinds), kinds)
+
+
+def _write_shard(
+    store: FeatureStore,
+    shard: int,
+    batches: Iterable[EvalBatch],
+    kinds: Sequence[str],
+    read: Callable[[Tensor], Mapping[str, Tensor]],
+    progress: Callable[[int], object],
+) -> None:
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    indices, seconds = [], 0.0
+    for batch in batches:
+        started = time.perf_counter()
+        found = read(batch.images)
+        seconds += time.perf_counter() - started
+        indices.append(batch.indices)
+        for kind, features in found.items():
+            parts[kind].append(features)
+        progress(len(batch.indices))
+    for kind in kinds:
+        tensors = {"indices": torch.cat(indices), "features": torch.cat(parts[kind])}
+        store.write(kind, shard, tensors, seconds)
+
+
+def _write_empty_shards(store: FeatureStore, shards: Sequence[int], kinds: Sequence[str]) -> None:
+    """Write shards without a readable image: they would count as missing, and be read again, forever."""
+    for kind in kinds if shards else ():
+        nothing = [column[:0].clone() for column in store.read(kind)]
+        for shard in shards:
+            store.write(kind, shard, dict(zip(("indices", "features"), nothing, strict=True)), 0.0)

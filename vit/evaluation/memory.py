@@ -52,15 +52,19 @@ def inference_memory(
     """
     weights = weight_storages(model)
     weight_bytes = sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
-    with evaluating(model), torch.no_grad(), autocast():
-        if device.type == "cuda":
+
+    def forward() -> None:
+        with autocast():  # until its end autocast keeps 16-bit copies of the weights, which belong to the pass
             model(torch.rand(batch_size, 3, *image_size, device=device))
+
+    with evaluating(model), torch.no_grad():
+        if device.type == "cuda":
+            forward()
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
-            model(torch.rand(batch_size, 3, *image_size, device=device))
+            forward()
             return PeakMemory(weight_bytes, torch.cuda.max_memory_allocated(device) - before, CUDA_METER)
-        images = (batch_size, 3, *image_size)
-        peak = peak_memory_of(lambda: model(torch.rand(images, device=device)), set(weights))
+        peak = peak_memory_of(forward, set(weights))
     return PeakMemory(weight_bytes, peak, TENSOR_METER)
 
 
@@ -79,7 +83,7 @@ def peak_memory_of(work: Callable[[], object], known: set[int]) -> int:
 class LiveTensors(TorchDispatchMode):
     """Counts the bytes of storages that operations create, until they are freed; `peak` is their maximum.
 
-    `known`: identities of storages that are not counted, as `storages` gives them.
+    `known`: identities of storages that are not counted, as `weight_storages` gives them.
     """
 
     def __init__(self, known: set[int]) -> None:

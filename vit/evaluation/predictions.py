@@ -6,7 +6,9 @@ They are stored as one `.npz` without pickle, so that comparing two models needs
 from __future__ import annotations
 
 import csv
+import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,19 @@ from vit.data.splits import ImageSource
 from vit.evaluation.examples import confidences
 from vit.runs import replace_atomically
 
+_DAMAGED = (
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""Errors of NumPy, zipfile and `Predictions` on a file that is damaged or another kind of file."""
 _ARRAYS = ("indices", "labels", "logits", "class_names", "num_total", "num_broken")
 
 
@@ -72,17 +87,17 @@ class Predictions:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in _ARRAYS}
                 fingerprint = str(stored["fingerprint"]) if "fingerprint" in stored else ""
-        except (ValueError, KeyError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
+            return cls(
+                indices=arrays["indices"],
+                labels=arrays["labels"],
+                logits=arrays["logits"],
+                class_names=arrays["class_names"].tolist(),
+                num_total=int(arrays["num_total"]),
+                num_broken=int(arrays["num_broken"]),
+                fingerprint=fingerprint,
+            )
+        except _DAMAGED as error:
             raise ValueError(f"predictions: {str(path)!r} is not a complete predictions file ({error})") from error
-        return cls(
-            indices=arrays["indices"],
-            labels=arrays["labels"],
-            logits=arrays["logits"],
-            class_names=arrays["class_names"].tolist(),
-            num_total=int(arrays["num_total"]),
-            num_broken=int(arrays["num_broken"]),
-            fingerprint=fingerprint,
-        )
 
 
 def write_table(path: Path, predictions: Predictions, source: ImageSource) -> None:

@@ -58,27 +58,34 @@ def interleaved_speeds(
     """
     images = {name: torch.rand(batch_size, 3, *timed.image_size, device=device) for name, timed in models.items()}
     rates: dict[str, list[float]] = {name: [] for name in models}
-    with ExitStack() as modes, torch.inference_mode(), autocast():
+    with ExitStack() as modes, torch.inference_mode():
         for timed in models.values():
             modes.enter_context(evaluating(timed.model))
         calls = {}
         for name, timed in models.items():
-            _seconds(timed.model, images[name], 1, device)  # warm-up
-            calls[name] = max(1, math.ceil(seconds / _seconds(timed.model, images[name], 1, device)))
+            _seconds(timed.model, images[name], 1, device, autocast)  # warm-up
+            calls[name] = max(1, math.ceil(seconds / _seconds(timed.model, images[name], 1, device, autocast)))
         for turn in range(turns):
             names = list(models)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                taken = _seconds(models[name].model, images[name], calls[name], device)
+                taken = _seconds(models[name].model, images[name], calls[name], device, autocast)
                 rates[name].append(batch_size * calls[name] / taken)
     return {
         name: Speed(statistics.median(found), min(found), max(found), tuple(found)) for name, found in rates.items()
     }
 
 
-def _seconds(model: nn.Module, images: Tensor, calls: int, device: torch.device) -> float:
+def _seconds(
+    model: nn.Module,
+    images: Tensor,
+    calls: int,
+    device: torch.device,
+    autocast: Callable[[], AbstractContextManager[object]],
+) -> float:
     start = time.perf_counter()
     for _ in range(calls):
-        model(images)
+        with autocast():  # anew for each batch, as in an evaluation: it casts the weights once in its context
+            model(images)
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
     return time.perf_counter() - start

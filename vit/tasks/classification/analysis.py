@@ -24,11 +24,12 @@ def draw_inside(run: Path, config: RunConfig) -> dict[str, Any] | None:
     if not isinstance(loaded.model, VisionTransformer):
         return None
     _, validation = open_training(config.data)
+    skips, place = config.data.on_broken_image == "skip", f"{config.data.name}, held out"
     target = AnalysisTarget(
         name=run.name,
         model=loaded.model,
         preprocessing=loaded.preprocessing,
-        images=from_split(validation, loaded.preprocessing, NUM_IMAGES, f"{config.data.name}, held out"),
+        images=from_split(validation, loaded.preprocessing, NUM_IMAGES, place, skip_broken=skips),
         class_names=tuple(loaded.class_names),
     )
     return draw_analysis(target, run, RUN_FIGURES)
