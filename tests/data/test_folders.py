@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -101,6 +102,28 @@ def test_an_empty_class(tmp_path: Path) -> None:
     make_folder(tmp_path / "train", {"a": 2, "empty": 0})
     with pytest.raises(ValueError, match=r"data\.root: class .*empty' holds no images \(.*\.jpg.*remove it"):
         open_training(config_for(tmp_path))
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path / "train", {"cat": 3, "dog": 3})
+    make_folder(tmp_path / "test", {"cat": 3, "dog": 3})
+    scan = os.scandir
+
+    def fail(path: Any) -> Any:
+        if str(path).endswith("dog"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(PermissionError, match="dog"):
+        open_training(DataConfig(name="imagefolder", root=str(tmp_path)))
+
+
+def test_a_class_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    make_folder(tmp_path / "train", {"cat": 3})
+    make_folder(tmp_path / "train" / os.fsdecode(b"caf\xe9"), {"": 3})
+    with pytest.raises(ValueError, match=r"class folder 'caf\\udce9' is not valid UTF-8; rename it"):
+        open_training(DataConfig(name="imagefolder", root=str(tmp_path)))
 
 
 @pytest.mark.parametrize("opens", [open_training, open_test])

@@ -27,6 +27,24 @@ def test_an_image_of_the_right_size_is_untouched() -> None:
     assert pixels.is_contiguous()
 
 
+@pytest.mark.parametrize("size", [(9, 4000), (4000, 9), (8, 4001), (4001, 8)])
+@pytest.mark.parametrize("image_size", [(16, 16), (16, 24)])
+@pytest.mark.parametrize("antialias", [True, False])
+def test_of_a_very_long_image_the_middle_alone_is_resized(
+    size: tuple[int, int], image_size: tuple[int, int], antialias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preprocessing = Preprocessing(image_size=image_size, crop_fraction=0.9, antialias=antialias)
+    short = resize_and_crop(picture(size, 0), preprocessing)
+    monkeypatch.setattr("vit.data.preprocessing._LONGEST", 10**9)
+    whole = resize_and_crop(picture(size, 0), preprocessing)
+    assert (short.int() - whole.int()).abs().max() <= 4, "the centre may move by half a pixel, where a size is rounded"
+
+
+def test_a_line_of_pixels_takes_little_memory() -> None:
+    assert resize_and_crop(picture((100_000, 1), 0), Preprocessing(image_size=(224, 224))).shape == (3, 224, 224)
+    assert resize_and_crop(picture((1, 100_000), 0), Preprocessing(image_size=(224, 224))).shape == (3, 224, 224)
+
+
 def test_the_centre_is_cropped() -> None:
     columns = np.zeros((4, 8, 3), np.uint8) + np.arange(8, dtype=np.uint8)[None, :, None]
     pixels = resize_and_crop(Image.fromarray(columns), Preprocessing(image_size=(4, 4)))

@@ -23,6 +23,7 @@ from tests.training.tiny import tiny
 from vit.cli import main
 from vit.config import DataConfig
 from vit.data import augmented
+from vit.data.decoding import MissingImages
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.file_source import FileSource, notes_of
 from vit.data.identity import count_copies, file_identities
@@ -178,6 +179,18 @@ def listed_with_parts(root: Path) -> Path:
     rows = [row[1:] for row in rows]
     (root / "list.tsv").write_text("\n".join(["split\tfilename\tclass", *rows]))
     return root / "list.tsv"
+
+
+def test_a_listed_class_without_a_training_image_is_named(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"cat": 6, "dog": 6})
+    parts = {
+        "cat": ["train", "train", "val", "test", "train", "test"],
+        "dog": ["val", "val", "val", "test", "test", "val"],
+    }
+    rows = [f"{name}/{index:03d}.png,{name},{part}" for name, own in parts.items() for index, part in enumerate(own)]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]))
+    with pytest.raises(MissingImages, match="has no training image of the class 'dog'; add one"):
+        open_training(config_for(tmp_path / "list.csv"))
 
 
 def validation_folder(root: Path) -> Path:

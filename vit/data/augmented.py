@@ -40,7 +40,7 @@ class AugmentedBatch:
     images: Tensor
     """Normalised float32 (b, 3, H, W), or (b, views, 3, H, W) of several views."""
     targets: Tensor
-    """float32 (b, k), each row's sum 1."""
+    """float32 (b, k); a row's sum is 1, or the image's number of labels."""
     positions: Tensor
     """int64 (b,), position in the epoch's order."""
     weights: Tensor
@@ -126,7 +126,7 @@ class _SharedAugmentation:
 
 @dataclass(frozen=True)
 class UnaugmentedBatch:
-    """A micro-batch as it was read, on the CPU; its neighbours may be augmented with it."""
+    """A micro-batch as it was read, where the loader keeps its images; its neighbours may be augmented with it."""
 
     _shared: _SharedAugmentation
     _index: int

@@ -22,13 +22,19 @@ _SYSTEM_FILES = ("thumbs.db", "desktop.ini")
 
 
 def class_folders(folder: Path, expected: str = "") -> list[str]:
-    """List the class folders, sorted; ValueError if there are none, or images next to them.
+    """List the class folders, sorted; ValueError if there are none, images next to them, or a name that is not UTF-8.
 
     `expected` says how the folders should be. Runs that were written beside the classes are left out.
     """
     with os.scandir(folder) as entries:
         stray = sorted(entry.name for entry in entries if is_image(entry.name) and not entry.is_dir())
     classes = [path.name for path in folders_in(folder)]
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:  # the system allows any bytes; everything that is written of a run is text
+            rule = f"the name of its class folder {name!r} is not valid UTF-8; rename it"
+            raise ValueError(f"data.root: {str(folder)!r} is not valid: {rule}") from error
     if stray:
         raise ValueError(
             f"data.root: {str(folder / stray[0])!r} is directly in {folder.name}/ and so has no class; "
@@ -75,9 +81,9 @@ def files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: boo
     Links to folders are followed; `visited`: folders by device and inode.
 
     ValueError for a folder that is reached twice, whose images would count twice, in training and test; with `twice`,
-    its files are given once.
+    its files are given once. OSError for a folder that cannot be read.
     """
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
         status = Path(parent).stat()
         first = visited.setdefault((status.st_dev, status.st_ino), parent)
@@ -90,6 +96,11 @@ def files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: boo
                 "remove the link"
             )
         yield from (Path(parent) / name for name in names if not name.startswith("."))
+
+
+def _raise(error: OSError) -> None:
+    """`os.walk` would skip a folder that cannot be read, and its images would be missing without a word."""
+    raise error
 
 
 def no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:

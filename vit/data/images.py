@@ -41,6 +41,10 @@ def open_training(config: DataConfig) -> tuple[Split, Split]:
     if apart is None:
         return split_validation(source, config)
     train = training_subset(source, torch.arange(len(source)), config, keys_of(source))
+    counts = torch.bincount(train.labels, minlength=len(source.class_names)).tolist()
+    for name, count in zip(source.class_names, counts, strict=True):
+        if count == 0:  # as in a list that has the class among its validation or test images alone
+            raise MissingImages(f"data.root: {config.root!r} has no training image of the class {name!r}; add one")
     return train, Split(apart, torch.arange(len(apart)))
 
 

@@ -22,6 +22,10 @@ PIL_FILTERS = {
 }
 
 
+_LONGEST = 100
+"""An image is resized to no more than so many times the model's height or width."""
+
+
 def to_tensor(image: Image.Image) -> Tensor:
     """Convert an RGB image to uint8 (3, h, w)."""
     pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)  # twice as fast as numpy
@@ -33,9 +37,14 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     """Resize an RGB image and crop its centre: uint8 (3, H, W) of `preprocessing.image_size`.
 
     The shorter side (for a non-square model, relative to the model's) becomes floor(image_size / crop_fraction), with
-    `squash` both sides; then the centre is cropped. An image of that size is not resampled.
+    `squash` both sides; then the centre is cropped. An image of that size is not resampled. Of one that is very much
+    longer than wide, or wider than long, only the middle is resized: a line of a hundred thousand pixels would become
+    billions.
     """
     height, width = _resized_size(image.height, image.width, preprocessing)
+    if height > _LONGEST * preprocessing.image_size[0] or width > _LONGEST * preprocessing.image_size[1]:
+        image = _middle(image, height, width, preprocessing.image_size)
+        height, width = _resized_size(image.height, image.width, preprocessing)
     if (height, width) == (image.height, image.width):
         pixels = to_tensor(image)
     elif preprocessing.antialias or preprocessing.interpolation == "nearest":
@@ -50,6 +59,16 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     corner = round if preprocessing.crop_rounding == "even" else math.floor
     top, left = corner((height - crop_height) / 2), corner((width - crop_width) / 2)
     return pixels[:, top : top + crop_height, left : left + crop_width].contiguous()
+
+
+def _middle(image: Image.Image, height: int, width: int, kept: tuple[int, int]) -> Image.Image:
+    """The middle of an image that would be resized to (height, width), of which the crop keeps the centre alone."""
+    sides = []
+    for side, resized, crop in ((image.width, width, kept[1]), (image.height, height, kept[0])):
+        excess = max(0, side - math.ceil(side * _LONGEST * crop / resized)) // 2
+        sides.append((excess, side - excess))  # as much on both ends: the centre stays where it is
+    (left, right), (top, bottom) = sides
+    return image.crop((left, top, right, bottom))
 
 
 def _resized_size(height: int, width: int, preprocessing: Preprocessing) -> tuple[int, int]:

@@ -102,11 +102,11 @@ def p_above(values: Sequence[float], bar: float) -> float:
 def write_results(result: Mapping[str, Any], folder: Path) -> None:
     """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
     save_figure(plot_data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
-    with (folder / "data_size.csv").open("w", newline="") as stream:
+    with (folder / "data_size.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, list(result["runs"][0]))
         writer.writeheader()
         writer.writerows(result["runs"])
-    (folder / "data_size.md").write_text(data_size_markdown(result))
+    (folder / "data_size.md").write_text(data_size_markdown(result), encoding="utf-8")
 
 
 def data_size_markdown(result: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from vit.config import RunConfig
 from vit.data.file_source import FileSource
 from vit.data.loading import EvalLoader
-from vit.data.streaming import CanvasDecoder, canvas_size
+from vit.data.streaming import CanvasDecoder
 from vit.processor import machine
 from vit.runs import write_json
 from vit.stopwatch import Stopwatch
@@ -237,7 +237,7 @@ def _loading(session: Session) -> tuple[dict[str, float], bool, int | None]:
     split, data = task.train_split, task.config.data
     spread = torch.linspace(0, len(split) - 1, min(_DECODED, len(split))).to(torch.int64)
     indices = split.indices[spread].tolist()
-    decoder = CanvasDecoder(split.source, canvas_size(split, data, task.preprocessing.image_size), data.interpolation)
+    decoder = CanvasDecoder(split.source, task.train_loader.loader.canvas_size, data.interpolation)
     decoder[indices]  # so that the files are in the system's cache
     together = _shortest(lambda: decoder[indices])
     reading = 0.0

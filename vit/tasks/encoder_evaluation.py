@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from vit.config import ImageRun
+from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test, open_training, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import make_accelerator
@@ -36,6 +37,8 @@ class EncoderEvaluation:
         self.tensors, self.state = read_run(request.checkpoint, request.select, request.weights)
         self._images = open_transfer_data(config.data, request.transfer) if request.transfer else None
         self.split = self._images.test if self._images else open_test(config.data)
+        if request.output_dir is not None:
+            check_outside("--output_dir", request.output_dir, self.split.source)
         self.loader = self._eval_loader(self.split)
 
     def neighbours(self, count: int, setting: str) -> Neighbours:

@@ -106,7 +106,7 @@ class EncoderReport(ImageReport, ABC):
         history = read_metrics(run)
         numbers = {"history": history, "rates": rates, "conventions": CONVENTIONS}
         save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
-        (run / "README.md").write_text(self.model_card(run, summary))
+        (run / "README.md").write_text(self.model_card(run, summary), encoding="utf-8")
 
     def model_card(self, run: Path, summary: dict[str, Any]) -> str:
         """The model, its training and its measured numbers as Markdown."""

@@ -38,10 +38,7 @@ class ImageReport:
     def _notes_of_memory(self) -> list[str]:
         accelerator = self._task.accelerator
         on_device = accelerator.num_processes if accelerator.device.type == "cpu" else 1
-        try:
-            needed = on_device * sum(self._memory.values())
-        except (NotImplementedError, RuntimeError, ValueError):  # a model that cannot be traced trains all the same
-            return []
+        needed = on_device * sum(self._memory.values())
         there = device_memory(accelerator.device)
         if needed <= there:
             return []
@@ -81,10 +78,11 @@ class ImageReport:
         samples = task.train_loader.samples_per_epoch
         operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * samples
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
+        memory = f"about {sum(self._memory.values()) / 2**20:.0f} MiB a process ({parts}), "
+        memory += "and 1 GiB or more for libraries and temporaries"
         return {
             "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
-            "memory": f"about {sum(self._memory.values()) / 2**20:.0f} MiB a process ({parts}), "
-            "and 1 GiB or more for libraries and temporaries",
+            "memory": memory if self._memory else "not known: the model cannot be traced",
         }
 
     def _training_multiply_adds(self) -> float:
@@ -106,20 +104,23 @@ class ImageReport:
 
     @cached_property
     def _memory(self) -> dict[str, int]:
-        """Bytes by what they hold, in one process."""
+        """Bytes by what they hold, in one process. Empty for a model that cannot be traced: it trains all the same."""
         task, train = self._task, self._task.config.train
         images = min(task.config.data.batch_size, task.train_loader.samples_per_epoch)
         in_a_step = task.train_loader.augment.views * images
-        parts = training_memory(
-            task.backbone,
-            task.preprocessing.image_size,
-            batch_size=-(-in_a_step // train.accumulation_steps // task.accelerator.num_processes),
-            optimizer=task.config.optim.name,
-            precision=precision_of(task.accelerator),
-            ema=train.ema_decay is not None,
-            gradient_checkpointing=train.gradient_checkpointing,
-            device_type=task.accelerator.device.type,
-        )
+        try:
+            parts = training_memory(
+                task.backbone,
+                task.preprocessing.image_size,
+                batch_size=-(-in_a_step // train.accumulation_steps // task.accelerator.num_processes),
+                optimizer=task.config.optim.name,
+                precision=precision_of(task.accelerator),
+                ema=train.ema_decay is not None,
+                gradient_checkpointing=train.gradient_checkpointing,
+                device_type=task.accelerator.device.type,
+            )
+        except (NotImplementedError, RuntimeError, ValueError):
+            return {}
         if (images := task.train_loader.loader.bytes_on_device()) > 0:
             parts["images"] = images
         if task.teacher is not None:

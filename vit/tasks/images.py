@@ -16,7 +16,6 @@ from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatc
 from vit.data.file_source import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
-from vit.data.streaming import canvas_size
 from vit.engine import Accelerator, gather_object, gather_uneven
 from vit.hub import OpenedModel, load_model
 from vit.models import Classifier, ResNet, VisionTransformer, config_from_dict, config_to_dict
@@ -82,7 +81,7 @@ class ImageTask(ABC, Generic[Run]):
         steps = self._step_loader()  # whatever is wrong with its settings is said before a teacher is loaded
         self.val_loader = self.eval_loader(self.val_split)
         self.teacher = self.load_teacher()
-        self.train_loader = AugmentingLoader(steps, self._make_augment(), seed=config.seed)
+        self.train_loader = AugmentingLoader(steps, self._make_augment(steps), seed=config.seed)
 
     @property
     def model(self) -> Model:
@@ -194,13 +193,13 @@ class ImageTask(ABC, Generic[Run]):
             check(fewest >= _FEWEST_NORMALIZED, "data.batch_size", config.data.batch_size, rule)
         return loader
 
-    def _make_augment(self) -> Augment:
+    def _make_augment(self, loader: TrainLoader) -> Augment:
         """ValueError for sizes of growing images, or padding, that do not go with the model's."""
         config, preprocessing = self.config, self.preprocessing
         patch_size = common_patch(self.backbone, *([] if self.teacher is None else [self.teacher]))
         augment = self.augmentation(config.augment, preprocessing, len(self.class_names), patch_size=patch_size)
         if config.augment.crop == "pad":
-            augment.check_canvas(canvas_size(self.train_split, config.data, preprocessing.image_size))
+            augment.check_canvas(loader.canvas_size)
         return augment
 
 

@@ -166,6 +166,20 @@ def test_a_malformed_table_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_validation_images_without_any_label_are_found_before_training(tmp_path: Path) -> None:
+    for number in range(8):
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    rows = [f"{number}.png,{'red' if number < 2 else ''}" for number in range(8)]
+    (tmp_path / "train.csv").write_text("\n".join(["file,labels", *rows]))
+    found = set()
+    for seed in range(8):
+        try:
+            open_training(TableDataConfig(root=str(tmp_path), val_fraction=0.25, split_seed=seed))
+        except ValueError as error:
+            found.add(str(error).partition("no ")[2].partition(";")[0])
+    assert "validation image has a label" in found
+
+
 def test_a_separator_that_divides_nothing_is_doubted(images: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_test(TableDataConfig(root=str(images), separator=" "))
     assert "looks like several; is data.separator ' ' right?" in caplog.text

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.tasks.translation.text_files import PAIRS, make_set
 from tests.training.tiny import assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import OptimConfig
@@ -281,6 +282,18 @@ def test_the_plan_speaks_of_sentences() -> None:
 def test_rules_between_sections(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TranslationRun(**changes)
+
+
+@pytest.mark.parametrize(("part", "name"), [("val", "validation"), ("test_2016_flickr", "test")])
+def test_sentences_beyond_the_learned_positions_are_found_before_training(part: str, name: str, tmp_path: Path) -> None:
+    long = ("Hund " * 30, "dog " * 30)
+    data = TextDataConfig(
+        name="multi30k", root=str(make_set(tmp_path, {**PAIRS, part: [long]})), max_length=20, batch_size=2
+    )
+    model = TranslatorConfig(positions="learned", max_length=21, width=16, num_heads=2)
+    config = replace(COPYING, data=data, model=model, search=SearchConfig(beam_size=1, max_length=20))
+    with pytest.raises(ValueError, match=rf"model\.max_length: 21 .* the longest {name} sentence needs \d+ positions"):
+        Translation(config, make_accelerator("cpu", "fp32"))
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ def class_weights(config: ClassificationTrainConfig, labels: Tensor, num_classes
 def target_losses(
     logits: Tensor, targets: Tensor, config: ClassificationTrainConfig, weights: Tensor | None = None
 ) -> Tensor:
-    """(b,) losses of logits (b, k) against target distributions (b, k), smoothed as configured, classes weighed (k,).
+    """(b,) losses of logits (b, k) against target distributions (b, k), smoothed as configured, weighted by class (k,).
 
     Cross-entropy, or binary cross-entropy averaged over the classes (Wightman et al. 2021, ResNet strikes back). A
-    weight multiplies the loss of its class's images; smoothed cross-entropy is weighed as torch does it.
+    weight multiplies the loss of its class's images; smoothed cross-entropy is weighted as in torch.
     """
     logits = logits.float()
     image_weights = 1.0 if weights is None else targets @ weights  # of the labels, before they are smoothed

@@ -66,17 +66,18 @@ class ClassificationReport(ImageReport):
 
     def notes(self) -> list[str]:
         """Also of test images that are trained on, as far as their files say it before anything is trained."""
-        test = self._open_test_early()
+        test = self._early_test
         if test is None:
             return super().notes()
         copies = notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_COMPARED)
         return [*super().notes(), *copies, *self._notes_of_seen(test)]
 
     def num_test_images(self) -> int | None:
-        test = self._open_test_early()
+        test = self._early_test
         return None if test is None else len(test)
 
-    def _open_test_early(self) -> Split | None:
+    @cached_property
+    def _early_test(self) -> Split | None:
         """The names of the test set's files; no image is read. None where it cannot be opened yet: it can come later
         than training begins, and is checked then.
         """
@@ -115,7 +116,8 @@ class ClassificationReport(ImageReport):
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
             (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
-        (run / "README.md").write_text(model_card(run, summary, best.class_names, self.task.config))
+        card = model_card(run, summary, best.class_names, self.task.config)
+        (run / "README.md").write_text(card, encoding="utf-8")
 
 
 open_report = ClassificationReport

@@ -60,11 +60,10 @@ class Meter:
         indices, losses = [torch.zeros(0, dtype=torch.int64, device=device)], [torch.zeros(0, device=device)]
         with evaluating(bare), torch.inference_mode():
             for batch in loader:
-                if len(batch.images):
-                    images = normalize(batch.images.to(device), loader.preprocessing)
-                    indices.append(batch.indices.to(device))
-                    rng = SampleRandom.at(0, 0, indices[-1])
-                    losses.append(image_losses(bare, images, rng, self.settings, bare.config.patch_size))
+                images = normalize(batch.images.to(device), loader.preprocessing)
+                indices.append(batch.indices.to(device))
+                rng = SampleRandom.at(0, 0, indices[-1])
+                losses.append(image_losses(bare, images, rng, self.settings, bare.config.patch_size))
         gather = partial(gather_uneven, self.accelerator)
         all_indices, all_losses = gather(torch.cat(indices)).cpu(), gather(torch.cat(losses)).cpu()
         check_seen_once(all_indices, loader, device=device, gather=gather)

@@ -46,7 +46,7 @@ def reconstruct(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataCo
     """Predict hidden patches of some of the split's images, of different classes where there are as many."""
     bare, settings, device = meter.bare(model), meter.settings, meter.accelerator.device
     few = EvalLoader(pictured(loader.split), loader.preprocessing, data)
-    batches = [batch for batch in few if len(batch.images)]
+    batches = list(few)
     indices = torch.cat([batch.indices for batch in batches])
     images = normalize(torch.cat([batch.images for batch in batches]).to(device), loader.preprocessing)
     patch_size = bare.config.patch_size

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vit.config import check
+from vit.data.file_source import check_outside
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split
 from vit.engine import make_accelerator
@@ -43,7 +44,10 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
         preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
     accelerator = make_accelerator(config.device, config.train.precision)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    loader = EvalLoader(open_test(config.data, opened.class_names), preprocessing, config.data, **place)
+    test = open_test(config.data, opened.class_names)
+    if request.output_dir is not None:
+        check_outside("--output_dir", request.output_dir, test.source)
+    loader = EvalLoader(test, preprocessing, config.data, **place)
     thresholds = np.array(opened.thresholds)
     model = accelerator.prepare(opened.computing(accelerator.device))
     predictions = predict_labels(accelerator, model, loader, opened.class_names, thresholds)

@@ -45,11 +45,8 @@ class MultilabelReport(ImageReport):
         return self.task.predict(model, loader, np.array(state["thresholds"]))
 
     def notes(self) -> list[str]:
-        """Also of test images that are trained on; a table that is not as it should be is refused at the end."""
-        try:
-            test = open_test(self.task.config.data, self.task.class_names)
-        except (OSError, ValueError):
-            return super().notes()
+        """Also of test images that are trained on."""
+        test = open_test(self.task.config.data, self.task.class_names)
         return [*super().notes(), *notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_READ)]
 
     def summary(self, best: LabelPredictions, last: LabelPredictions) -> dict[str, Any]:
@@ -66,7 +63,7 @@ class MultilabelReport(ImageReport):
         history = read_metrics(run)
         numbers = {"history": history, "rates": rates, "conventions": LEARNING_CONVENTIONS}
         save_figure(plot_learning_curves(history, rates), run / "figures" / "learning_curves.png", numbers)
-        (run / "README.md").write_text(model_card(run, summary, best))
+        (run / "README.md").write_text(model_card(run, summary, best), encoding="utf-8")
 
 
 open_report = MultilabelReport

@@ -29,7 +29,8 @@ MARKS = (" ", ",", ";", "|", "/")
 def open_training(config: TableDataConfig) -> tuple[Split, Split]:
     """(train, validation), cut at random by `data.val_fraction` and `data.fraction`.
 
-    ValueError for a table that is not as it should be, and where a class has no image left to train on.
+    ValueError for a table that is not as it should be, where a class has no image left to train on, and where no
+    validation image has a label.
     """
     source = _open(config, "train_table", None)
     rule = "at least 2 images, one to train on and one for validation"
@@ -43,6 +44,8 @@ def open_training(config: TableDataConfig) -> tuple[Split, Split]:
     chosen = left[is_chosen]
     for name, count in zip(source.class_names, source.labels[chosen].sum(dim=0).tolist(), strict=True):
         check(count > 0, "data.train_table", config.train_table, f"no image that is trained on has the label {name!r}")
+    rule = "no validation image has a label; hold out more of them, or take another data.split_seed"
+    check(bool(source.labels[is_val].any()), "data.val_fraction", config.val_fraction, rule)
     epoch_length = len(left) if config.epoch_length == "whole_set" else None
     return Split(source, chosen, epoch_length), Split(source, torch.nonzero(is_val).flatten())
 

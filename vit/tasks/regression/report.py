@@ -81,7 +81,7 @@ class RegressionReport:
         stored = {"x": test.x.tolist(), "curve": test.y.tolist(), "estimate": best.estimates.tolist()}
         (run / "predictions").mkdir(exist_ok=True)
         write_json(run / "predictions" / "test.json", stored)
-        (run / "README.md").write_text(model_card(run, summary))
+        (run / "README.md").write_text(model_card(run, summary), encoding="utf-8")
 
 
 open_report = RegressionReport

@@ -75,7 +75,7 @@ class TranslationReport:
         translations, _ = best
         translations.save(run / "predictions" / "test.jsonl")
         draw_run(run, self.task.info.model_name, translations, self.task.config.data, rates)
-        (run / "README.md").write_text(model_card(run, summary, self.task.config.data))
+        (run / "README.md").write_text(model_card(run, summary, self.task.config.data), encoding="utf-8")
 
 
 open_report = TranslationReport

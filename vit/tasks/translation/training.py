@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.config import check
 from vit.engine import Accelerator, gather_uneven
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
@@ -17,9 +18,20 @@ from vit.tasks.task import NonFinite, TaskInfo
 from vit.tasks.translation.config import SearchConfig, TranslationRun
 from vit.tasks.translation.loading import EncodedSplit, TextBatch, TextEvalLoader, TextTrainLoader
 from vit.tasks.translation.metrics import Translations, bleu, translate_all, translation_metrics
-from vit.tasks.translation.text import TextSplit, check_test, fingerprint, open_training
+from vit.tasks.translation.text import TextSplit, check_test, fingerprint, open_test, open_training
 from vit.tasks.translation.translator import Translator, build_translator
 from vit.tasks.translation.vocabulary import PAD, Vocabularies
+
+
+def _check_positions(split: EncodedSplit, part: str, positions: int) -> None:
+    """ValueError for a sentence that the evaluation could not read: only those to train on are left out as too long."""
+    lengths = [
+        *map(len, split.sources),
+        *(len(target) - 1 for target in split.targets),
+    ]  # the last one is only predicted
+    longest = max(lengths, default=0)
+    rule = f"the longest {part} sentence needs {longest} positions; raise it, or set model.positions sinusoidal"
+    check(longest <= positions, "model.max_length", positions, rule)
 
 
 class Translation:
@@ -56,6 +68,10 @@ class Translation:
             **self._place,
         )
         self.val_loader = self.eval_loader(val)
+        if config.model.name == "transformer" and config.model.positions == "learned":
+            test = EncodedSplit.encode(open_test(config.data), self.vocabularies)
+            for part, split in (("validation", self.val_loader.split), ("test", test)):
+                _check_positions(split, part, config.model.max_length)
 
     @property
     def _place(self) -> dict[str, int]:
