@@ -81,6 +81,12 @@ def test_a_missing_device_is_refused(device: str, monkeypatch: pytest.MonkeyPatc
         make_accelerator(device)
 
 
+def test_auto_never_chooses_a_device_on_which_nothing_was_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert make_accelerator("auto", "fp32").device.type == "cpu"
+
+
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ValueError, match="device: 'tpu' is not valid: choose from auto, cpu, cuda, mps"):
         make_accelerator("tpu")

@@ -40,6 +40,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 def make_accelerator(device: str = "auto", precision: str = "auto", **options: Any) -> Accelerator:
     """The Accelerator for `device` (auto, cpu, cuda, mps) and `precision` (auto, fp32, bf16, fp16).
 
+    `auto` never chooses mps, on which nothing here has been tested: much is computed in float64, which it lacks.
     ValueError for a missing device, a precision that it does not support, and settings that contradict the launcher's.
     """
     _check_device(device)
@@ -53,7 +54,7 @@ def make_accelerator(device: str = "auto", precision: str = "auto", **options: A
     elif torch.cuda.is_available():
         kind = "cuda"
     else:
-        kind = "mps" if torch.backends.mps.is_available() else "cpu"
+        kind = "mps" if device == "mps" else "cpu"
     chosen = choose_precision(kind, precision)
     if int(os.environ.get("WORLD_SIZE", "1")) > 2:
         # else DDP orders the gradients anew after its first step. The order says which process's part is added first,

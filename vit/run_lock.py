@@ -1,15 +1,22 @@
-"""One process at a time trains in a run folder: `RUN/lock.json` names the host and the process that does."""
+"""One process at a time trains in a run folder: `RUN/lock.json` names the host and the process that does.
+
+On one host the process itself tells whether it still runs. For other hosts that share the folder, whoever holds the
+lock touches it every half minute: one that has not been touched for five minutes was left behind.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import logging
+import math
 import os
 import socket
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +27,17 @@ log = logging.getLogger(__name__)
 _LOCK = "lock.json"
 _SECONDS_TO_WRITE = 1.0
 """For a process that has made the file and not yet written into it."""
+_SECONDS_BETWEEN_TOUCHES = 30.0
+_SECONDS_UNTIL_LEFT = 300.0
+"""After so long without a touch a lock of another host was left behind."""
 
 
 @contextmanager
 def run_locked(run: Path) -> Iterator[None]:
     """Hold the lock of an existing run folder.
 
-    ValueError where a running process holds it, or one of another host, of which it cannot be known. A lock that a
-    process left behind when it was killed is taken over, which a warning says.
+    ValueError where a running process holds it, or one of another host that has touched it in the last minutes. A lock
+    that a process left behind when it was killed is taken over, which a warning says.
     """
     path = run / _LOCK
     mine = {
@@ -44,10 +54,21 @@ def run_locked(run: Path) -> Iterator[None]:
             _refuse_if_running(path, holder, mine)
             path.unlink(missing_ok=True)
             log.warning("%s was left behind by %s, which has ended: taken over", path, _name(holder))
+    ended = threading.Event()
+    touching = threading.Thread(target=_touch, args=(path, ended), name="lock", daemon=True)
+    touching.start()
     try:
         yield
     finally:
+        ended.set()
+        touching.join()
         path.unlink(missing_ok=True)
+
+
+def _touch(path: Path, ended: threading.Event) -> None:
+    while not ended.wait(_SECONDS_BETWEEN_TOUCHES):
+        with suppress(OSError):  # a disk that fails for a moment; training will say so if it goes on
+            os.utime(path)
 
 
 @contextmanager
@@ -92,8 +113,11 @@ def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any])
     if not holder:
         return
     if holder.get("host") != mine["host"]:
+        if _seconds_untouched(path) > _SECONDS_UNTIL_LEFT:
+            return
         raise ValueError(
-            f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}; if that has ended, delete {path}"
+            f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}; if that has ended, wait for "
+            f"{_SECONDS_UNTIL_LEFT / 60:.0f} minutes, or delete {path}"
         )
     is_copy = holder.get("folder") != mine["folder"]  # of the folder of a run that goes on elsewhere
     if not is_copy and _runs(holder):
@@ -101,6 +125,15 @@ def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any])
             f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}, and two would spoil its history; "
             "wait for it, stop it, or choose another --output_dir"
         )
+
+
+def _seconds_untouched(path: Path) -> float:
+    """By the clock of the folder's file system, which is none of the hosts'."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".clock-") as now:
+        try:
+            return Path(now.name).stat().st_mtime - path.stat().st_mtime
+        except FileNotFoundError:  # it was released meanwhile
+            return math.inf
 
 
 def _runs(holder: dict[str, Any]) -> bool:

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from tests.training.test_loop import at_step
 from tests.training.tiny import assert_same_bits, tiny
+from vit import run_lock
 from vit.cli import main
 from vit.run_lock import run_locked
 from vit.settings import dump_run_config
@@ -141,11 +144,35 @@ def test_the_number_of_a_dead_process_may_be_in_use_again(tmp_path: Path) -> Non
 def test_a_lock_of_another_host_is_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / "lock.json").write_text(json.dumps({"host": "elsewhere", "process": 7, "started": 0.0}))
     with (
-        pytest.raises(ValueError, match=r"process 7 on elsewhere; if .* ended, delete"),
+        pytest.raises(ValueError, match=r"process 7 on elsewhere; if .* ended, wait for 5 minutes, or delete"),
         run_locked(tmp_path),
     ):
         pass
     assert lock_of(tmp_path)["host"] == "elsewhere"
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]
+
+
+def test_a_lock_of_another_host_that_nobody_touches_was_left_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = tmp_path / "lock.json"
+    lock.write_text(json.dumps({"host": "elsewhere", "process": 7, "started": 0.0}))
+    for seconds, is_left in ((200, False), (400, True)):
+        os.utime(lock, (time.time() - seconds,) * 2)
+        refused = pytest.raises(ValueError, match="wait for 5 minutes, or delete")
+        with nullcontext() if is_left else refused, run_locked(tmp_path):
+            assert lock_of(tmp_path)["process"] == os.getpid()
+    assert "left behind by process 7 on elsewhere" in caplog.text
+
+
+def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "_SECONDS_BETWEEN_TOUCHES", 0.01)
+    with run_locked(tmp_path):
+        os.utime(tmp_path / "lock.json", (0, 0))
+        deadline = time.monotonic() + 10
+        while (tmp_path / "lock.json").stat().st_mtime == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_copy_of_a_folder_in_use_is_another_folder(tmp_path: Path) -> None:

@@ -64,6 +64,18 @@ def test_every_image_has_a_row_with_the_classes_that_are_printed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", f"out{suffix}"]
 
 
+def test_two_processes_do_not_write_one_table(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
+    with room._written_alone(tmp_path / "out.csv") as unfinished:
+        unfinished.write_text("a row")
+        with pytest.raises(ValueError, match=r"out\.csv' is being written by another process"):
+            predict_to_file(model, images, tmp_path / "out.csv")
+        assert unfinished.read_text() == "a row"
+    assert not (tmp_path / "out.csv").exists()
+    with room._written_alone(tmp_path / "other.csv"):
+        pass
+    assert not [path for path in tmp_path.iterdir() if "other" in path.name]
+
+
 def test_the_files_are_what_other_programs_read(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
     paths = {suffix: tmp_path / f"out{suffix}" for suffix in SUFFIXES}
     for path in paths.values():

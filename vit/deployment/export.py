@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from vit.config import Preprocessing, check, check_arguments
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import Split, fingerprint
 from vit.deployment.compiled import check_compiler, load_compiled
-from vit.deployment.errors import TOLERANCES
+from vit.deployment.errors import TOLERANCES, Unfaithful
 from vit.deployment.onnx_preprocessing import PIXELS
 from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, Number, write_program
 from vit.deployment.proof import Answers, Judge, Proof, prove
@@ -40,6 +41,8 @@ BATCH_SIZES = (1, 3)
 """The file is run at these sizes but traced at another, so that a size baked in as a constant shows."""
 _ONNX_LIMIT = 2**31
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_FARTHEST = 0.05
+"""The largest difference in float32, as a share of the largest output: resized pixels may differ by a level."""
 _LARGER = (1.3, 0.8)
 """Height and width of the random images, as shares of the model's."""
 CONVENTIONS = {
@@ -121,11 +124,13 @@ def export_classifier(
     `logits`, it takes prepared images (batch, 3, height, width) and gives logits. `compiled` is for this machine's
     processor, in float32 or in bfloat16 (`precision`). An ONNX or compiled file of a model that was opened
     with `dtype="int8"` multiplies bytes in the blocks. Every file is compared with the model in float32. With a
-    `trial`, both are asked about its images; an interrupted trial continues with the same call.
+    `trial`, both are asked about its images; an interrupted trial continues with the same call. The model computes in
+    float32 on the CPU from then on.
 
     ValueError for a model that cannot be exported, for weights too large for one ONNX file, for a precision that the
     format or the model does not have, and for `compiled` without a C++ compiler. `Unfaithful` for a file
-    whose accuracy is further from the model's than the trial allows; it is removed.
+    whose accuracy is further from the model's than the trial allows, and for one whose outputs for random images are
+    not the model's; it is removed.
     """
     output = Path(output)
     check_export(format, output)
@@ -161,6 +166,7 @@ def export_classifier(
             file = sides.by_file(run)
             found = prove(sides.by_model, file, trial.split, trial.judge, images=trial.images, progress=kept, key=key)
             found.check(trial.tolerance)
+        _check_differences(differences, largest, number)
         name = "logits" if logits else "probabilities"
         written = Exported(output, unfinished.stat().st_size, name, differences, largest, seconds, found)
     results = {"differences": {str(size): value for size, value in differences.items()}, "largest": largest}
@@ -260,6 +266,17 @@ def _compare(sides: _Sides, run: Run) -> tuple[dict[int, float], float]:
         differences[batch_size] = float(np.abs(found - expected).max())
         largest = max(largest, float(np.abs(expected).max()))
     return differences, largest
+
+
+def _check_differences(differences: dict[int, float], largest: float, number: Number) -> None:
+    """Unfaithful for differences that rounding cannot explain, of pixels too: far more, or not a number."""
+    difference = max(differences.values(), key=lambda value: (math.isnan(value), value))
+    limit = _FARTHEST * largest if number == "fp32" else math.inf
+    if not difference <= limit:
+        what = (
+            f"its outputs for random images differ from the model's by {difference:.2g} (the largest is {largest:.2g})"
+        )
+        raise Unfaithful(f"export: the file is not written: {what}")
 
 
 def _description(opened: OpenedModel, answer: Answer, format: Format, number: Number) -> dict[str, Any]:

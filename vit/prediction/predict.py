@@ -6,10 +6,12 @@ the table is written from it in one pass, and gets its name in one step.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -86,29 +88,45 @@ def predict_to_file(
     has_head = opened.num_classes > 0
     check(has_head, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features")
     accelerator = make_accelerator(device, precision)
+    processes, rule = accelerator.num_processes, "a table is written by one process; leave out accelerate launch"
+    check(processes == 1, "processes", processes, rule)
     most, names = min(most, opened.num_classes), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = _Unfinished(
-        output.with_name(f".{output.name}.unfinished"),
-        _key(opened, most, precision_of(accelerator)),
-        [(name, _stamp(name)) for name in names],
-    )
-    started, before = time.monotonic(), unfinished.num_rows
-    if before < len(names):
-        decoded = _decoded(opened, names[before:], batch_size, workers)
-        classify = _classifier(opened, accelerator, most)
-        with unfinished.appending() as file, progress_bar("predict", len(names), done=before, unit="img") as bar:
-            for chunk, batch in decoded:
-                file.writelines(unfinished.line(row) for row in _rows(chunk, batch, classify))
-                file.flush()
-                bar.update(len(chunk))
-        opened.model.to("cpu")
-    seconds = time.monotonic() - started
-    broken = sum(bool(row.error) for row in unfinished.rows())
-    with replace_atomically(output) as written:
-        write_table(written, output.suffix, unfinished.rows(), most)
-    unfinished.path.unlink()
+    with _written_alone(output) as path:
+        key = _key(opened, most, precision_of(accelerator))
+        unfinished = _Unfinished(path, key, [(name, _stamp(name)) for name in names])
+        started, before = time.monotonic(), unfinished.num_rows
+        if before < len(names):
+            decoded = _decoded(opened, names[before:], batch_size, workers)
+            classify = _classifier(opened, accelerator, most)
+            with unfinished.appending() as file, progress_bar("predict", len(names), done=before, unit="img") as bar:
+                for chunk, batch in decoded:
+                    file.writelines(unfinished.line(row) for row in _rows(chunk, batch, classify))
+                    file.flush()
+                    bar.update(len(chunk))
+            opened.model.to("cpu")
+        seconds = time.monotonic() - started
+        broken = sum(bool(row.error) for row in unfinished.rows())
+        with replace_atomically(output) as written:
+            write_table(written, output.suffix, unfinished.rows(), most)
+        path.unlink()
     return Predicted(output, len(names), broken, before, seconds)
+
+
+@contextmanager
+def _written_alone(output: Path) -> Iterator[Path]:
+    """The unfinished file beside the output, locked. ValueError where another process is writing the same table."""
+    path = output.with_name(f".{output.name}.unfinished")
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"output: {str(output)!r} is being written by another process; wait for it") from error
+        try:
+            yield path
+        finally:
+            if path.is_file() and path.stat().st_size == 0:
+                path.unlink()
 
 
 Stamp = list[int] | None

@@ -15,9 +15,7 @@ from typing import Any, NoReturn
 
 from vit.launcher import tells_first
 
-_HANG_UP = getattr(signal, "SIGHUP", None)
-"""None on Windows."""
-_STOPPING = (signal.SIGTERM, signal.SIGINT, *(() if _HANG_UP is None else (_HANG_UP,)))
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopped(Exception):
@@ -46,7 +44,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for number in _STOPPING:
-                if number != _HANG_UP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
                     self._previous[number] = signal.signal(number, self._remember)
         return self
 
@@ -54,7 +52,7 @@ class StopSignals:
         for number, handler in self._previous.items():
             # where a terminal closes, both the system and the shell send SIGHUP: the second one must not kill a run
             # that ends because of the first
-            hung_up = number == _HANG_UP == self.signal_number
+            hung_up = number == signal.SIGHUP == self.signal_number
             signal.signal(number, signal.SIG_IGN if hung_up else handler)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
@@ -82,7 +80,7 @@ def stops_at_once(doing: str, remedy: str) -> Iterator[None]:
 
     previous = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, *(() if _HANG_UP is None else (_HANG_UP,))):
+        for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
                 previous[number] = signal.signal(number, leave)
     try:

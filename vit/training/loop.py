@@ -78,8 +78,8 @@ def _train_epoch(session: Session, display: Display) -> None:
         if off_grid == 0 or (is_last and off_grid >= progress.step_in_epoch):
             display.show(log_steps(session, step.rate))
         display.step(step.loss, step.rate)
-        if is_last:
-            continue  # the last step of the epoch: save, or stop, after its validation below
+        if is_last and not step.stop_signal:
+            continue  # the last step of the epoch is saved after its validation below
         save_every = settings.save_every_steps
         if step.stop_signal or (save_every is not None and progress.step % save_every == 0):
             save_session(session)

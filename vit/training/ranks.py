@@ -11,13 +11,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from vit.launcher import end_with_parent, tells_first
+from vit.tasks.task import NonFinite
 from vit.training.interruption import Stopped, leave_at_once
 
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -44,6 +46,9 @@ def ranks_watched(accelerator: Accelerator, remedy: str) -> Iterator[None]:
         watch.done.set()
         accelerator.wait_for_everyone()
         raise
+    except NonFinite:  # the loss is summed over the processes, so that all of them raise it
+        watch.done.set()
+        raise
     except RuntimeError:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it now, before anything was said
@@ -59,13 +64,13 @@ def ranks_watched(accelerator: Accelerator, remedy: str) -> Iterator[None]:
 
 class _Watch:
     def __init__(self, accelerator: Accelerator, remedy: str) -> None:
-        mine = (accelerator.process_index, socket.gethostname(), psutil.Process().pid)
+        mine = (accelerator.process_index, _this_machine(), psutil.Process().pid)
         self.done = threading.Event()
         self._remedy = remedy
         self._others = {
             rank: psutil.Process(pid)
-            for rank, host, pid in gather_object([mine])
-            if host == mine[1] and rank != mine[0]
+            for rank, machine, pid in gather_object([mine])
+            if machine == mine[1] and rank != mine[0]
         }
 
     def look(self) -> None:
@@ -89,6 +94,17 @@ class _Watch:
         ranks = f"rank {', '.join(map(str, ended))} of {len(self._others) + 1} (process {pids})"
         line = f"{ranks} ended without a word (killed, or out of memory?), so all end; {self._remedy}"
         leave_at_once(line if tells_first() else None, 1)
+
+
+def _this_machine() -> tuple[str, ...]:
+    """What says whether two processes see each other's numbers: machines, and containers, may share a name."""
+    known = [socket.gethostname()]
+    with suppress(OSError):  # on Linux
+        known += [
+            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            str(Path("/proc/self/ns/pid").readlink()),
+        ]
+    return tuple(known)
 
 
 def _runs(process: psutil.Process) -> bool:

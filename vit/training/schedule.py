@@ -25,8 +25,7 @@ def learning_rate(samples_seen: int, total_samples: int, warmup: float, config: 
     """The rate of the step that begins after `samples_seen` samples of `total_samples`.
 
     Linear warm-up from 0 over `warmup` samples, then cosine or linear decay to `min_lr`, the inverse square root of the
-    samples seen, or constant. The result depends
-    on no batch size, so processes and accumulation do not change it.
+    samples seen, or constant. It does not depend on the batch size, so neither processes nor accumulation change it.
     """
     if samples_seen < warmup:
         return config.lr * samples_seen / warmup

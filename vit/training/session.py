@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +27,6 @@ from vit.training.optim import build_optimizers
 from vit.training.progress import Progress
 from vit.training.schedule import warmup_samples
 from vit.training.trackers import tracker_options
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -64,7 +61,7 @@ class Session:
     def precision(self) -> str:
         return precision_of(self.accelerator)
 
-    @property
+    @cached_property
     def report(self) -> Report:
         return TASKS[self.config.task].report(self.task)
 
