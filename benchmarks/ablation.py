@@ -34,7 +34,7 @@ import torch
 from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs, nearest_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
-from vit.experiments.data_size_table import accuracy_spread
+from vit.evaluation.statistics import accuracy_spread
 from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import PlannedRun, train_runs
 from vit.processor import machine

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from benchmarks.timing import ProgressFn
 from vit.analysis import quantization_sensitivity
-from vit.comparison.statistics import paired_share_interval
 from vit.config import DataConfig
 from vit.data.images import fingerprint, open_test, open_training
 from vit.data.loading import EvalLoader
@@ -27,6 +26,7 @@ from vit.deployment import Judge, Trial
 from vit.deployment.export import export_classifier
 from vit.evaluation.evaluate import collect_outputs
 from vit.evaluation.head_columns import head_columns
+from vit.evaluation.statistics import paired_share_interval
 from vit.hub import OpenedModel, open_model
 from vit.models.inference import for_inference
 from vit.models.model import Model

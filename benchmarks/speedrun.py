@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vit.experiments.data_size_table import p_above
+from vit.evaluation.statistics import p_above
 from vit.processor import machine
 from vit.runs import write_json
 

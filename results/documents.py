@@ -22,7 +22,7 @@ from results.records import RESULTS, ROOT, Record, percent, read_records
 from results.tables import TABLES
 from results.tables.throughput import behind
 from vit.config import nearest
-from vit.experiments.data_size_table import accuracy_spread, p_above
+from vit.evaluation.statistics import accuracy_spread, p_above
 from vit.wording import counted
 
 _MARKED = re.compile(r"<!--= (?P<request>[^>]+?) -->(?P<text>.*?)<!--/-->", re.DOTALL)

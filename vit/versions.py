@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -21,6 +22,11 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = VERSION if name == "vit" else version(name)
     return found
+
+
+def computing_versions() -> dict[str, str]:
+    """Python's version, and those of the packages that compute."""
+    return {"python": platform.python_version(), **package_versions(("vit", "torch", "torchvision", "timm"))}
 
 
 @cache

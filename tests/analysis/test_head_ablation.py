@@ -11,8 +11,8 @@ import torch
 
 from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.head_ablation import HeadAblation, ablate_heads, attention_outputs, without_head
-from vit.comparison.statistics import paired_share_interval
 from vit.config import ResNetConfig
+from vit.evaluation.statistics import paired_share_interval
 from vit.figures.head_ablation import plot_head_ablation
 from vit.models import ResNet
 

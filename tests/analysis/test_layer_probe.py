@@ -10,10 +10,10 @@ from torch import nn
 
 from tests.analysis.models import own
 from vit.analysis.layer_probe import probe_layers, read_layers
-from vit.comparison.statistics import wilson_interval
 from vit.config import DataConfig, Preprocessing, ResNetConfig
 from vit.data.images import open_training
 from vit.data.loading import EvalLoader
+from vit.evaluation.statistics import wilson_interval
 from vit.figures.layer_probe import plot_layer_probe
 from vit.models import ResNet
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vit.comparison.classes import class_differences
-from vit.comparison.statistics import paired_share_interval
+from vit.evaluation.statistics import paired_share_interval
 
 
 def test_by_hand() -> None:

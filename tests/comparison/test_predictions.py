@@ -68,7 +68,7 @@ def test_whose_classes_a_head_predicts(
     logits = np.zeros((2, width), dtype=np.float32)
     logits[:, 0] = 1  # the first image's class
     seen = Predictions(np.arange(2), np.arange(2), logits, [str(each) for each in range(width)], 2, 0)
-    source = replace(eval_set.split.source, class_names=names)
+    source = FileSource(eval_set.folder, ["a.png", "b.png"], torch.arange(2), names)
     found = predictions._restrict(seen, columns, replace(eval_set, split=Split(source, torch.arange(2))), "run")
     assert found.unrestricted_top1 == unrestricted
     assert (found.imagenet_classes is not None) == is_imagenet
@@ -95,8 +95,10 @@ def test_imagenet_logits_are_read_among_the_datas_classes_and_among_all(eval_set
     logits[1, [701, 0, 5]] = 1, 2, 3  # right among the two classes only
     logits[2, [701, 0, 5]] = 3, 2, 1  # wrong in both
     head = Predictions(np.arange(3), np.array([0, 1, 1]), logits, [str(number) for number in range(1000)], 3, 0)
-    source = replace(eval_set.split.source, class_names=[imagenet_wnids()[701], imagenet_wnids()[0]])
-    split = Split(source, torch.arange(3))
+    names = [imagenet_wnids()[701], imagenet_wnids()[0]]
+    split = Split(
+        FileSource(eval_set.folder, ["a.png", "b.png", "c.png"], torch.tensor([0, 1, 1]), names), torch.arange(3)
+    )
     found = predictions._restrict(head, [701, 0], replace(eval_set, split=split), "run")
     assert found.predictions.logits.tolist() == [[3, 1], [1, 2], [3, 2]]
     assert found.predictions.class_names == ["parachute (n03888257)", "tench (n01440764)"]

@@ -11,8 +11,8 @@ import torch
 
 from vit.cli import main
 from vit.comparison.metrics import Resampling
-from vit.comparison.statistics import holm, mcnemar, wilson_interval
 from vit.comparison.transfer import compare_kind
+from vit.evaluation.statistics import holm, mcnemar, wilson_interval
 from vit.evaluation.transfer_evaluation import JudgedFeatures
 
 FAKE = ["--data", "fake", "--data.fake_images", "60", "--data.fake_classes", "3", "--data.workers", "0"]

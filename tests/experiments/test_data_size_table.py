@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from vit.experiments.data_size_table import accuracy_spread, data_size_markdown, summarize
+from vit.evaluation.statistics import accuracy_spread
+from vit.experiments.data_size_table import data_size_markdown, summarize
 
 
 def row(recipe: str, fraction: float, seed: int, top1: float) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from timm.models import save_for_hf
 
 from tests.training.tiny import assert_same_bits, last
 from vit.cli import main
-from vit.comparison.statistics import wilson_interval
 from vit.config import ResNetConfig
 from vit.evaluation.predictions import Predictions
+from vit.evaluation.statistics import wilson_interval
 from vit.experiments import planned_runs
 from vit.experiments.finetuning_table import seed_statistics
 from vit.models import ResNet

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vit.analysis.targets import AnalysisTarget
-from vit.comparison.report import write_csv
 from vit.figures.style import Figure, save_figure
+from vit.runs import write_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from vit.analysis.profile import DISTANCES, ENOUGH_FOR_BARS, AttentionProfile, attention_profile
 from vit.analysis.tokens import TokenLayout
-from vit.comparison.statistics import LEVEL, resampled_means
 from vit.config import check, check_arguments
 from vit.evaluation.evaluate import Gather, one_process
+from vit.evaluation.statistics import LEVEL, resampled_means
 
 if TYPE_CHECKING:
     from vit.figures import HeadValues

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from vit.analysis.attention_calls import attention_reader
 from vit.analysis.unsupported import Unsupported
-from vit.comparison.statistics import paired_share_interval
 from vit.config import check, check_arguments
 from vit.config.arguments import check_type
+from vit.evaluation.statistics import paired_share_interval
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure

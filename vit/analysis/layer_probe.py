@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from vit.analysis.model_structure import forward_hooks, residual_blocks
 from vit.analysis.tokens import block_patches, token_layout
-from vit.comparison.statistics import Interval, wilson_interval
 from vit.config import check_arguments
 from vit.data.loading import EvalLoader
 from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
 from vit.evaluation.probe import CONVENTION, linear_probe
+from vit.evaluation.statistics import Interval, wilson_interval
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vit.comparison.statistics import paired_share_interval
 from vit.config import check, check_arguments
+from vit.evaluation.statistics import paired_share_interval
 from vit.models.inference import check_quantizable, for_inference, quantizable_layers
 from vit.models.model import Model
 

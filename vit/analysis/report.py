@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 import re
 import sys
 import time
@@ -21,7 +20,7 @@ from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments, nearest
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import put_aside, write_json
-from vit.versions import package_versions
+from vit.versions import computing_versions
 from vit.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -91,10 +90,7 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
         "image_size": list(target.preprocessing.image_size),
         "preprocessing": str(target.preprocessing),
         "fingerprint": target.images.fingerprint,
-        "versions": {
-            "python": platform.python_version(),
-            **package_versions(("vit", "torch", "torchvision", "timm")),
-        },
+        "versions": computing_versions(),
     }
     path = folder / STATE
     if path.exists():

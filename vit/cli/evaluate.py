@@ -134,7 +134,7 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
 
 def _print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics as JSON; on standard error what is to be said of them, and the file in which they are."""
-    from vit.comparison.statistics import wilson_interval
+    from vit.evaluation.statistics import wilson_interval
 
     file = metrics.pop("file")
     print(json.dumps(metrics, indent=2))

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from vit.comparison.compare import Comparison as Comparison
     from vit.comparison.compare import compare_models as compare_models
     from vit.comparison.report import write_report as write_report
-    from vit.comparison.statistics import Interval as Interval
-    from vit.comparison.statistics import discordance as discordance
-    from vit.comparison.statistics import holm as holm
-    from vit.comparison.statistics import mcnemar as mcnemar
-    from vit.comparison.statistics import wilson_interval as wilson_interval
     from vit.comparison.transfer import TransferRequest as TransferRequest
     from vit.comparison.transfer import compare_features as compare_features
     from vit.comparison.transfer_report import write_transfer_report as write_transfer_report
+    from vit.evaluation.statistics import Interval as Interval
+    from vit.evaluation.statistics import discordance as discordance
+    from vit.evaluation.statistics import holm as holm
+    from vit.evaluation.statistics import mcnemar as mcnemar
+    from vit.evaluation.statistics import wilson_interval as wilson_interval
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

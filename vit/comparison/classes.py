@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vit.comparison.statistics import Array, Booleans, paired_share_interval
+from vit.evaluation.statistics import Array, Booleans, paired_share_interval
 
 
 class ClassDifferences(NamedTuple):

@@ -5,7 +5,6 @@ The steps are modules of this package, called in order by `compare`; `report` wr
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
 from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.hub import OpenedModel, open_models, source_kind
-from vit.versions import package_versions
+from vit.versions import computing_versions
 
 MIN_RESAMPLES = 10_000
 SPEED_BATCH_SIZE = 16
@@ -147,7 +146,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
         "resamples": request.resampling.num_resamples,
         "seed": request.resampling.seed,
         "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
-        "versions": versions(),
+        "versions": computing_versions(),
         "precision": precision_of(accelerator),
         **comparison_metrics(predictions, request.resampling),
     }
@@ -184,12 +183,4 @@ def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:
         "images": len(test),
         "classes": len(test.source.class_names),
         "fingerprint": fingerprint(test),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Python's version and those of the packages that compute."""
-    return {
-        "python": platform.python_version(),
-        **package_versions(("vit", "torch", "torchvision", "timm")),
     }

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from vit.comparison.agreement import agreement_rates, cohens_kappa, correct_in_one_model
 from vit.comparison.calibration import TEMPERATURE_LIMITS, calibration_metrics, fit_temperature
 from vit.comparison.classes import class_differences
-from vit.comparison.statistics import (
+from vit.evaluation.metrics import CONVENTIONS as METRICS
+from vit.evaluation.metrics import SampleScores, sample_scores
+from vit.evaluation.predictions import Predictions
+from vit.evaluation.statistics import (
     Array,
     add_holm,
     discordance,
@@ -26,9 +29,6 @@ from vit.comparison.statistics import (
     resampled_means,
     wilson_interval,
 )
-from vit.evaluation.metrics import CONVENTIONS as METRICS
-from vit.evaluation.metrics import SampleScores, sample_scores
-from vit.evaluation.predictions import Predictions
 
 CONVENTIONS = {
     "top1": "the label has the largest logit among the data's classes; of equal logits the lower class ranks first",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
@@ -17,7 +16,7 @@ from vit.comparison.page import comparison_page, page_html, page_markdown
 from vit.comparison.tables import Table
 from vit.config import check_arguments
 from vit.config.validation import flatten
-from vit.runs import keep_earlier, write_json
+from vit.runs import keep_earlier, write_csv, write_json
 
 _ENDINGS = (".json", ".csv", ".md", ".html", "_pairs.csv", "_classes.csv")
 _OF_DATA = ("fingerprint", "training_fingerprint")
@@ -86,12 +85,3 @@ def flat_row(content: dict[str, Any]) -> dict[str, Any]:
         else:
             row[name] = value
     return row
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows with a column for every name in any of them; missing values are empty."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, names)
-        writer.writeheader()
-        writer.writerows(rows)

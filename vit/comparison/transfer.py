@@ -15,12 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from vit.comparison.compare import MIN_RESAMPLES, data_facts, versions
+from vit.comparison.compare import MIN_RESAMPLES, data_facts
 from vit.comparison.confounders import confounders, provenance_warnings
 from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import CONVENTIONS as METRICS
 from vit.comparison.metrics import Resampling
-from vit.comparison.statistics import (
+from vit.config import DataConfig, check
+from vit.data.file_source import check_outside
+from vit.data.images import fingerprint
+from vit.engine import make_accelerator
+from vit.evaluation.frozen_features import FEATURES, resolve_features
+from vit.evaluation.seen_images import warnings_of
+from vit.evaluation.statistics import (
     Array,
     add_holm,
     discordance,
@@ -29,12 +35,6 @@ from vit.comparison.statistics import (
     resampled_means,
     wilson_interval,
 )
-from vit.config import DataConfig, check
-from vit.data.file_source import check_outside
-from vit.data.images import fingerprint
-from vit.engine import make_accelerator
-from vit.evaluation.frozen_features import FEATURES, resolve_features
-from vit.evaluation.seen_images import warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER
 from vit.evaluation.transfer_evaluation import (
     JudgedFeatures,
@@ -44,6 +44,7 @@ from vit.evaluation.transfer_evaluation import (
     warnings_of_copies,
 )
 from vit.hub import open_models, source_kind
+from vit.versions import computing_versions
 
 CONVENTIONS = {
     **TRANSFER,
@@ -104,7 +105,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
         "resamples": request.resampling.num_resamples,
         "seed": request.resampling.seed,
         "conventions": CONVENTIONS | {kind: FEATURES[kind] for kind in request.transfer.features},
-        "versions": versions(),
+        "versions": computing_versions(),
         "precision": {"no": "fp32"}.get(str(accelerator.mixed_precision), str(accelerator.mixed_precision)),
         "models": [
             {

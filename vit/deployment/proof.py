@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vit.comparison.statistics import paired_share_interval
 from vit.data.decoding import BrokenImage
 from vit.data.splits import Split
 from vit.deployment.errors import Unfaithful
+from vit.evaluation.statistics import paired_share_interval
 from vit.progress import progress_bar
 from vit.runs import replace_atomically
 

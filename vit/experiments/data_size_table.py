@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vit.config import check
+from vit.evaluation.statistics import accuracy_spread
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
+from vit.runs import write_csv
 
 CONVENTIONS = {
     "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
@@ -69,43 +67,10 @@ def _chosen(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for row in rows if row.get("chosen", True)]
 
 
-def accuracy_spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
-    """Mean, standard deviation, extremes and the mean's 95 % t-interval of one value a seed."""
-    from scipy.stats import t
-
-    values = list(by_seed.values())
-    mean, several = statistics.fmean(values), len(values) > 1
-    sd = statistics.stdev(values) if several else None
-    half = None if sd is None else float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
-    return {
-        "mean": mean,
-        "sd": sd,
-        "low": None if half is None else mean - half,
-        "high": None if half is None else mean + half,
-        "min": min(values),
-        "max": max(values),
-        "by_seed": {str(seed): value for seed, value in by_seed.items()},
-    }
-
-
-def p_above(values: Sequence[float], bar: float) -> float:
-    """One-sided t-test over seeds: the chance of values like these, or higher ones, if their true mean were `bar`.
-
-    ValueError for a single value.
-    """
-    from scipy.stats import ttest_1samp
-
-    check(len(values) > 1, "--seeds", len(values), "the spread over seeds needs at least two")
-    return float(ttest_1samp(values, bar, alternative="greater").pvalue)
-
-
 def write_results(result: Mapping[str, Any], folder: Path) -> None:
     """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
     save_figure(plot_data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
-    with (folder / "data_size.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(result["runs"][0]))
-        writer.writeheader()
-        writer.writerows(result["runs"])
+    write_csv(folder / "data_size.csv", result["runs"])
     (folder / "data_size.md").write_text(data_size_markdown(result), encoding="utf-8")
 
 

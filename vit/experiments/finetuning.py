@@ -22,13 +22,13 @@ from typing import Any
 from vit.comparison.compare import MIN_RESAMPLES, CompareRequest, Comparison, compare_models
 from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
-from vit.comparison.statistics import wilson_interval
 from vit.config import DataConfig, Preprocessing, check
 from vit.data.images import open_test, place_name
 from vit.evaluation.metrics import CONVENTIONS as METRICS
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.seen_images import SeenImages, warnings_of
+from vit.evaluation.statistics import wilson_interval
 from vit.experiments.finetuning_table import CONVENTIONS, seed_statistics
 from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import SHARED, PlannedRun, check_same_images, check_shared, train_runs

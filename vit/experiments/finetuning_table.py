@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from vit.comparison.tables import Table, difference_text, pair_label, percent, titles
-from vit.experiments.data_size_table import accuracy_spread
+from vit.evaluation.statistics import accuracy_spread
 
 CONVENTIONS = {
     "fine-tuning": "all models saw as many images of the same training set, in the same order with the same "

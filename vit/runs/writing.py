@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,15 @@ def write_json(path: Path, content: Any) -> None:
     """Replace a JSON file in one step (`replace_atomically`)."""
     with replace_atomically(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace a CSV file in one step: a column for every name in any of the rows; missing values are empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replace_atomically(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def write_safetensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

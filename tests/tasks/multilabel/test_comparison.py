@@ -16,7 +16,7 @@ from tests.tasks.multilabel.tiny_run import write_config, write_set
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.comparison.metrics import Resampling
-from vit.comparison.statistics import holm, resample_counts
+from vit.evaluation.statistics import holm, resample_counts
 from vit.tasks.multilabel.comparison import comparison_metrics
 from vit.tasks.multilabel.metrics import LabelPredictions
 from vit.tasks.multilabel.resampling import mean_over_classes, resampled_average_precisions

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from vit.comparison.statistics import wilson_interval
 from vit.data.duplicates import Duplicate, near_duplicates
 from vit.data.file_source import FileSource
 from vit.data.identity import notes_of_copies
@@ -22,6 +21,7 @@ from vit.data.run_images import list_of, read_images, with_test, write_images
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_by_run, warnings_of
+from vit.evaluation.statistics import wilson_interval
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure

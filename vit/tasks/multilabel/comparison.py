@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit.comparison.compare import MIN_RESAMPLES, data_facts, versions
+from vit.comparison.compare import MIN_RESAMPLES, data_facts
 from vit.comparison.confounders import confounders, provenance_warnings
 from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import Resampling
-from vit.comparison.statistics import Array, add_holm, bootstrap_p, percentile_interval
 from vit.config import RunConfig, check
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.seen_images import warnings_of
+from vit.evaluation.statistics import Array, add_holm, bootstrap_p, percentile_interval
 from vit.figures.average_precision import MOST_MODELS
 from vit.hub import OpenedModel, open_models
 from vit.tasks.multilabel.comparison_report import summary, write_report
@@ -30,6 +30,7 @@ from vit.tasks.multilabel.metrics import LabelPredictions, decision_metrics, met
 from vit.tasks.multilabel.resampling import mean_over_classes, resampled_average_precisions
 from vit.tasks.multilabel.table import open_test, open_trained
 from vit.tasks.multilabel.training import predict_labels
+from vit.versions import computing_versions
 
 CONVENTIONS = {
     **METRICS,
@@ -72,7 +73,7 @@ def compare_runs(
         "resamples": MIN_RESAMPLES,
         "seed": 0,
         "conventions": CONVENTIONS,
-        "versions": versions(),
+        "versions": computing_versions(),
         **comparison_metrics(predictions, Resampling(MIN_RESAMPLES, seed=0)),
         "seen_images": [asdict(each) for each in seen],
         "warnings": [*warnings_of(seen), *provenance_warnings(models)],

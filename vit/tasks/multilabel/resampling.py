@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vit.comparison.statistics import Array, resample_counts
+from vit.evaluation.statistics import Array, resample_counts
 
 _AT_ONCE = 32
 """Resamples whose counts fit into a processor's cache together with their sums."""

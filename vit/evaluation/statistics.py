@@ -1,4 +1,4 @@
-"""Statistics of paired differences: confidence intervals, the paired bootstrap, exact tests.
+"""Confidence intervals, the paired bootstrap, exact tests, and the spread over seeds.
 
 Pure functions on arrays. Wilson (1927) for one proportion, the paired bootstrap (Efron 1979) for differences of means,
 McNemar's test (1947) in its exact form, Holm (1979) for several tests at once, and Agresti and Min (2005) for a paired
@@ -7,7 +7,9 @@ difference of proportions on few samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist, fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 LEVEL = 0.95
-_Z = 1.959963984540054  # the normal distribution's quantile at (1 + LEVEL) / 2
+_Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 _MAX_COUNTS = 4_000_000
 
 
@@ -138,3 +140,33 @@ def paired_share_interval(only_first: Array, only_second: Array, totals: Array) 
     gap, padded = only_first - only_second, totals + 2
     half = _Z * np.sqrt(np.maximum(only_first + only_second + 1 - gap**2 / padded, 0)) / padded
     return np.maximum(gap / padded - half, -1), np.minimum(gap / padded + half, 1)
+
+
+def accuracy_spread(by_seed: Mapping[int, float]) -> dict[str, Any]:
+    """Mean, standard deviation, extremes and the mean's 95 % t-interval of one value a seed."""
+    from scipy.stats import t
+
+    values = list(by_seed.values())
+    mean, several = fmean(values), len(values) > 1
+    sd = stdev(values) if several else None
+    half = None if sd is None else float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * sd / math.sqrt(len(values))
+    return {
+        "mean": mean,
+        "sd": sd,
+        "low": None if half is None else mean - half,
+        "high": None if half is None else mean + half,
+        "min": min(values),
+        "max": max(values),
+        "by_seed": {str(seed): value for seed, value in by_seed.items()},
+    }
+
+
+def p_above(values: Sequence[float], bar: float) -> float:
+    """One-sided t-test over seeds: the chance of values like these, or higher ones, if their true mean were `bar`.
+
+    ValueError for a single value.
+    """
+    from scipy.stats import ttest_1samp
+
+    check(len(values) > 1, "--seeds", len(values), "the spread over seeds needs at least two")
+    return float(ttest_1samp(values, bar, alternative="greater").pvalue)

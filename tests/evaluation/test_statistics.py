@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vit.comparison.statistics import (
+from vit.evaluation.statistics import (
     Discordance,
     bootstrap_p,
     discordance,
