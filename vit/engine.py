@@ -22,6 +22,7 @@ from vit.launcher import launched_with_cpu_flag
 from vit.processor import MULTIPLIES_BFLOAT16, machine_memory
 
 __all__ = [
+    "DTYPES",
     "Accelerator",
     "choose_precision",
     "gather_object",
@@ -30,9 +31,12 @@ __all__ = [
     "has_fast_bf16",
     "keep_freed_memory",
     "make_accelerator",
+    "process_place",
 ]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""By their names as `precision_of` gives them."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
 
@@ -102,6 +106,11 @@ def device_memory(device: torch.device) -> int:
 def precision_of(accelerator: Accelerator) -> str:
     """`fp32`, `bf16` or `fp16`."""
     return {"no": "fp32"}.get(accelerator.mixed_precision, str(accelerator.mixed_precision))
+
+
+def process_place(accelerator: Accelerator) -> dict[str, int]:
+    """`rank` and `world_size`, as loaders take them."""
+    return {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
 
 
 def keep_freed_memory() -> None:

@@ -102,7 +102,7 @@ def test_ranks_that_agree_and_that_do_not() -> None:
     found = HeadAblation(whole=1.0, ablated=ablated, interval=ends, layers=["a", "b"], num_images=10)
     distance = torch.tensor([[2.0, 400.0], [3.0, 1.0]])
     assert found.rank_correlation(distance) == pytest.approx(1)
-    numbers = found.numbers(distance=distance, entropy=torch.ones(2, 2))
+    numbers = found.numbers({"distance": distance, "entropy": torch.ones(2, 2)})
     assert numbers["rank_correlation"]["entropy"] != numbers["rank_correlation"]["entropy"], "NaN: it is constant"
     axes = plot_head_ablation(found.lost, {"distance": distance, "entropy": -distance}).axes
     assert np.asarray(axes[1].collections[-1].get_offsets())[1].tolist() == pytest.approx([400, 50])

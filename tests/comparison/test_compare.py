@@ -285,14 +285,14 @@ def test_an_option_without_effect_is_an_error(make_request: MakeRequest, options
 
 
 def test_every_corruption_is_evaluated_once(make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two kinds at two strengths, stopped after three of the first model's five passes."""
+    """Two kinds at two severities, stopped after three of the first model's five passes."""
     monkeypatch.setattr(robustness, "KINDS", ("brightness", "contrast"))
-    monkeypatch.setattr(robustness, "STRENGTHS", (1, 5))
+    monkeypatch.setattr(robustness, "SEVERITIES", (1, 5))
     compute, passes = compute_predictions, []
 
     def recording(model: Any, eval_set: Any, **options: Any) -> Any:
         source = eval_set.split.source
-        passes.append((model.name, source.kind if source.strength else "clean", source.strength))
+        passes.append((model.name, source.kind if source.severity else "clean", source.severity))
         if len(passes) == 4:
             raise KeyboardInterrupt
         return compute(model, eval_set, **options)

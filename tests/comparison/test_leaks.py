@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.training.tiny import tiny
 from vit.cli import main
-from vit.comparison.leaks import NEVER_SEEN
+from vit.comparison.leaks import SEEN_ROW
 from vit.config import DataConfig
 from vit.data.identity import count_shared
 from vit.data.images import open_test, open_training
@@ -92,9 +92,9 @@ def test_with_leaky_the_page_and_the_numbers_say_so(place: Path, capsys: pytest.
     result = json.loads((place / "out" / "comparison.json").read_text())
     assert result["warnings"][0].startswith(warning)
     assert [each["training"] for each in result["seen_images"]] == [0, 4]
-    assert [model["provenance"][NEVER_SEEN] for model in result["models"]] == ["0 of 8", "4 of 8"]
+    assert [model["provenance"][SEEN_ROW] for model in result["models"]] == ["0 of 8", "4 of 8"]
     assert warning in (place / "out" / "comparison.html").read_text()
-    assert f"| {NEVER_SEEN} | 0 of 8 | 4 of 8 |" in (place / "out" / "comparison.md").read_text()
+    assert f"| {SEEN_ROW} | 0 of 8 | 4 of 8 |" in (place / "out" / "comparison.md").read_text()
 
 
 def test_a_run_that_began_from_such_a_run_is_refused_too(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def images(tmp_path: Path) -> list[Path]:
 def test_every_image_has_a_row_with_the_classes_that_are_printed(
     model: OpenedModel, images: list[Path], tmp_path: Path, suffix: str
 ) -> None:
-    done = predict_to_file(model, images, tmp_path / f"out{suffix}", most=2, precision="fp32", batch_size=4)
+    done = predict_to_file(model, images, tmp_path / f"out{suffix}", top_k=2, precision="fp32", batch_size=4)
     assert (done.num_images, done.num_broken, done.num_before) == (9, 2, 0)
     found = list(read_table(done.path))
     assert [row.file for row in found] == [str(path) for path in images]
@@ -79,7 +79,7 @@ def test_two_processes_do_not_write_one_table(model: OpenedModel, images: list[P
 def test_the_files_are_what_other_programs_read(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
     paths = {suffix: tmp_path / f"out{suffix}" for suffix in SUFFIXES}
     for path in paths.values():
-        predict_to_file(model, images, path, most=2, precision="fp32")
+        predict_to_file(model, images, path, top_k=2, precision="fp32")
     with paths[".csv"].open(encoding="utf-8", newline="") as file:
         cells = list(csv.DictReader(file))
     assert list(cells[0]) == ["file", "class_1", "probability_1", "class_2", "probability_2", "error"]
@@ -131,12 +131,12 @@ def test_what_another_call_left_is_not_taken(
     with monkeypatch.context() as patch:
         patch.setattr(room, "write_table", stop)
         with pytest.raises(KeyboardInterrupt):
-            predict_to_file(model, images, tmp_path / "out.csv", most=2, precision="fp32")
+            predict_to_file(model, images, tmp_path / "out.csv", top_k=2, precision="fp32")
     for changed in (
-        {"most": 1},
+        {"top_k": 1},
         {"opened": replace(model, class_names=["x", "y", "z"])},
     ):
-        arguments: dict[str, Any] = {"opened": model, "images": images, "most": 2} | changed
+        arguments: dict[str, Any] = {"opened": model, "images": images, "top_k": 2} | changed
         done = predict_to_file(**arguments, output=tmp_path / "out.csv", precision="fp32")
         assert done.num_before == 0
         assert done.num_images == len(arguments["images"])
@@ -197,7 +197,7 @@ def test_the_contact_sheet_shows_the_least_certain_first(tmp_path: Path, images:
     [
         ({"output": "out.txt"}, r"--output: '.*out.txt' is not valid: its name must end in \.csv, \.jsonl, \.parquet"),
         ({"images": []}, "images: .* name at least one"),
-        ({"most": 0}, "most: 0 is not valid"),
+        ({"top_k": 0}, "top_k: 0 is not valid"),
         ({"batch_size": 0}, "batch_size: 0 is not valid"),
     ],
 )
@@ -251,9 +251,9 @@ def test_an_earlier_table_and_an_empty_file_are_replaced(
 ) -> None:
     file = tmp_path / f"out{suffix}"
     file.touch()
-    for most in (3, 1):
-        predict_to_file(model, images, file, precision="fp32", most=most)
-        assert {len(row.classes) for row in read_table(file)} <= {most, 0}
+    for top_k in (3, 1):
+        predict_to_file(model, images, file, precision="fp32", top_k=top_k)
+        assert {len(row.classes) for row in read_table(file)} <= {top_k, 0}
 
 
 def test_names_that_are_no_text_keep_their_bytes(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:

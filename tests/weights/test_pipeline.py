@@ -47,7 +47,7 @@ def from_pipeline(folder: Path, paths: list[Path], **options: Any) -> list[dict[
 
 def check_same(opened: OpenedModel, folder: Path, paths: list[Path]) -> None:
     """Exactly with PIL, as here; the pipeline itself resizes by torchvision, whose pixels are rounded otherwise."""
-    ours = [dict(rows) for _, rows in classify_images(opened, paths, "cpu", most=100)]
+    ours = [dict(rows) for _, rows in classify_images(opened, paths, "cpu", top_k=100)]
     exact = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     for options, tolerance in (({"image_processor": exact}, 1e-5), ({}, 0.02)):
         for found, expected in zip(from_pipeline(folder, paths, **options), ours, strict=True):

@@ -51,12 +51,12 @@ class HeadAblation:
 
     def rank_correlation(self, quantity: Tensor) -> float:
         """Spearman's, of lost accuracy and a quantity `l h`; NaN where one of them is constant."""
-        from scipy.stats import rankdata
+        from scipy.stats import spearmanr
 
-        pair = torch.stack([torch.from_numpy(rankdata(values.flatten().cpu())) for values in (self.lost, quantity)])
-        if float(pair.std(dim=1).min()) == 0:
+        lost, other = (values.flatten().cpu().numpy() for values in (self.lost, quantity))
+        if np.ptp(lost) == 0 or np.ptp(other) == 0:
             return float("nan")
-        return float(torch.corrcoef(pair)[0, 1])
+        return float(spearmanr(lost, other).statistic)
 
     def plot(self, quantities: Mapping[str, Tensor] | None = None) -> Figure:
         """Draw the lost accuracy of every head as a map and, with intervals, against `quantities` (`l h`) by name."""
@@ -64,7 +64,7 @@ class HeadAblation:
 
         return plot_head_ablation(self.lost, quantities or {}, interval=self.interval)
 
-    def numbers(self, **quantities: Tensor) -> dict[str, Any]:
+    def numbers(self, quantities: Mapping[str, Tensor]) -> dict[str, Any]:
         """`quantities` by name, `l h` each: distance, entropy."""
         return {
             "whole": self.whole,

@@ -155,13 +155,14 @@ def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
         "mean attention distance (pixels)": target.profile.mean("distance"),
         "entropy (nats)": target.profile.mean("entropy"),
     }
-    correlations = {name: found.rank_correlation(values) for name, values in quantities.items()}
+    numbers = found.numbers(quantities)
     told = ", ".join(
-        f"{name} {'undefined' if math.isnan(value) else f'{value:+.2f}'}" for name, value in correlations.items()
+        f"{name} {'undefined' if math.isnan(value) else f'{value:+.2f}'}"
+        for name, value in numbers["rank_correlation"].items()
     )
     return AnalysisFigure(
         figure=found.plot(quantities),
-        numbers={**found.numbers(**quantities), "rank_correlations": correlations},
+        numbers=numbers,
         caption=f"Accuracy lost without each head, of {found.whole:.2%} on {len(true)} images; rank correlation with "
         f"{told}. Bars: 95 % intervals of each head alone, paired over images; a black dot marks a head whose interval "
         "leaves out 0, as about one in twenty does by chance. In a healthy ViT most heads cost little (Michel et al. "

@@ -104,8 +104,8 @@ def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespa
 
     broken: list[str] = []
     own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
-    most = {} if args.top is None else {"most": args.top}
-    found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **most)
+    top_k = {} if args.top is None else {"top_k": args.top}
+    found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **top_k)
     _print_classes(found, args.format)
     if len(paths) == len(broken) == 1:
         raise ValueError(broken[0])
@@ -140,7 +140,7 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
 
     if args.contact_sheet:
         opened.check_single_label()
-    given = {"most": args.top, "batch_size": args.batch_size, "workers": args.workers, "precision": args.precision}
+    given = {"top_k": args.top, "batch_size": args.batch_size, "workers": args.workers, "precision": args.precision}
     options = {name: value for name, value in given.items() if value is not None}
     keep_freed_memory()
     try:

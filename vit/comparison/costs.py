@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vit.engine import Accelerator
+from vit.engine import Accelerator, precision_of
 from vit.evaluation.memory import inference_memory
 from vit.evaluation.speed import CONVENTIONS, TimedModel, interleaved_speeds
 from vit.hub import OpenedModel
@@ -34,7 +34,7 @@ def add_costs(result: dict[str, Any], models: Sequence[OpenedModel], accelerator
             "images_per_second_range": [speed.slowest, speed.fastest],
             "peak_bytes": memory[row["name"]].total,
         }
-    precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    precision = precision_of(accelerator)
     result["conventions"] |= CONVENTIONS | {
         "measured": f"{TURNS} turns, batches of {batch_size} on {device.type}, precision {precision}",
         "peak_memory": f"bytes; meter: {next(iter(memory.values())).meter}",

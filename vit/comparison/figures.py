@@ -176,7 +176,7 @@ def _draw_corruptions(comparison: Comparison, path: Path) -> str:
     figure = plot_corruption_accuracy(by_title(corruptions["accuracy"]), by_title(corruptions["clean"]))
     save_figure(figure, path, corruptions)
     return (
-        "Top-1 under the fifteen corruptions of ImageNet-C at five strengths; 0: the clean image at the same size. A "
+        "Top-1 under the fifteen corruptions of ImageNet-C at five severities; 0: the clean image at the same size. A "
         "robust model falls slowly; a ViT that was pre-trained on enough images falls no faster than a ResNet "
         "(Bhojanapalli et al. 2021)."
     )

@@ -10,7 +10,7 @@ from vit.data.images import Split
 from vit.evaluation.seen_images import OpenTable, SeenImages, seen_images
 from vit.hub import OpenedModel
 
-NEVER_SEEN = "test images seen in training"
+SEEN_ROW = "test images seen in training"
 """The row of the table of confounders."""
 
 
@@ -39,4 +39,4 @@ def check_unseen(
 def row_of(model: OpenedModel, seen: Sequence[SeenImages]) -> dict[str, Any]:
     """The model's cell in the table of confounders."""
     parts = [each.short() for each in seen if each.model == model.name]
-    return {NEVER_SEEN: "; ".join(dict.fromkeys(parts)) or ("none" if model.provenance.is_random else "not stated")}
+    return {SEEN_ROW: "; ".join(dict.fromkeys(parts)) or ("none" if model.provenance.is_random else "not stated")}

@@ -68,7 +68,7 @@ def page_markdown(page: Page, figures: Mapping[str, str]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(html_cell.replace("|", "\\|") for html_cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 # ------------------------------------------------------------------ HTML

@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from vit.comparison.metrics import ModelPredictions
 from vit.config import DataConfig
 from vit.data.images import MissingImages, Split, fingerprint, open_training
-from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator
 from vit.evaluation.cache_key import cache_key, file_stem, last_modified
 from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
-from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import readable_class_names
+from vit.evaluation.model_evaluation import predict_opened
 from vit.evaluation.predictions import Predictions
 from vit.hub import OpenedModel, open_model
-from vit.progress import progress_bar
 from vit.runs import write_json
 
 
@@ -133,17 +131,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def compute_predictions(model: OpenedModel, eval_set: EvalSet, *, quiet: bool = False) -> Predictions:
     """Compute logits of the model's whole head; `labels` are the data's. `quiet` hides the progress bar."""
-    accelerator = eval_set.accelerator
-    data = replace(eval_set.data, cache_gib=0.0)  # images are read once
-    loader = EvalLoader(eval_set.split, model.preprocessing, data)
-    names = model.class_names or [str(number) for number in range(model.num_classes)]
-    module, title = model.computing(accelerator.device), f"{model.name}, {eval_set.name}"
-    with progress_bar(title, len(eval_set.split), unit="img", quiet=quiet) as bar:
-        computed = predict_all(
-            module, loader, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update
-        )
-    module.to("cpu")
-    return replace(computed, fingerprint=fingerprint(eval_set.split))
+    title = f"{model.name}, {eval_set.name}"
+    return predict_opened(model, eval_set.split, eval_set.data, eval_set.accelerator, title=title, quiet=quiet)
 
 
 def _restrict(predictions: Predictions, columns: Sequence[int], eval_set: EvalSet, source: str) -> EvalResult:

@@ -1,6 +1,6 @@
-"""Accuracy on corrupted images: fifteen kinds at five strengths, the same corrupted images for every model.
+"""Accuracy on corrupted images: fifteen kinds at five severities, the same corrupted images for every model.
 
-Accuracies are stored after every kind and strength, so that hours of work can be stopped and continued.
+Accuracies are stored after every kind and severity, so that hours of work can be stopped and continued.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from vit.comparison.predictions import EvalSet, compute_predictions
 from vit.data.images import Split
 from vit.evaluation.cache_key import cache_key, file_stem
-from vit.evaluation.corruptions import CONVENTIONS, KINDS, STRENGTHS
+from vit.evaluation.corruptions import CONVENTIONS, KINDS, SEVERITIES
 from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
 from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
 from vit.evaluation.corruptions.source import CorruptedSource
@@ -34,7 +34,7 @@ def add_corruptions(
     """Add `corruptions`, and `corrupted_top1` and `mce` to each model; the first model is the baseline of mCE."""
     names = [model.name for model in models]
     measured = [_accuracies(each, indices, eval_set, seed) for each, indices in zip(models, columns, strict=True)]
-    curves = [{kind: [each[_key(kind, strength)] for strength in STRENGTHS] for kind in KINDS} for each in measured]
+    curves = [{kind: [each[_key(kind, severity)] for severity in SEVERITIES] for kind in KINDS} for each in measured]
     errors = [{kind: [1 - value for value in values] for kind, values in curve.items()} for curve in curves]
     baseline_errs = all(sum(values) > 0 for values in errors[0].values())
     mce = [mean_corruption_error(each, errors[0]) if baseline_errs else None for each in errors]
@@ -52,12 +52,12 @@ def add_corruptions(
         row["mce"] = result["corruptions"]["mce"][row["name"]]
 
 
-def _key(kind: str, strength: int) -> str:
-    return f"{kind}/{strength}" if strength else CLEAN
+def _key(kind: str, severity: int) -> str:
+    return f"{kind}/{severity}" if severity else CLEAN
 
 
 def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, seed: int) -> dict[str, float]:
-    """Measure top-1 for each kind/strength, and for clean images of the same size."""
+    """Measure top-1 for each kind/severity, and for clean images of the same size."""
     path = eval_set.folder / f"{file_stem(model)}_corruptions.json"
     identity = cache_key(model, eval_set.split, eval_set.accelerator) | {"seed": seed, "columns": list(columns)}
     top1: dict[str, float] = {}
@@ -67,14 +67,14 @@ def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, s
             top1 = dict(stored["top1"])
     except (OSError, ValueError):  # not measured yet
         pass
-    tasks = [(KINDS[0], 0), *((kind, strength) for kind in KINDS for strength in STRENGTHS)]
+    tasks = [(KINDS[0], 0), *((kind, severity) for kind in KINDS for severity in SEVERITIES)]
     missing = [task for task in tasks if _key(*task) not in top1]
-    for kind, strength in tracked(missing, f"{model.name}, corruptions", len(missing), unit="corruption"):
-        source = CorruptedSource(eval_set.split.source, kind, strength, seed)
+    for kind, severity in tracked(missing, f"{model.name}, corruptions", len(missing), unit="corruption"):
+        source = CorruptedSource(eval_set.split.source, kind, severity, seed)
         corrupted = replace(eval_set, split=Split(source, eval_set.split.indices))
         predictions = compute_predictions(model, corrupted, quiet=True)
         hits = predictions.logits[:, list(columns)].argmax(axis=1) == predictions.labels
-        top1[_key(kind, strength)] = float(hits.mean())
+        top1[_key(kind, severity)] = float(hits.mean())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"identity": identity, "top1": top1})
     return top1

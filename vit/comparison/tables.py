@@ -259,7 +259,7 @@ def corruptions_table(result: dict[str, Any]) -> Table:
         [kind.replace("_", " "), *(percent(sum(curves[kind]) / len(curves[kind])) for curves in models.values())]
         for kind in kinds
     ]
-    return Table("Corruptions", ["top-1, mean over strengths", *(names[name] for name in models)], rows)
+    return Table("Corruptions", ["top-1, mean over severities", *(names[name] for name in models)], rows)
 
 
 def summary(result: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from vit.comparison.metrics import Resampling
 from vit.config import DataConfig, check
 from vit.data.file_source import check_outside
 from vit.data.images import fingerprint
-from vit.engine import make_accelerator
+from vit.engine import make_accelerator, precision_of
 from vit.evaluation.frozen_features import FEATURES, resolve_features
 from vit.evaluation.seen_images import warnings_of
 from vit.evaluation.statistics import (
@@ -106,7 +106,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
         "seed": request.resampling.seed,
         "conventions": CONVENTIONS | {kind: FEATURES[kind] for kind in request.transfer.features},
         "versions": computing_versions(),
-        "precision": {"no": "fp32"}.get(str(accelerator.mixed_precision), str(accelerator.mixed_precision)),
+        "precision": precision_of(accelerator),
         "models": [
             {
                 "name": model.name,

@@ -85,7 +85,7 @@ class DataConfig:
     subset_seed: int = 0
     """Seed of the subset for a `fraction` below 1; the validation split does not depend on it."""
     epoch_length: Literal["subset", "whole_set"] = "subset"
-    """Images an epoch where `fraction` is below 1. `subset`: each image of the subset once; `whole_set`: as many images
+    """Images per epoch if `fraction` is below 1. `subset`: each image of the subset once; `whole_set`: as many images
     as the whole training set, repeating those of the subset. Steps, warm-up and evaluations then equal those of the
     full set.
     """
@@ -108,7 +108,7 @@ class DataConfig:
     on_broken_image: Literal["fail", "skip"] = "fail"
     """An image that cannot be decoded ends the run, or is left out and counted."""
     crop_fraction: float = 1.0
-    """Part of the resized image's side that the centre crop keeps at evaluation; 1: all of it."""
+    """Fraction of the resized image's side that the centre crop keeps at evaluation; 1: all of it."""
     squash: bool = False
     """Resize both sides to the image size / crop_fraction, whatever the image's shape, at evaluation."""
     interpolation: Interpolation = "bicubic"
@@ -197,7 +197,7 @@ class AugmentConfig:
     policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet", "three_augment"] = "none"
     """Random operations on colours and geometry, as published under that name."""
     num_ops: int = 2
-    """Operations an image, `policy: randaugment` only."""
+    """Operations per image, `policy: randaugment` only."""
     magnitude: float = 9.0
     """`policy: randaugment` only: 0 to 10 as in timm's rand-m9."""
     magnitude_std: float = 0.0
@@ -205,9 +205,9 @@ class AugmentConfig:
     color_jitter: float = 0.0
     """Largest change of brightness, contrast and saturation, as a part of 1; 0: none."""
     grey_probability: float = 0.0
-    """Part of the images that lose their colours."""
+    """Fraction of the images that lose their colours."""
     erasing_probability: float = 0.0
-    """Part of the images in which a random rectangle is erased."""
+    """Fraction of the images in which a random rectangle is erased."""
     mixup_alpha: float = 0.0
     """Mixup: two images are averaged with a weight drawn from Beta(alpha, alpha); 0: off."""
     cutmix_alpha: float = 0.0

@@ -160,7 +160,7 @@ class ViTConfig:
     attention_dropout_rate: float = 0.0
     """Dropout of attention's weights."""
     patch_dropout_rate: float = 0.0
-    """Part of the patches that are left out of a training image (Li et al. 2023)."""
+    """Fraction of the patches that are left out of a training image (Li et al. 2023)."""
     init: Initialization = "xavier"
     """Initial weights. `xavier`: fan-averaged, for small widths; `normal`: truncated, std 0.02, as in most published
     ViTs; `mimetic`: `xavier`, but for attention, whose matrices begin as those of trained ViTs look (Trockman and

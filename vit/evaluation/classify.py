@@ -30,10 +30,10 @@ def classify_images(
     opened: OpenedModel,
     images: Sequence[str | Path],
     device: str = "auto",
-    most: int = 5,
+    top_k: int = 5,
     on_broken: Callable[[str], object] | None = None,
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
-    """Return for every image the `most` likely classes with their probabilities, in descending order.
+    """Return for every image the `top_k` most likely classes with their probabilities, in descending order.
 
     Images are decoded as those of a data set and go through the model's own preprocessing; classes without names are
     numbered. ValueError for a model without a head or with any number of labels an image, and naming a file that is
@@ -46,7 +46,7 @@ def classify_images(
     class_names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
     results = []
     for path, logits in image_logits(opened, [Path(each) for each in images], device, on_broken):
-        values, indices = logits.softmax(dim=0).topk(min(most, len(class_names)))
+        values, indices = logits.softmax(dim=0).topk(min(top_k, len(class_names)))
         names = [class_names[index] for index in indices.tolist()]
         results.append((path, list(zip(names, values.tolist(), strict=True))))
     return results

@@ -17,13 +17,13 @@ from torch.func import functional_call
 
 from vit.attention.multihead import MultiHeadAttention, SelfAttention
 from vit.config import OptimizerName, ViTConfig, check_arguments
+from vit.engine import DTYPES
 from vit.evaluation.evaluate import evaluating
 from vit.layers.block import Block
 from vit.layers.regularization import PatchDropout
 from vit.models import Classifier, build_model
 from vit.randomness import SampleRandom
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BYTES = 4  # parameters, their gradients and the optimizer's moments are float32 under autocast
 
 
@@ -161,7 +161,7 @@ def activation_memory(
     images = torch.rand(batch_size, 3, *image_size, device=device)
     rng = SampleRandom.at(0, 0, torch.arange(batch_size, device=device))
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        with torch.autocast(device.type, _DTYPES[precision], enabled=precision != "fp32"):
+        with torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32"):
             logits = model.train()(images, rng=rng)
         targets = torch.zeros_like(logits, dtype=torch.float32)
         nn.functional.cross_entropy(logits.float(), targets)

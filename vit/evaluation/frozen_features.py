@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.data.preprocessing import normalize
-from vit.engine import Accelerator
+from vit.engine import DTYPES, Accelerator, precision_of
 from vit.hub import OpenedModel
 from vit.libraries.tokens import LibraryTokens, library_tokens
 from vit.models import VisionTransformer
@@ -29,7 +29,6 @@ FEATURES = {
 }
 """Kinds of features. A convolutional network has one, its pooled map, which stands for each of them."""
 LAST_BLOCKS = 4
-_TYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 ReadFeatures = Callable[[Tensor], dict[str, Tensor]]
 
@@ -65,7 +64,7 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
     A Vision Transformer of ours is copied for inference in the accelerator's precision; any other model computes under
     autocast. `kinds` are those of `resolve_features`.
     """
-    device, dtype = accelerator.device, _TYPES[str(accelerator.mixed_precision)]
+    device, dtype = accelerator.device, DTYPES[precision_of(accelerator)]
     opened.check_device(device)
     if opened.dtype == "int8":
         dtype = torch.float32  # of all but the layers of bytes

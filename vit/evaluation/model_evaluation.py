@@ -18,7 +18,7 @@ from vit.engine import Accelerator, make_accelerator, precision_of
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
-from vit.evaluation.predictions import write_table
+from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import (
@@ -104,24 +104,28 @@ def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:
     return alike and loses_no_transfer(before, record.get("transfer_options"))
 
 
+def predict_opened(
+    opened: OpenedModel, split: Split, data: DataConfig, accelerator: Accelerator, *, title: str, quiet: bool = False
+) -> Predictions:
+    """Logits of the model's whole head for a split, with a progress bar; `labels` are the data's."""
+    loader = EvalLoader(split, opened.preprocessing, replace(data, cache_gib=0.0))  # images are read once
+    names = opened.class_names or [str(number) for number in range(opened.num_classes)]
+    model, device = opened.computing(accelerator.device), accelerator.device
+    with progress_bar(title, len(split), unit="img", quiet=quiet) as bar:
+        found = predict_all(model, loader, names, device=device, autocast=accelerator.autocast, progress=bar.update)
+    model.to("cpu")
+    return replace(found, fingerprint=fingerprint(split))
+
+
 def _head_metrics(
     opened: OpenedModel, split: Split, data: DataConfig, accelerator: Accelerator, path: Path
 ) -> dict[str, Any]:
     """Metrics of the head's predictions, which are stored. UnmatchedClasses for a head of other classes, or none."""
     columns = head_columns(opened, split.source.class_names)
-    names = opened.class_names or [str(number) for number in range(opened.num_classes)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    model, test = opened.computing(accelerator.device), EvalLoader(split, opened.preprocessing, data)
-    with progress_bar(opened.name, len(split), unit="img") as bar:
-        predictions = predict_all(
-            model, test, names, device=accelerator.device, autocast=accelerator.autocast, progress=bar.update
-        )
-    predictions = replace(
-        predictions,
-        logits=predictions.logits[:, columns],
-        class_names=readable_class_names(split.source.class_names),
-        fingerprint=fingerprint(split),
-    )
+    predictions = predict_opened(opened, split, data, accelerator, title=opened.name)
+    names = readable_class_names(split.source.class_names)
+    predictions = replace(predictions, logits=predictions.logits[:, columns], class_names=names)
     predictions.save(path)
     write_table(path.with_suffix(".csv"), predictions, split.source)
     return classification_metrics(predictions)

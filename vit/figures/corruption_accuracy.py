@@ -1,4 +1,4 @@
-"""Accuracy against the strength of corruptions: a panel for each kind, a line for each model."""
+"""Accuracy against the severity of corruptions: a panel for each kind, a line for each model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMNS = 5
 
 
 def plot_corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]], clean: Mapping[str, float]) -> Figure:
-    """Draw the accuracies `models[name][kind]` at strengths 1, 2, … and `clean[name]` at strength 0."""
+    """Draw the accuracies `models[name][kind]` at severities 1, 2, … and `clean[name]` at severity 0."""
     kinds = list(next(iter(models.values())))
     rows = -(-len(kinds) // _COLUMNS)
     with style():
@@ -28,7 +28,7 @@ def plot_corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]]
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         highest = max(*clean.values(), *(max(values) for found in models.values() for values in found.values()))
         grid[0].set_ylim(0, 1.06 * highest or 1)
-        figure.supxlabel("strength; 0: clean", fontsize=9)
+        figure.supxlabel("severity; 0: clean", fontsize=9)
         figure.supylabel("top-1 accuracy", fontsize=9)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(models), 4))
     return figure

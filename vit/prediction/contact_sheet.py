@@ -27,7 +27,7 @@ def draw_least_certain(table: Path, picture: Path, count: int = 4 * COLUMNS) -> 
     rows = heapq.nsmallest(count, (row for row in read_table(table) if row.classes), key=lambda row: row.classes[0][1])
     check(bool(rows), "table", str(table), "it has no image with a class")
     sheet = [shown for row in rows if (shown := _shown(row)) is not None]
-    heading = f"the {len(rows)} images with the least certain prediction: file above, most likely class below"
+    heading = f"the {len(sheet)} images with the least certain prediction: file above, most likely class below"
     numbers = {"images": [row.as_dict() for row in rows], "conventions": CONVENTIONS}
     save_figure(plot_contact_sheet({heading: sheet}, "none"), picture, numbers)
 

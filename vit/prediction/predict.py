@@ -24,7 +24,7 @@ from vit.config import check, check_arguments
 from vit.data.file_source import FileSource
 from vit.data.preprocessing import normalize
 from vit.data.streaming import MIN_IMAGES_FOR_WORKERS, Decoded, EvaluationDecoder, ImageStream
-from vit.engine import Accelerator, make_accelerator, precision_of
+from vit.engine import DTYPES, Accelerator, make_accelerator, precision_of
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.models.model import Model
@@ -35,8 +35,6 @@ from vit.runs import replace_atomically
 from vit.wording import counted
 
 log = logging.getLogger(__name__)
-
-_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,13 @@ def predict_to_file(
     images: Sequence[str | Path],
     output: str | Path,
     *,
-    most: int = 5,
+    top_k: int = 5,
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 64,
     workers: int = 2,
 ) -> Predicted:
-    """Write the `most` likely classes of every image, in their order, to a .csv, .jsonl or .parquet file.
+    """Write the `top_k` most likely classes of every image, in their order, to a .csv, .jsonl or .parquet file.
 
     Images go through the model's own preprocessing, decoded in `workers` processes where there are many. One that
     cannot be read gets a row with the reason. A call that was stopped continues with the same model and options, up to
@@ -83,22 +81,22 @@ def predict_to_file(
     check_table(output)
     check_replaceable(output)
     check(bool(images), "images", [], "name at least one")
-    check(most > 0, "most", most, "it must be above 0")
+    check(top_k > 0, "top_k", top_k, "it must be above 0")
     check(batch_size > 0, "batch_size", batch_size, "it must be above 0")
     has_head = opened.num_classes > 0
     check(has_head, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features")
     accelerator = make_accelerator(device, precision)
     processes, rule = accelerator.num_processes, "a table is written by one process; leave out accelerate launch"
     check(processes == 1, "processes", processes, rule)
-    most, names = min(most, opened.num_classes), [str(image) for image in images]
+    top_k, names = min(top_k, opened.num_classes), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _written_alone(output) as path:
-        key = _key(opened, most, precision_of(accelerator))
+        key = _key(opened, top_k, precision_of(accelerator))
         unfinished = _Unfinished(path, key, [(name, _stamp(name)) for name in names])
         started, before = time.monotonic(), unfinished.num_rows
         if before < len(names):
             decoded = _decoded(opened, names[before:], batch_size, workers)
-            classify = _classifier(opened, accelerator, most)
+            classify = _classifier(opened, accelerator, top_k)
             with unfinished.appending() as file, progress_bar("predict", len(names), done=before, unit="img") as bar:
                 for chunk, batch in decoded:
                     file.writelines(unfinished.line(row) for row in _rows(chunk, batch, classify))
@@ -108,7 +106,7 @@ def predict_to_file(
         seconds = time.monotonic() - started
         broken = sum(bool(row.error) for row in unfinished.rows())
         with replace_atomically(output) as written:
-            write_table(written, output.suffix, unfinished.rows(), most)
+            write_table(written, output.suffix, unfinished.rows(), top_k)
         path.unlink()
     return Predicted(output, len(names), broken, before, seconds)
 
@@ -195,10 +193,10 @@ def _is_row(line: bytes, name: str, stamp: Stamp) -> bool:
         return False
 
 
-def _key(opened: OpenedModel, most: int, precision: str) -> str:
+def _key(opened: OpenedModel, top_k: int, precision: str) -> str:
     """Everything but the image that decides a row, as a line."""
     model = {"weights": opened.identity, "preprocessing": asdict(opened.preprocessing), "classes": opened.class_names}
-    return json.dumps({**model, "most": most, "precision": precision}) + "\n"
+    return json.dumps({**model, "top_k": top_k, "precision": precision}) + "\n"
 
 
 def _decoded(
@@ -217,20 +215,20 @@ def _decoded(
 Classes = tuple[tuple[str, float], ...]
 
 
-def _classifier(opened: OpenedModel, accelerator: Accelerator, most: int) -> Callable[[Tensor], list[Classes]]:
+def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Callable[[Tensor], list[Classes]]:
     """uint8 images (n, 3, H, W) to the classes of each."""
     model, dtype, autocast = opened.computing(accelerator.device).eval(), torch.float32, accelerator.autocast
     if opened.dtype != "auto":
         autocast = torch.inference_mode
     elif isinstance(model, Model):  # a copy without autocast is faster
-        dtype = _TYPES[precision_of(accelerator)]
+        dtype = DTYPES[precision_of(accelerator)]
         model, autocast = for_inference(model, dtype), torch.inference_mode
 
     def classify(images: Tensor) -> list[Classes]:
         pixels = normalize(images.to(accelerator.device), opened.preprocessing).to(dtype)
         with torch.inference_mode(), autocast():
             logits = model(pixels).float().cpu()
-        return likeliest(opened, logits, most)
+        return likeliest(opened, logits, top_k)
 
     return classify
 

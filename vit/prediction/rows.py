@@ -36,14 +36,14 @@ class Row:
         return json.dumps(self.as_dict(), ensure_ascii=True) + "\n"
 
 
-def likeliest(opened: OpenedModel, logits: Tensor, most: int) -> list[tuple[tuple[str, float], ...]]:
+def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[tuple[tuple[str, float], ...]]:
     """For each image, logits (n, k), at most so many classes with their probabilities, likeliest first.
 
     A softmax over the classes; of a multi-label model, the classes whose own probability reaches their threshold.
     """
     names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
     probabilities = logits.sigmoid() if opened.multilabel else logits.softmax(dim=1)
-    values, indices = probabilities.topk(min(most, len(names)), dim=1)
+    values, indices = probabilities.topk(min(top_k, len(names)), dim=1)
     thresholds: Sequence[float] = opened.thresholds if opened.multilabel else [0.0] * len(names)
     return [
         tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= thresholds[index])

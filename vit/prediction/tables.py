@@ -1,6 +1,6 @@
 """The finished table, in the format that the file's name says: CSV, JSON lines or Parquet.
 
-To add a format, write a function of (path, rows, most) and name it in `_WRITERS`, and one that reads it in `_READERS`.
+To add a format, write a function of (path, rows, top_k) and name it in `_WRITERS`, and one that reads it in `_READERS`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _is_table(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.readline(_LONGEST_LINE).decode(errors="surrogateescape")
     if path.suffix.lower() == ".csv":
-        most = first.count(",class_")
-        return most > 0 and first.rstrip("\r\n") == ",".join(columns(most))
+        top_k = first.count(",class_")
+        return top_k > 0 and first.rstrip("\r\n") == ",".join(columns(top_k))
     try:
         row = json.loads(first) if first.startswith('{"file": ') else None
     except (RecursionError, ValueError):
@@ -54,9 +54,9 @@ def _is_table(path: Path) -> bool:
     return isinstance(row, dict) and row.keys() == Row("").as_dict().keys()
 
 
-def write_table(path: Path, suffix: str, rows: Iterable[Row], most: int) -> None:
+def write_table(path: Path, suffix: str, rows: Iterable[Row], top_k: int) -> None:
     """Write the rows one after the other. `suffix` names the format, as `path` may be a file of another name."""
-    _WRITERS[suffix.lower()](path, rows, most)
+    _WRITERS[suffix.lower()](path, rows, top_k)
 
 
 def read_table(path: Path) -> Iterator[Row]:
@@ -64,18 +64,18 @@ def read_table(path: Path) -> Iterator[Row]:
     return _READERS[path.suffix.lower()](path)
 
 
-def columns(most: int) -> list[str]:
+def columns(top_k: int) -> list[str]:
     """The header of a CSV file."""
-    return ["file", *(f"{name}_{rank}" for rank in range(1, most + 1) for name in ("class", "probability")), "error"]
+    return ["file", *(f"{name}_{rank}" for rank in range(1, top_k + 1) for name in ("class", "probability")), "error"]
 
 
-def _write_csv(path: Path, rows: Iterable[Row], most: int) -> None:
+def _write_csv(path: Path, rows: Iterable[Row], top_k: int) -> None:
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns(most))
+        writer.writerow(columns(top_k))
         for row in rows:
             cells = chain.from_iterable((name, f"{probability:.6f}") for name, probability in row.classes)
-            left = repeat("", 2 * (most - len(row.classes)))
+            left = repeat("", 2 * (top_k - len(row.classes)))
             writer.writerow([row.file, *cells, *left, row.error])
 
 
@@ -88,7 +88,7 @@ def _read_csv(path: Path) -> Iterator[Row]:
             yield Row(name, tuple((label, float(probability)) for label, probability in pairs if label), error)
 
 
-def _write_lines(path: Path, rows: Iterable[Row], most: int) -> None:  # noqa: ARG001
+def _write_lines(path: Path, rows: Iterable[Row], top_k: int) -> None:  # noqa: ARG001
     with path.open("w", encoding="utf-8") as file:
         file.writelines(row.line() for row in rows)
 
@@ -98,7 +98,7 @@ def _read_lines(path: Path) -> Iterator[Row]:
         yield from (Row.from_dict(json.loads(line)) for line in file)
 
 
-def _write_parquet(path: Path, rows: Iterable[Row], most: int) -> None:  # noqa: ARG001
+def _write_parquet(path: Path, rows: Iterable[Row], top_k: int) -> None:  # noqa: ARG001
     import pyarrow
     from pyarrow import parquet
 

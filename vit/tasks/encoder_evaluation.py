@@ -12,7 +12,7 @@ from vit.config import ImageRun
 from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test, open_training, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import make_accelerator
+from vit.engine import make_accelerator, process_place
 from vit.evaluation.transfer_evaluation import CONVENTIONS, judge_model, loses_no_transfer, open_transfer_data
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
@@ -46,8 +46,7 @@ class EncoderEvaluation:
         return Neighbours(self.accelerator, self._eval_loader(neighbours_among(train, count, setting)), setting)
 
     def _eval_loader(self, split: Split) -> EvalLoader:
-        place = {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
-        return EvalLoader(split, self.opened.preprocessing, self.config.data, **place)
+        return EvalLoader(split, self.opened.preprocessing, self.config.data, **process_place(self.accelerator))
 
     def store(self, result: EncoderResult, picture: str) -> dict[str, Any]:
         """Write metrics and picture, an earlier evaluation with other numbers aside, and return the metrics."""

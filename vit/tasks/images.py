@@ -16,7 +16,7 @@ from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatc
 from vit.data.file_source import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
-from vit.engine import Accelerator, gather_object, gather_uneven
+from vit.engine import Accelerator, gather_object, gather_uneven, process_place
 from vit.hub import OpenedModel, load_model
 from vit.models import Classifier, ResNet, VisionTransformer, config_from_dict, config_to_dict
 from vit.models.model import Model
@@ -103,7 +103,7 @@ class ImageTask(ABC, Generic[Run]):
 
     @property
     def _place(self) -> dict[str, int]:
-        return {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
+        return process_place(self.accelerator)
 
     def eval_loader(self, split: Split) -> EvalLoader:
         return EvalLoader(split, self.preprocessing, self.config.data, **self._place)

@@ -97,7 +97,7 @@ class _Watch:
 
 
 def _this_machine() -> tuple[str, ...]:
-    """What says whether two processes see each other's numbers: machines, and containers, may share a name."""
+    """Equal for two processes that see each other's numbers: machines, and containers, may share a name."""
     known = [socket.gethostname()]
     with suppress(OSError):  # on Linux
         known += [

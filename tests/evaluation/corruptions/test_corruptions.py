@@ -13,14 +13,14 @@ from einops import rearrange
 from PIL import Image
 from scipy import ndimage, stats
 
-from vit.evaluation.corruptions import _OPERATIONS, KINDS, STRENGTHS, blur, corrupt, digital, noise, weather
-from vit.evaluation.corruptions.strengths import CIFAR, IMAGENET, TINY_IMAGENET, strengths_for_size
+from vit.evaluation.corruptions import _OPERATIONS, KINDS, SEVERITIES, blur, corrupt, digital, noise, weather
+from vit.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, severities_for_size
 from vit.randomness import SampleRandom
 
 NOT_GROWING = {"snow", "elastic_transform", "frost", "glass_blur"}
-"""By ImageNet-C's own constants: snow's third strength has fewer flakes than its second, elastic transform moves the
-corners of the image less from its third strength on, but waves the rest, frost darkens the image as its ice grows, so
-that the two errors partly cancel, and glass blur's second strength has one pass, its first and fourth two, its third
+"""By ImageNet-C's own constants: snow's third severity has fewer flakes than its second, elastic transform moves the
+corners of the image less from its third severity on, but waves the rest, frost darkens the image as its ice grows, so
+that the two errors partly cancel, and glass blur's second severity has one pass, its first and fourth two, its third
 three (`ORIGINAL`).
 """
 
@@ -36,14 +36,14 @@ def rng(*indices: int) -> SampleRandom:
     return SampleRandom.at(3, 1, torch.tensor(indices))
 
 
-def test_every_kind_has_five_strengths_of_three_sizes() -> None:
+def test_every_kind_has_five_severities_of_three_sizes() -> None:
     for table in (IMAGENET, TINY_IMAGENET, CIFAR):
         assert tuple(table) == KINDS
         assert len(KINDS) == 15
-        assert all(len(strengths) == 5 for strengths in table.values())
-    assert strengths_for_size(32) is strengths_for_size(44) is CIFAR
-    assert strengths_for_size(64) is TINY_IMAGENET
-    assert strengths_for_size(224) is strengths_for_size(256) is IMAGENET
+        assert all(len(severities) == 5 for severities in table.values())
+    assert severities_for_size(32) is severities_for_size(44) is CIFAR
+    assert severities_for_size(64) is TINY_IMAGENET
+    assert severities_for_size(224) is severities_for_size(256) is IMAGENET
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,12 +67,12 @@ def test_it_takes_images_that_are_not_square(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NOT_GROWING])
-def test_the_error_grows_with_strength(kind: str) -> None:
-    """Mean squared error against the clean image, ImageNet-C's constants, the same random numbers at every strength."""
+def test_the_error_grows_with_severity(kind: str) -> None:
+    """Mean squared error against the clean image, ImageNet-C's constants, the same random numbers at every severity."""
     images = photograph(112, "flower.jpg").repeat(4, 1, 1, 1) / 255
     errors = []
-    for strength in STRENGTHS:
-        corrupted = _OPERATIONS[kind](images, rng(*range(4)), *IMAGENET[kind][strength - 1])
+    for severity in SEVERITIES:
+        corrupted = _OPERATIONS[kind](images, rng(*range(4)), *IMAGENET[kind][severity - 1])
         errors.append(float((corrupted.clamp(0, 1) - images).square().mean()))
     assert errors == sorted(errors)
     assert errors[0] > 1e-4
@@ -92,7 +92,7 @@ def test_what_does_not_exist_is_refused() -> None:
     images, indices = photograph(32), torch.tensor([0])
     with pytest.raises(ValueError, match="corruption: 'frosty' is not valid: did you mean 'frost'"):
         corrupt(images, "frosty", 1, indices=indices)
-    with pytest.raises(ValueError, match="strength: 6 is not valid"):
+    with pytest.raises(ValueError, match="severity: 6 is not valid"):
         corrupt(images, "frost", 6, indices=indices)
     with pytest.raises(ValueError, match="'31 pixels' is not valid: their sides must have at least 32"):
         corrupt(images[..., :31], "frost", 1, indices=indices)
@@ -169,7 +169,7 @@ ORIGINAL: dict[str, tuple[tuple[float, float], ...]] = {
     "pixelate": ((143.51, 152.2), (143.60, 187.6), (143.32, 260.7), (143.24, 342.1), (143.38, 391.0)),
     "glass_blur": ((142.54, 387.5), (142.41, 368.4), (143.10, 667.1), (142.85, 598.3), (142.76, 655.0)),
 }
-"""Mean level, and mean squared error from the clean image, at five strengths by imagecorruptions 1.1.2 (the code of
+"""Mean level, and mean squared error from the clean image, at five severities by imagecorruptions 1.1.2 (the code of
 ImageNet-C) with OpenCV 5.0 and scikit-image 0.26, of the photograph with 224 pixels; glass blur's of five seeds.
 """
 
@@ -177,8 +177,8 @@ ImageNet-C) with OpenCV 5.0 and scikit-image 0.26, of the photograph with 224 pi
 @pytest.mark.parametrize("kind", ORIGINAL)
 def test_levels_and_errors_are_the_originals(kind: str) -> None:
     image = photograph(224)
-    for strength, (level, error) in zip(STRENGTHS, ORIGINAL[kind], strict=True):
-        found = corrupt(image.expand(4, -1, -1, -1), kind, strength, indices=torch.arange(4)).double()
+    for severity, (level, error) in zip(SEVERITIES, ORIGINAL[kind], strict=True):
+        found = corrupt(image.expand(4, -1, -1, -1), kind, severity, indices=torch.arange(4)).double()
         assert float(found.mean()) == pytest.approx(level, abs=0.5 if kind == "glass_blur" else 0.1)
         squared = float((found - image).square().mean())
         assert squared == pytest.approx(error, rel=0.02 if kind == "glass_blur" else 0.003)
@@ -187,8 +187,8 @@ def test_levels_and_errors_are_the_originals(kind: str) -> None:
 def test_glass_blurs_small_images_as_the_original_does() -> None:
     """The original's squared errors, as above, of the photograph with 32 pixels, where each pixel's way weighs most."""
     image = photograph(32)
-    for strength, error in zip(STRENGTHS, (449.0, 435.0, 365.0, 866.0, 749.0), strict=True):
-        found = corrupt(image.expand(64, -1, -1, -1), "glass_blur", strength, indices=torch.arange(64)).double()
+    for severity, error in zip(SEVERITIES, (449.0, 435.0, 365.0, 866.0, 749.0), strict=True):
+        found = corrupt(image.expand(64, -1, -1, -1), "glass_blur", severity, indices=torch.arange(64)).double()
         assert float((found - image).square().mean()) == pytest.approx(error, rel=0.02)
 
 

@@ -19,7 +19,7 @@ def test_by_hand() -> None:
 def test_what_cannot_be_divided_is_refused() -> None:
     with pytest.raises(ValueError, match="it needs the kinds"):
         mean_corruption_error(OURS, {"fog": [0.2, 0.6]})
-    with pytest.raises(ValueError, match="it needs 2 strengths, not 1"):
+    with pytest.raises(ValueError, match="it needs 2 severities, not 1"):
         mean_corruption_error(OURS, THEIRS | {"snow": [0.4]})
     with pytest.raises(ValueError, match="nothing to divide by"):
         mean_corruption_error(OURS, THEIRS | {"snow": [0.0, 0.0]})

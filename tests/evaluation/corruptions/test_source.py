@@ -50,5 +50,5 @@ def test_an_unknown_kind_is_refused_at_once() -> None:
     source = open_test(DataConfig(name="fake", fake_images=20)).source
     with pytest.raises(ValueError, match="corruption: 'rain' is not valid"):
         CorruptedSource(source, "rain", 1)
-    with pytest.raises(ValueError, match="strength: 7 is not valid"):
+    with pytest.raises(ValueError, match="severity: 7 is not valid"):
         CorruptedSource(source, "fog", 7)

@@ -1,8 +1,8 @@
-"""Image corruptions: the fifteen kinds of ImageNet-C at five strengths (Hendrycks and Dietterich 2019).
+"""Image corruptions: the fifteen kinds of ImageNet-C at five severities (Hendrycks and Dietterich 2019).
 
 Computed as by the code that made ImageNet-C (`make_imagenet_c.py` of github.com/hendrycks/robustness; installable as
 imagecorruptions 1.1.2), with other random numbers; `CONVENTIONS` names what differs. Batched, on the images' device,
-and reproducible: the result depends on (seed, index of the image, kind, strength), not on the batch. JPEG compression
+and reproducible: the result depends on (seed, index of the image, kind, severity), not on the batch. JPEG compression
 and pixelation go through Pillow, image by image.
 """
 
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from vit.config import check, nearest
 from vit.evaluation.corruptions import blur, digital, noise, weather
-from vit.evaluation.corruptions.strengths import CONSTANTS, strengths_for_size
+from vit.evaluation.corruptions.severities import CONSTANTS, severities_for_size
 from vit.randomness import SampleRandom
 
 KINDS = tuple(CONSTANTS)
 """In the order of the paper."""
-STRENGTHS = (1, 2, 3, 4, 5)
+SEVERITIES = (1, 2, 3, 4, 5)
 MIN_SIDE = 32
 """In pixels: on smaller images, trails and disks would not fit."""
 CONVENTIONS = {
-    "corruptions": "fifteen kinds, five strengths of Hendrycks and Dietterich 2019 (ImageNet-C), made anew: the same "
+    "corruptions": "fifteen kinds, five severities of Hendrycks and Dietterich 2019 (ImageNet-C), made anew: the same "
     "constants, other random numbers; numbers are comparable among models evaluated here, nearly with published ones",
     "frost": "generated ice, not the original's photographs: not comparable with published numbers",
     "glass_blur": "near pixels are copied, as the original's code does, and not exchanged, as its paper says",
@@ -51,24 +51,24 @@ _OPERATIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def corrupt(images: Tensor, kind: str, strength: int, *, indices: Tensor, seed: int = 0) -> Tensor:
+def corrupt(images: Tensor, kind: str, severity: int, *, indices: Tensor, seed: int = 0) -> Tensor:
     """Corrupt images uint8 (b, 3, h, w), whose numbers in their source are `indices` int64 (b,).
 
-    The constants depend on the shorter side (`strengths_for_size`). ValueError for an unknown kind or strength, and
+    The constants depend on the shorter side (`severities_for_size`). ValueError for an unknown kind or severity, and
     for sides below `MIN_SIDE`.
     """
     assert images.dtype == torch.uint8
     assert indices.shape == images.shape[:1]
-    check_corruption(kind, strength)
+    check_corruption(kind, severity)
     side = min(images.shape[-2:])
     check(side >= MIN_SIDE, "images", f"{side} pixels", f"their sides must have at least {MIN_SIDE}")
-    rng = SampleRandom.at(seed, strength, indices.to(images.device)).fork(kind)
-    constants = strengths_for_size(side)[kind][strength - 1]
+    rng = SampleRandom.at(seed, severity, indices.to(images.device)).fork(kind)
+    constants = severities_for_size(side)[kind][severity - 1]
     pixels = _OPERATIONS[kind](images.to(torch.float32) / 255, rng, *constants)
     return pixels.mul_(255).add_(1e-3).clamp_(0, 255).to(torch.uint8)  # rounded down, as the original does
 
 
-def check_corruption(kind: str, strength: int) -> None:
+def check_corruption(kind: str, severity: int) -> None:
     """Raise ValueError unless there is such a corruption."""
     check(kind in KINDS, "corruption", kind, nearest(kind, KINDS))
-    check(strength in STRENGTHS, "strength", strength, "it is 1, 2, 3, 4 or 5")
+    check(severity in SEVERITIES, "severity", severity, "it is 1, 2, 3, 4 or 5")

@@ -23,18 +23,18 @@ that.
 
 @dataclass(frozen=True)
 class CorruptedSource:
-    """`source` with one kind of corruption at one strength; labels, names and indices stay.
+    """`source` with one kind of corruption at one severity; labels, names and indices stay.
 
-    `strength` 0 is the clean image at the same size, the reference for the loss of accuracy.
+    `severity` 0 is the clean image at the same size, the reference for the loss of accuracy.
     """
 
     source: ImageSource
     kind: str
-    strength: int
+    severity: int
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_corruption(self.kind, self.strength or 1)
+        check_corruption(self.kind, self.severity or 1)
 
     @property
     def class_names(self) -> list[str]:
@@ -53,10 +53,10 @@ class CorruptedSource:
     def read(self, index: int, *, smallest: tuple[int, int] | None = None) -> Image.Image:  # noqa: ARG002
         """Read and corrupt the whole image: a JPEG decoded at a reduced scale would be another image."""
         image = _working_size(self.source.read(index))
-        if self.strength == 0:
+        if self.severity == 0:
             return image
         pixels = to_tensor(image)[None]
-        changed = corrupt(pixels, self.kind, self.strength, indices=torch.tensor([index]), seed=self.seed)[0]
+        changed = corrupt(pixels, self.kind, self.severity, indices=torch.tensor([index]), seed=self.seed)[0]
         return Image.fromarray(changed.permute(1, 2, 0).numpy())  # h w c
 
 

@@ -20,7 +20,7 @@ class DistillConfig:
     to be as alike as the teacher's feature maps are there, in a ViT's blocks.
     """
     weight: float = 0.5
-    """Part of the loss that comes from the teacher."""
+    """Fraction of the loss that comes from the teacher."""
     temperature: float = 3.0
     """Logits of both are divided by it, `soft` only."""
 
@@ -46,7 +46,7 @@ class ClassificationTrainConfig(TrainConfig):
     loss: Literal["cross_entropy", "bce"] = "cross_entropy"
     """`cross_entropy` over the classes, or `bce`: binary cross-entropy of each class by itself (DeiT III)."""
     label_smoothing: float = 0.0
-    """Part of a label that is spread evenly over all classes."""
+    """Fraction of a label that is spread evenly over all classes."""
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     """Factor of an image's loss, by its class. `balanced`: images / (classes × images of the class), with mean 1 over
     the training images; or a list with a number for each class.

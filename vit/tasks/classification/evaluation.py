@@ -18,7 +18,7 @@ from vit.data.file_source import check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import gather_uneven, make_accelerator, precision_of
+from vit.engine import gather_uneven, make_accelerator, precision_of, process_place
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
@@ -61,13 +61,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         check_outside("--output_dir", request.output_dir, split.source)
     check_classes(config.data, split.source.class_names, loaded.class_names)
     model = accelerator.prepare(loaded.computing(accelerator.device))
-    loader = EvalLoader(
-        split,
-        preprocessing,
-        config.data,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
-    )
+    loader = EvalLoader(split, preprocessing, config.data, **process_place(accelerator))
     started = time.perf_counter()
     gather = partial(gather_uneven, accelerator)
     device, quiet = accelerator.device, not accelerator.is_main_process

@@ -13,7 +13,7 @@ from vit.data.augment import TwoViews
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
 from vit.data.images import Split
 from vit.data.loading import EvalLoader, TrainLoader
-from vit.engine import Accelerator, gather_uneven, gather_with_gradients
+from vit.engine import Accelerator, gather_uneven, gather_with_gradients, process_place
 from vit.evaluation.evaluate import evaluating
 from vit.models.contrastive import ContrastiveModel
 from vit.randomness import SampleRandom
@@ -101,8 +101,7 @@ def views_loader(
         image_size=preprocessing.image_size,
         seed=0,
         device=accelerator.device,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
+        **process_place(accelerator),
         fewest_in_step=FEWEST_COMPARED,
     )
     return AugmentingLoader(loader, TwoViews(augment, preprocessing, len(split.source.class_names)), seed=0)

@@ -13,6 +13,7 @@ from torch import nn
 from vit.config import DataConfig
 from vit.data.images import ImageSource
 from vit.data.loading import EvalLoader
+from vit.engine import process_place
 from vit.evaluation.head_columns import readable_class_names
 from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
 from vit.figures.style import save_figure
@@ -42,7 +43,7 @@ class NearestImages:
 def find_neighbours(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> NearestImages:
     """Search the training images nearest to some of the split's, of different classes where there are as many."""
     accelerator = meter.accelerator
-    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    place = process_place(accelerator)
     few = EvalLoader(pictured(loader.split), loader.preprocessing, data, **place)
     queries, nearest, similarities = meter.neighbours.nearest(meter.bare(model).encoder, few, COLUMNS - 1)
     test, train = loader.split.source, meter.neighbours.loader.split.source

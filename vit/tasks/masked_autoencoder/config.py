@@ -14,7 +14,7 @@ class MaskedAutoencoderConfig:
     """The `mae:` section (He et al. 2022)."""
 
     mask_ratio: float = 0.75
-    """Part of an image's patches that the encoder does not see, and the decoder predicts."""
+    """Fraction of an image's patches that the encoder does not see, and the decoder predicts."""
     normalize_pixels: bool = True
     """Predict each patch's pixels less their mean, divided by their spread."""
     decoder_width: int = 128

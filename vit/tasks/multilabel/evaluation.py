@@ -15,7 +15,7 @@ from vit.config import check
 from vit.data.file_source import check_outside
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split
-from vit.engine import make_accelerator
+from vit.engine import make_accelerator, process_place
 from vit.evaluation.classify import image_logits
 from vit.evaluation.multilabel import probabilities
 from vit.hub import OpenedModel, open_model
@@ -43,7 +43,7 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     if request.image_size is not None:
         preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
     accelerator = make_accelerator(config.device, config.train.precision)
-    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    place = process_place(accelerator)
     test = open_test(config.data, opened.class_names)
     if request.output_dir is not None:
         check_outside("--output_dir", request.output_dir, test.source)
@@ -85,7 +85,7 @@ def classify_images(
     opened: OpenedModel,
     images: Sequence[Path],
     device: str = "auto",
-    most: int | None = None,
+    top_k: int | None = None,
     on_broken: Callable[[str], object] | None = None,
 ) -> list[tuple[Path, list[tuple[str, float]]]]:
     """For every image its labels, likeliest first: those whose probability reaches their threshold, perhaps none."""
@@ -93,5 +93,5 @@ def classify_images(
     for path, logits in image_logits(opened, images, device, on_broken):
         columns = zip(opened.class_names, probabilities(logits.cpu().numpy()).tolist(), opened.thresholds, strict=True)
         labels = [(name, probability) for name, probability, threshold in columns if probability >= threshold]
-        results.append((path, sorted(labels, key=lambda label: -label[1])[:most]))
+        results.append((path, sorted(labels, key=lambda label: -label[1])[:top_k]))
     return results

@@ -37,7 +37,7 @@ class CurveConfig:
     points_seed: int = 0
     """Fixes all points; the training seed does not touch them."""
     passes: int = 1
-    """Steps an epoch. Take many where a step is faster than the checkpoint after an epoch."""
+    """Steps per epoch. Take many where a step is faster than the checkpoint after an epoch."""
     eval_batch_size: int = 1000
     """Queries evaluated at once: their weights for all keys are in memory."""
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vit.engine import gather_uneven, make_accelerator
+from vit.engine import gather_uneven, make_accelerator, process_place
 from vit.runs import write_json
 from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TextDataConfig, TranslationRun
@@ -76,7 +76,7 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
     trained = load_translator(request.checkpoint, request.select, request.weights)
     vocabularies = trained.vocabularies
     accelerator = make_accelerator(config.device, config.train.precision)
-    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    place = process_place(accelerator)
     loader = TextEvalLoader(EncodedSplit.encode(open_test(config.data), vocabularies), config.data, **place)
     model = accelerator.prepare(trained.model)
     settings: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.engine import Accelerator, gather_uneven
+from vit.engine import Accelerator, gather_uneven, process_place
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite, TaskInfo
@@ -75,7 +75,7 @@ class Translation:
 
     @property
     def _place(self) -> dict[str, int]:
-        return {"rank": self.accelerator.process_index, "world_size": self.accelerator.num_processes}
+        return process_place(self.accelerator)
 
     def eval_loader(self, text: TextSplit) -> TextEvalLoader:
         return TextEvalLoader(EncodedSplit.encode(text, self.vocabularies), self.config.data, **self._place)

@@ -1,4 +1,4 @@
-"""The constants of every corruption at its five strengths, for images of three sizes.
+"""The constants of every corruption at its five severities, for images of three sizes.
 
 They are those of ImageNet-C, Tiny-ImageNet-C and CIFAR-10-C (Hendrycks and Dietterich 2019; `make_imagenet_c.py`,
 `make_tinyimagenet_c.py` and `make_cifar_c.py` of github.com/hendrycks/robustness). Lengths are in pixels of an image of
@@ -106,7 +106,7 @@ CIFAR: Table = {
 }
 
 
-def strengths_for_size(side: int) -> Table:
+def severities_for_size(side: int) -> Table:
     """Choose the constants for a shorter side of `side` pixels: those of the size (32, 64, 224) nearest by ratio."""
     if side < 45:
         return CIFAR
