@@ -22,7 +22,7 @@ from vit.config import DataConfig
 from vit.data.images import fingerprint, open_test, open_training
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, balanced_subset
-from vit.deployment import Judge, Trial
+from vit.deployment import Decision, Trial
 from vit.deployment.export import export_classifier
 from vit.evaluation.evaluate import collect_outputs
 from vit.evaluation.head_columns import head_columns
@@ -129,7 +129,7 @@ def _compare(predicted: Tensor, whole: Tensor, labels: Tensor) -> dict[str, Any]
 
 def _by_file(opened: OpenedModel, split: Split, columns: list[int]) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
-        trial = Trial(split, Judge(columns), "test images", tolerance=1.0)  # every loss is recorded
+        trial = Trial(split, Decision(columns), "test images", tolerance=1.0)  # every loss is recorded
         proof = export_classifier(opened, "onnx", Path(folder) / "model.onnx", trial=trial).proof
     assert proof is not None
     return {

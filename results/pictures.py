@@ -37,7 +37,7 @@ ABLATIONS: tuple[str, ...] = ("cifar10_ablation",)
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",
-    "accuracy": "a fraction, of the weights that the run is judged by",
+    "accuracy": "a fraction, of the weights that the run was evaluated with",
 }
 
 

@@ -25,7 +25,7 @@ REFUSED = {
     ("timm:NAME, theirs", "convert"): "'test_byobnet' is not supported: it has the class ByobNet",
     ("multi-label run", "compare"): "it is no training run; compare runs of that task only, or all models' features",
     ("multi-label run", "eval"): "--data: 'fake' is not valid: it is no folder",
-    ("multi-label run, own images", "eval --transfer"): "frozen features are judged on images with one class each",
+    ("multi-label run, own images", "eval --transfer"): "frozen features are evaluated on images with one class each",
     (
         "multi-label run, own images",
         "compare --transfer",

@@ -103,7 +103,7 @@ def test_of_its_own_folder_the_run_evaluates_what_it_cut_off(
 ) -> None:
     own, said = evaluated(capsys, str(run))
     assert own["n_total"] == 6
-    assert "6 of its 20 images are cut off for it" in said
+    assert "6 of its 20 images are split off as one" in said
     again, _ = evaluated(capsys, str(run), "--data", f"{photos}/../photos")
     assert again["n_total"] == 6
     assert again["top1"] == own["top1"]

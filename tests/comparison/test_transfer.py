@@ -13,13 +13,13 @@ from vit.cli import main
 from vit.comparison.metrics import Resampling
 from vit.comparison.transfer import compare_kind
 from vit.evaluation.statistics import holm, mcnemar, wilson_interval
-from vit.evaluation.transfer_evaluation import JudgedFeatures
+from vit.evaluation.transfer_evaluation import KindEvaluation
 
 FAKE = ["--data", "fake", "--data.fake_images", "60", "--data.fake_classes", "3", "--data.workers", "0"]
 LABELS = np.array([0, 1, 0, 1, 0, 1, 0, 1])
 
 
-def judged(wrong: list[int], few_shot_wrong: list[list[int]], missing: int | None = None) -> JudgedFeatures:
+def judged(wrong: list[int], few_shot_wrong: list[list[int]], missing: int | None = None) -> KindEvaluation:
     """Features whose predictions are wrong for these of eight images, one of which may be missing."""
 
     def classes(places: list[int]) -> np.ndarray:
@@ -29,7 +29,7 @@ def judged(wrong: list[int], few_shot_wrong: list[list[int]], missing: int | Non
 
     rows = np.array([row for row in range(8) if row != missing])
     predicted = {"knn": classes(wrong)[None], "few_shot_1": np.stack([classes(each) for each in few_shot_wrong])}
-    return JudgedFeatures("head", 4, predicted, torch.from_numpy(rows), LABELS[rows], 10)
+    return KindEvaluation("head", 4, predicted, torch.from_numpy(rows), LABELS[rows], 10)
 
 
 def test_accuracies_and_pairs_by_hand() -> None:

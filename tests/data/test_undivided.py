@@ -1,4 +1,4 @@
-"""Folders and lists as people have them: what is trained on, what is cut off for the test, what is said or refused."""
+"""Folders and lists as people make them: what is trained on, what is split off, what is said or refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_test_part_is_balanced_fixed_and_apart(tmp_path: Path) -> None:
     assert Counter(nearly_all.labels.tolist()) == {0: 18, 1: 8, 2: 1}, "of every class"
     assert len(open_test(config_for(tmp_path, test_fraction=1.0))) == 33
     assert notes(train) == notes(test)
-    assert "7 of its 33 images are cut off" in notes(train)
+    assert "7 of its 33 images are split off" in notes(train)
 
 
 def plain(root: Path) -> Path:
@@ -201,7 +201,7 @@ def validation_folder(root: Path) -> Path:
 
 TAKEN: dict[str, tuple[Callable[[Path], Path], int, int, str]] = {
     # what the folder is like: how it is made, images to train and validate on, test images, what is said
-    "class folders": (plain, 8, 2, "has no test set: 2 of its 10 images are cut off"),
+    "class folders": (plain, 8, 2, "has no test set: 2 of its 10 images are split off"),
     "train without val": (train_alone, 8, 2, "has no test set: 2 of its 10 images"),
     "spaces, emoji, $ and quotes": (odd_names, 8, 2, "has no test set"),
     "grey, palette, transparent, CMYK": (grey_and_cmyk, 13, 3, "has no test set"),
@@ -776,7 +776,7 @@ def test_a_folder_of_ones_own_from_training_to_the_card(
     words = ["train", "--config", str(recipe), "--data", str(photos), "--output_dir", str(run)]
     assert main(words) == 0
     said = capsys.readouterr().out
-    cut = f"{photos} has no test set: 6 of its 30 images are cut off for it (data.test_fraction 0.2 of every class, "
+    cut = f"{photos} has no test set: 6 of its 30 images are split off as one (data.test_fraction 0.2 of every class, "
     assert cut in said
     copied = re.search(r"note 3 +(\d+) of the 6 test images are training or validation images too, byte by byte", said)
     assert copied

@@ -22,7 +22,7 @@ from vit.config import DataConfig, Preprocessing
 from vit.data.file_source import FileSource
 from vit.data.images import open_test
 from vit.data.preprocessing import normalize, resize_and_crop
-from vit.deployment import Judge, Trial, Unfaithful
+from vit.deployment import Decision, Trial, Unfaithful
 from vit.deployment import export as room
 from vit.deployment.errors import TOLERANCES
 from vit.deployment.export import check_export, export_classifier
@@ -157,7 +157,7 @@ def trial_of(folder: Path, tolerance: float = 0.001) -> Trial:
     make_folder(folder, {"a": 4, "b": 4, "c": 4}, size=(30, 20))
     truncate(folder / "b" / "002.png")
     split = open_test(DataConfig(name="imagefolder", root=str(folder), test_fraction=1.0))
-    return Trial(split, Judge([0, 1, 2]), "test images", tolerance)
+    return Trial(split, Decision([0, 1, 2]), "test images", tolerance)
 
 
 def test_file_and_model_are_asked_about_images(tmp_path: Path) -> None:

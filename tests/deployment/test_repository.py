@@ -19,7 +19,7 @@ from vit import open_model
 from vit.cli import main
 from vit.config import ModelConfig, Preprocessing
 from vit.deployment.errors import Unfaithful
-from vit.deployment.repository import judged_run, write_repository
+from vit.deployment.repository import evaluated_run, write_repository
 from vit.hub import OpenedModel, load_model
 from vit.models import VisionTransformer
 from vit.settings import resolve_run
@@ -220,13 +220,13 @@ def test_the_record_of_images_of_another_size_is_left_out(
 def test_the_record_of_a_run_is_of_its_own_weights(tmp_path: Path) -> None:
     run = copy_run(tmp_path)
     given = open_model(str(run))
-    assert judged_run(given) == run
+    assert evaluated_run(given) == run
     assert given.checkpoint is not None
-    assert judged_run(open_model(str(given.checkpoint))) == run
+    assert evaluated_run(open_model(str(given.checkpoint))) == run
     other = deepcopy(given.model)
     next(other.parameters()).data.mul_(1.001)
-    assert judged_run(replace(given, model=other)) is None
-    assert judged_run(model_of()) is None, "no run at all"
+    assert evaluated_run(replace(given, model=other)) is None
+    assert evaluated_run(model_of()) is None, "no run at all"
 
 
 class Hub:

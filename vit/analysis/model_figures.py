@@ -113,7 +113,7 @@ def layer_similarity(target: AnalysisTarget) -> AnalysisFigure:
 def layer_probe(target: AnalysisTarget) -> AnalysisFigure:
     data, count = target.images.data, len(target.images.names)
     if data is None:
-        raise Unsupported("--data: it needs a data set, with images to train a probe on and others to judge it")
+        raise Unsupported("--data: it needs a data set, with images to train a probe on and others to test it")
     try:
         training = open_training(data)[0]
     except MissingImages as error:

@@ -65,7 +65,7 @@ def evaluate(argv: list[str]) -> None:
 
     transfer = transfer_options(args)
     check(transfer is not None or args.images is None, "--images", args.images, "it has an effect only with --transfer")
-    # features of a run can be judged on other data than its own, whose classes its head need not have
+    # features of a run can be evaluated on other data than its own, whose classes its head need not have
     if source_kind(args.model) == "run" and not (transfer and args.data):
         _evaluate_run(args, overrides, transfer)
     else:
@@ -145,7 +145,7 @@ def _print_metrics(metrics: dict[str, Any]) -> None:
         low, high = wilson_interval(round(top1 * images), images)
         interval = f"95 % interval {low:.2%} to {high:.2%}"
         print(f"test top-1 {top1:.2%} of {images:,} images ({interval})", file=sys.stderr)
-    for kind, judged in metrics.get("transfer", {}).items():
-        protocols = ", ".join(f"{name} {judged[name]:.2%}" for name in ("knn", "linear_probe") if name in judged)
-        print(f"frozen features, {kind}: {protocols} of {judged['num_test']:,} test images", file=sys.stderr)
+    for kind, evaluated in metrics.get("transfer", {}).items():
+        protocols = ", ".join(f"{name} {evaluated[name]:.2%}" for name in ("knn", "linear_probe") if name in evaluated)
+        print(f"frozen features, {kind}: {protocols} of {evaluated['num_test']:,} test images", file=sys.stderr)
     print(f"see {file}", file=sys.stderr)

@@ -85,7 +85,7 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
     """
     from vit.data.images import open_test, open_training
     from vit.data.splits import balanced_subset
-    from vit.deployment import Judge, Trial
+    from vit.deployment import Decision, Trial
     from vit.evaluation.head_columns import head_columns
 
     is_run = opened.state is not None
@@ -100,7 +100,7 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
         split, images = open_training(data)[1], f"validation images of {args.model}"
     chosen = balanced_subset(split, args.images, stream="export")
     columns = head_columns(opened, split.source.class_names)
-    return Trial(chosen, Judge(columns), images, _tolerance(opened, args))
+    return Trial(chosen, Decision(columns), images, _tolerance(opened, args))
 
 
 def _tolerance(opened: OpenedModel, args: Namespace) -> float:
@@ -114,7 +114,7 @@ def _multilabel_trial(opened: OpenedModel, args: Namespace) -> Trial:
     import numpy as np
 
     from vit.data.splits import balanced_subset
-    from vit.deployment import Judge, Trial
+    from vit.deployment import Decision, Trial
     from vit.tasks.multilabel.table import open_trained
 
     assert opened.state is not None
@@ -123,5 +123,5 @@ def _multilabel_trial(opened: OpenedModel, args: Namespace) -> Trial:
     if args.logits:
         with np.errstate(divide="ignore"):  # a threshold of 0 or 1
             thresholds = np.log(thresholds / (1 - thresholds))
-    judge = Judge(range(opened.num_classes), thresholds)
-    return Trial(chosen, judge, f"validation images of {args.model}", _tolerance(opened, args))
+    decision = Decision(range(opened.num_classes), thresholds)
+    return Trial(chosen, decision, f"validation images of {args.model}", _tolerance(opened, args))

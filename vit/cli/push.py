@@ -30,7 +30,7 @@ def push(argv: list[str]) -> None:
     check(bool(args.folder) or not args.dry_run, "--dry_run", True, "it needs --folder, or nothing would be left")
     check_folder("--folder", args.folder)
     check_outside_run("--folder", args.folder, args.model)
-    from vit.deployment.repository import check_name, judged_run, upload, write_repository
+    from vit.deployment.repository import check_name, evaluated_run, upload, write_repository
     from vit.hub import open_model, source_kind
 
     check_name(args.name)
@@ -43,7 +43,7 @@ def push(argv: list[str]) -> None:
     try:
         difference = write_repository(opened, folder, args.name, args.license)
         note_random_weights(opened)
-        if opened.state is not None and judged_run(opened) is None:
+        if opened.state is not None and evaluated_run(opened) is None:
             line = "note: the card holds no accuracy: the run's record is of other weights or preprocessing"
             print(line, file=sys.stderr)
         print(f"{folder}: timm opens it, and its logits differ by {difference:.1e} of the largest")

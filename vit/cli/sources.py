@@ -90,7 +90,7 @@ def add_dtype_option(parser: Parser, *, several: bool = False) -> None:
 def add_transfer_options(parser: Parser) -> None:
     """Add `--transfer` and the options that need it, for `vit eval` and `vit compare`."""
     group = parser.add_argument_group("frozen features (--transfer)")
-    group.add_argument("--transfer", action="store_true", help="judge them by k-NN, few-shot and a linear probe")
+    group.add_argument("--transfer", action="store_true", help="evaluate them by k-NN, few-shot and a linear probe")
     group.add_argument(
         "--features",
         nargs="+",
@@ -166,8 +166,8 @@ def resolve_data(models: Sequence[str], data: str | None, overrides: Sequence[st
 
 
 def all_images(data: DataConfig, models: Sequence[str], overrides: Sequence[str]) -> DataConfig:
-    """The settings by which all images of a place without parts are evaluated, unless a run among the models cut off a
-    part of it for its own test, or the `overrides` say which part is.
+    """The settings by which all images of a place without parts are evaluated, unless a run among the models split
+    off a part of it for its own test, or the `overrides` say which part is.
     """
     from vit.data.undivided import without_cut
     from vit.runs import holds_checkpoints

@@ -68,16 +68,17 @@ def train(argv: list[str]) -> None:
         print_once(f"{run} was finished already: {result}")
         return
     print_once(f"{run}: {result}")
-    print_once(_judged_weights(summary))
+    print_once(_evaluated_weights(summary))
     print_once(f"model card: {run / 'README.md'}; pictures: {run / 'figures'}")
     print_once("next: " + "   ".join(task.next_commands(shlex.quote(str(run)))))
 
 
-def _judged_weights(summary: dict[str, Any]) -> str:
+def _evaluated_weights(summary: dict[str, Any]) -> str:
     epochs, best = summary["epochs"], summary["best.step"]
     if best == summary["steps"]:
-        return "judged by the weights of the last epoch, the best in validation"
-    return f"judged by the weights of epoch {best * epochs // summary['steps']} of {epochs}, the best in validation"
+        return "evaluated with the weights of the last epoch, the best on the validation images"
+    epoch = best * epochs // summary["steps"]
+    return f"evaluated with the weights of epoch {epoch} of {epochs}, the best on the validation images"
 
 
 def plan(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`vit compare --transfer`: several models' frozen features, judged on the same images by the same protocols.
+"""`vit compare --transfer`: several models' frozen features, evaluated on the same images by the same protocols.
 
 No head takes part, so that any model can be compared on any data. Features and predictions are stored, and a stopped
 comparison continues (`vit.evaluation.feature_store`).
@@ -37,9 +37,9 @@ from vit.evaluation.statistics import (
 )
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER
 from vit.evaluation.transfer_evaluation import (
-    JudgedFeatures,
+    KindEvaluation,
     TransferOptions,
-    judge_model,
+    evaluate_features,
     open_transfer_data,
     warnings_of_copies,
 )
@@ -82,7 +82,7 @@ class TransferRequest:
 
 
 def compare_features(request: TransferRequest) -> dict[str, Any]:
-    """Judge every model's features and compare the predictions; all numbers, ready for JSON.
+    """Evaluate every model's features and compare the predictions; all numbers, ready for JSON.
 
     ValueError, before anything is computed, for a model that lacks a kind of features and for too few images.
     """
@@ -98,7 +98,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
         model.check_device(accelerator.device)
         _ = model.preprocessing
     seen = check_unseen(models, request.data, data.test, request.leaky)
-    judged = [judge_model(model, data, request.transfer, request.output_dir, accelerator) for model in models]
+    evaluated = [evaluate_features(model, data, request.transfer, request.output_dir, accelerator) for model in models]
     return {
         "data": data_facts(request.data, data.test)
         | {"training_images": len(data.train), "training_fingerprint": fingerprint(data.train)},
@@ -115,11 +115,11 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
                 **each.cost,
                 "provenance": confounders(model) | row_of(model, seen),
             }
-            for model, each in zip(models, judged, strict=True)
+            for model, each in zip(models, evaluated, strict=True)
         ],
         "features": {
             kind: compare_kind(
-                {model.name: each.features[kind] for model, each in zip(models, judged, strict=True)},
+                {model.name: each.features[kind] for model, each in zip(models, evaluated, strict=True)},
                 request.resampling,
             )
             for kind in request.transfer.features
@@ -129,7 +129,7 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
     }
 
 
-def compare_kind(models: Mapping[str, JudgedFeatures], resampling: Resampling) -> dict[str, Any]:
+def compare_kind(models: Mapping[str, KindEvaluation], resampling: Resampling) -> dict[str, Any]:
     """Compare several models' predictions from one kind of features: `accuracies` and `pairs` by protocol.
 
     Images that one of the models could not read are left out for all.

@@ -60,8 +60,8 @@ def transfer_page(result: Result) -> Page:
 def transfer_verdicts(result: Result) -> list[str]:
     """Write one sentence for each kind of features and pair of models, about the linear probe."""
     lines = []
-    for kind, judged in result["features"].items():
-        pairs = judged["pairs"][PROBE]
+    for kind, evaluated in result["features"].items():
+        pairs = evaluated["pairs"][PROBE]
         where = f" in a linear probe of {kind}"
         lines += [verdict(pair, pair["difference"], pair["interval"], len(pairs), where) for pair in pairs]
     return lines
@@ -71,11 +71,11 @@ def summary(result: Result) -> str:
     """Write a few lines for a terminal: accuracies beside the cost, verdicts, warnings."""
     width = max(len(model["name"]) for model in result["models"])
     lines = []
-    for kind, judged in result["features"].items():
+    for kind, evaluated in result["features"].items():
         for model in result["models"]:
             found = (
                 f"{protocol_name(protocol)} {percent(accuracies[model['name']]['accuracy'])}"
-                for protocol, accuracies in judged["accuracies"].items()
+                for protocol, accuracies in evaluated["accuracies"].items()
             )
             lines.append(f"{model['name']:<{width}}  {kind}: {', '.join(found)}")
     lines += [
@@ -107,16 +107,16 @@ def cost_table(result: Result) -> Table:
 
 
 def accuracy_table(result: Result, kind: str) -> Table:
-    judged = result["features"][kind]
+    evaluated = result["features"][kind]
     rows = []
-    for protocol, accuracies in judged["accuracies"].items():
+    for protocol, accuracies in evaluated["accuracies"].items():
         cells = []
         for found in accuracies.values():
             low, high = found["interval"]
             cells.append(f"{percent(found['accuracy'])} ({100 * low:.1f}–{100 * high:.1f})")
         rows.append([protocol_name(protocol), *cells])
-    rows.append(["numbers in a feature", *map(str, judged["widths"].values())])
-    others = [f"{name}: {read}" for name, read in judged["read"].items() if read != kind]
+    rows.append(["numbers in a feature", *map(str, evaluated["widths"].values())])
+    others = [f"{name}: {read}" for name, read in evaluated["read"].items() if read != kind]
     note = f"Pooled maps stand for these features ({'; '.join(others)})." if others else ""
     return Table(f"Accuracy: {kind}", ["", *titles(result).values()], rows, note)
 
@@ -153,10 +153,10 @@ def _speed(model: dict[str, Any]) -> str:
 def draw_figures(result: Result, folder: Path) -> dict[Path, str]:
     """Draw accuracies and differences of each kind of features; returns PNG file → caption."""
     captions, names, labels = {}, titles(result), short_labels(result)
-    for kind, judged in result["features"].items():
+    for kind, evaluated in result["features"].items():
         accuracies = [
             Estimate(f"{protocol_name(protocol)}, {names[name]}", found["accuracy"], *found["interval"])
-            for protocol, models in judged["accuracies"].items()
+            for protocol, models in evaluated["accuracies"].items()
             for name, found in models.items()
         ]
         path = folder / f"accuracy_{kind}.png"
@@ -171,7 +171,7 @@ def draw_figures(result: Result, folder: Path) -> dict[Path, str]:
                 pair["difference"],
                 *pair["interval"],
             )
-            for protocol, pairs in judged["pairs"].items()
+            for protocol, pairs in evaluated["pairs"].items()
             for pair in pairs
         ]
         path = folder / f"differences_{kind}.png"

@@ -70,16 +70,16 @@ class DataConfig:
     """Fetch the data set into `data.root` where it is missing."""
     test_folder: str | None = None
     """Folder of the test set below `data.root`, `imagefolder` only. None: `test`, or `val` where there is no `test`;
-    where there is neither, a test set is cut off the training images.
+    where there is neither, a test set is split off the training images.
     """
     test_fraction: float = 0.2
-    """`imagefolder` without a test set only: the part of every class that is cut off for it; 1: all images are."""
+    """`imagefolder` without a test set only: the part of every class that is split off for it; 1: all images are."""
     val_fraction: float = 0.1
     """Fraction of the training set held out to choose the best checkpoint; `val` is for that
     where there is `test` beside it.
     """
     split_seed: int = 0
-    """Seed of the validation split and of a test set that is cut off, independent of the training seed."""
+    """Seed of the validation split and of a test set that is split off, independent of the training seed."""
     fraction: float = 1.0
     """Fraction of the training set to train on; smaller subsets are contained in larger ones, classes balanced."""
     subset_seed: int = 0

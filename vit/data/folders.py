@@ -65,11 +65,11 @@ def _remedy(root: Path, parts: Parts) -> str:
 
 def _said_of_validation(validation: Path, test: Path | None) -> str:
     tested = test.name if test else "test"
-    return f"{validation.name}/ chooses the best checkpoint, and {tested}/ is the test set (nothing is cut off)"
+    return f"{validation.name}/ chooses the best checkpoint, and {tested}/ is the test set (nothing is split off)"
 
 
 def open_validation_folder(config: DataConfig) -> FileSource | None:
-    """Open the validation images that have a folder beside the test set's; None: they are cut off those of `train`."""
+    """Open validation images that have a folder beside the test set's; None: they are split off those of `train`."""
     parts = find_parts(config)
     return None if parts.validation is None else _open_beside(config, parts.validation)
 

@@ -34,7 +34,7 @@ __all__ = [
 def open_training(config: DataConfig) -> tuple[Split, Split]:
     """Open (train, validation). MissingImages if there are none, ValueError if they are invalid.
 
-    Validation images are cut off the training images, unless they have a folder beside the test set's.
+    Validation images are split off the training images, unless they have a folder beside the test set's.
     """
     source = open_source(config, "train")
     apart = open_validation(config) if config.name == "imagefolder" else None
@@ -55,7 +55,7 @@ def check_test(config: DataConfig) -> None:
     """
     if config.name != "imagefolder":
         return
-    if not is_undivided(config):  # else it is cut off the training images
+    if not is_undivided(config):  # else it is split off the training images
         check_test_folder(config)
     seeded = config.split_seed != DataConfig.split_seed and not is_undivided(config)
     cuts = ["val_fraction"] * (config.val_fraction != DataConfig.val_fraction) + ["split_seed"] * seeded

@@ -24,7 +24,7 @@ _FEWEST_CLASSES = 2
 
 @dataclass(frozen=True)
 class Parts:
-    """The folders of the parts; None: there is none, and where there is no test set one is cut off."""
+    """The folders of the parts; None: there is none, and where there is no test set one is split off."""
 
     train: Path | None = None
     validation: Path | None = None

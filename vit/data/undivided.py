@@ -1,4 +1,4 @@
-"""Images without a test set of their own: `CLASS/*.jpg`, `train/` alone, or a CSV list. A test part is cut off.
+"""Images without a test set of their own: `CLASS/*.jpg`, `train/` alone, or a CSV list. A test part is split off.
 
 The part is the same whenever it is opened: `data.test_fraction` of every class, chosen by `data.split_seed`.
 """
@@ -42,7 +42,7 @@ def is_undivided(config: DataConfig) -> bool:
 
 
 def open_undivided(config: DataConfig, part: Part) -> FileSource:
-    """Open the part that is trained on, or the test part that is cut off. ValueError for images that have no class.
+    """Open the part that is trained on, or the test part that is split off. ValueError for images that have no class.
 
     A list may divide its images itself, by a column `split`.
     """
@@ -76,7 +76,7 @@ def open_validation(config: DataConfig) -> FileSource | None:
 
 
 def without_cut(config: DataConfig, own: Iterable[DataConfig]) -> DataConfig:
-    """The settings by which all images of a place without parts are for the test, not a part that is cut off.
+    """The settings by which all images of a place without parts are for the test, not a part that is split off.
 
     Not where one of `own` is about the same place, whose other images were trained on, nor where the part is chosen.
     """
@@ -116,7 +116,7 @@ def _cut(whole: FileSource, config: DataConfig, part: Part) -> FileSource:
         if fraction < 1:
             is_test[torch.nonzero((whole.labels == label) & is_test).flatten()[: 2 - int(left[label])]] = False
     note = (
-        f"{config.root} has no test set: {int(is_test.sum()):,} of its {len(whole):,} images are cut off for it "
+        f"{config.root} has no test set: {int(is_test.sum()):,} of its {len(whole):,} images are split off as one "
         f"(data.test_fraction {fraction:g} of every class, data.split_seed {config.split_seed})"
     )
     if fraction == 1:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vit.deployment.export import Exported as Exported
     from vit.deployment.export import Trial as Trial
     from vit.deployment.export import export_classifier as export_classifier
-    from vit.deployment.proof import Judge as Judge
+    from vit.deployment.proof import Decision as Decision
     from vit.deployment.repository import write_repository as write_repository
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -30,7 +30,7 @@ from vit.deployment.compiled import check_compiler, load_compiled
 from vit.deployment.errors import TOLERANCES, Unfaithful
 from vit.deployment.onnx_preprocessing import PIXELS
 from vit.deployment.program import DESCRIPTION, IMAGES, Answer, Format, Number, write_program
-from vit.deployment.proof import Answers, Judge, Proof, prove
+from vit.deployment.proof import Answers, Decision, Proof, prove
 from vit.hub import OpenedModel
 from vit.processor import processor_name
 from vit.runs import replace_atomically, write_json
@@ -58,7 +58,7 @@ class Trial:
     """Images that file and model are both asked about."""
 
     split: Split
-    judge: Judge
+    decision: Decision
     images: str
     """The images' description, in the plural."""
     tolerance: float = TOLERANCES["fp32"]
@@ -164,14 +164,16 @@ def export_classifier(
             key = json.dumps([opened.identity, fingerprint(trial.split), described], sort_keys=True)
             kept = output.with_name(f".{output.name}.proof.npz")
             file = sides.by_file(run)
-            found = prove(sides.by_model, file, trial.split, trial.judge, images=trial.images, progress=kept, key=key)
+            found = prove(
+                sides.by_model, file, trial.split, trial.decision, images=trial.images, progress=kept, key=key
+            )
             found.check(trial.tolerance)
         _check_differences(differences, largest, number)
         name = "logits" if logits else "probabilities"
         written = Exported(output, unfinished.stat().st_size, name, differences, largest, seconds, found)
     results = {"differences": {str(size): value for size, value in differences.items()}, "largest": largest}
-    judged = {} if found is None else {"proof": found.record()}
-    write_json(output.with_name(f"{output.name}.json"), {**described, **results, **judged})
+    proven = {} if found is None else {"proof": found.record()}
+    write_json(output.with_name(f"{output.name}.json"), {**described, **results, **proven})
     return written
 
 

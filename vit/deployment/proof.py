@@ -82,7 +82,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Decision:
     """How answers become classes."""
 
     columns: Sequence[int]
@@ -99,7 +99,9 @@ class Judge:
         return (chosen >= self.thresholds).astype(np.int64)
 
 
-def prove(model: Answer, file: Answer, split: Split, judge: Judge, *, images: str, progress: Path, key: str) -> Proof:
+def prove(
+    model: Answer, file: Answer, split: Split, decision: Decision, *, images: str, progress: Path, key: str
+) -> Proof:
     """Compare the answers for every image of the split.
 
     What was answered is kept in the file `progress` now and then, and when this is interrupted; another call with the
@@ -126,7 +128,7 @@ def prove(model: Answer, file: Answer, split: Split, judge: Judge, *, images: st
     progress.unlink(missing_ok=True)
     if not done.indices:
         raise ValueError(f"--data: none of the {len(split)} images can be read")
-    return _proof(done, split, judge, images)
+    return _proof(done, split, decision, images)
 
 
 class _Done:
@@ -176,10 +178,10 @@ class _Done:
         return done
 
 
-def _proof(done: _Done, split: Split, judge: Judge, images: str) -> Proof:
+def _proof(done: _Done, split: Split, decision: Decision, images: str) -> Proof:
     answers = [np.stack(side) for side in done.answers]
     labels = split.source.labels[done.indices].numpy()
-    predicted = [judge.predicted(side) for side in answers]
+    predicted = [decision.predicted(side) for side in answers]
     model_right, file_right = (_all_labels(each == labels) for each in predicted)
     only_file, only_model = (file_right & ~model_right).sum(), (model_right & ~file_right).sum()
     low, high = paired_share_interval(*(np.array([float(n)]) for n in (only_file, only_model, len(labels))))

@@ -58,7 +58,7 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
         difference = _difference(model, folder, opened.preprocessing.image_size)
         if not difference <= MAX_DIFFERENCE:
             raise Unfaithful(f"push: timm's model gives other logits (by {difference:.1e}), and nothing was written")
-        run = judged_run(opened)
+        run = evaluated_run(opened)
         if run is not None:
             settings = (run / "config.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
             kept = "".join(line for line in settings if not line.startswith(_PLACE))
@@ -116,14 +116,14 @@ def _difference(model: nn.Module, folder: Path, image_size: tuple[int, int]) -> 
         return float((theirs(images) - ours).abs().max() / ours.abs().max().clamp(min=torch.finfo(ours.dtype).tiny))
 
 
-def judged_run(opened: OpenedModel) -> Path | None:
+def evaluated_run(opened: OpenedModel) -> Path | None:
     """The folder of the finished run that the model is from; None if its record is of other weights or images."""
     path = Path(opened.source)
     run = path.parent.parent if (path / "state.json").is_file() else path
     if opened.state is None or not (run / "summary.json").is_file():
         return None
-    judged = open_model(str(run))
-    same = (judged.identity, judged.stated_preprocessing) == (opened.identity, opened.stated_preprocessing)
+    evaluated = open_model(str(run))
+    same = (evaluated.identity, evaluated.stated_preprocessing) == (opened.identity, opened.stated_preprocessing)
     return run if same else None
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vit.evaluation.transfer import few_shot_predictions as few_shot_predictions
     from vit.evaluation.transfer import knn_predictions as knn_predictions
     from vit.evaluation.transfer_evaluation import TransferOptions as TransferOptions
-    from vit.evaluation.transfer_evaluation import judge_model as judge_model
+    from vit.evaluation.transfer_evaluation import evaluate_features as evaluate_features
     from vit.evaluation.transfer_evaluation import open_transfer_data as open_transfer_data
 else:  # type checkers would take any name for one of `__getattr__`'s
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

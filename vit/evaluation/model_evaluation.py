@@ -23,7 +23,7 @@ from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
 from vit.evaluation.transfer_evaluation import (
     TransferOptions,
-    judge_model,
+    evaluate_features,
     loses_no_transfer,
     open_transfer_data,
     warnings_of_copies,
@@ -91,7 +91,7 @@ def evaluate_model(
     conventions = CONVENTIONS
     if transfer is not None and images is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        record |= judge_model(opened, images, transfer, folder, accelerator).summary()
+        record |= evaluate_features(opened, images, transfer, folder, accelerator).summary()
         conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
     return record | {"file": str(folder / f"{stem}.json")}

@@ -1,4 +1,4 @@
-"""Protocols that judge frozen features: k-NN, few-shot linear, linear probe.
+"""Protocols that evaluate frozen features: k-NN, few-shot linear, linear probe.
 
 Every protocol standardises or normalises with the training features alone, and predicts the classes of the test
 features without knowing their labels.

@@ -1,4 +1,4 @@
-"""One model's frozen features judged on one data set: computed once, then by every protocol, all of it continued.
+"""One model's frozen features evaluated on one data set: computed once, then by every protocol, all of it continued.
 
 FOLDER/features/…   shards of features (`feature_store`), and the protocols' predictions
 """
@@ -46,7 +46,7 @@ CONVENTIONS = transfer.CONVENTIONS | {
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions:
-    """The kinds of features that are judged, and limits on the images."""
+    """The kinds of features that are evaluated, and limits on the images."""
 
     features: tuple[str, ...] = ("head",)
     num_train_images: int | None = None
@@ -81,7 +81,7 @@ class TransferData:
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedFeatures:
+class KindEvaluation:
     """One kind of one model's features, with every protocol's predictions for the same test images."""
 
     kind: str
@@ -98,20 +98,20 @@ class JudgedFeatures:
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedModel:
+class FeatureEvaluation:
     """`features[kind]` for each kind that was asked for, and what the features cost."""
 
-    features: dict[str, JudgedFeatures]
+    features: dict[str, KindEvaluation]
     cost: dict[str, Any]
 
     def summary(self) -> dict[str, Any]:
         """Numbers for JSON."""
-        judged = {
+        evaluated = {
             asked: {"read": each.kind, "width": each.width, "num_train": each.num_train, "num_test": len(each.labels)}
             | each.accuracies()
             for asked, each in self.features.items()
         }
-        return {"transfer": judged, "cost": self.cost}
+        return {"transfer": evaluated, "cost": self.cost}
 
 
 def warnings_of_copies(data: TransferData) -> list[str]:
@@ -129,14 +129,14 @@ def open_transfer_data(config: DataConfig, options: TransferOptions) -> Transfer
     return TransferData(train, balanced_subset(open_test(config), options.num_test_images, stream="comparison"), config)
 
 
-def judge_model(
+def evaluate_features(
     opened: OpenedModel, data: TransferData, options: TransferOptions, folder: Path, accelerator: Accelerator
-) -> JudgedModel:
-    """Judge the kinds of features that are asked for; what `folder` already holds is not computed again.
+) -> FeatureEvaluation:
+    """Evaluate the kinds of features that are asked for; what `folder` already holds is not computed again.
 
     ValueError for a kind that the model lacks, more than one process and images that cannot be read.
     """
-    rule = "frozen features are judged by one process; leave out accelerate launch"
+    rule = "frozen features are evaluated by one process; leave out accelerate launch"
     check(accelerator.num_processes == 1, "--transfer", f"{accelerator.num_processes} processes", rule)
     resolved = resolve_features(opened, options.features)
     kinds = tuple(dict.fromkeys(resolved.values()))
@@ -146,9 +146,9 @@ def judge_model(
         stores.append(FeatureStore.of(opened, split, data.config, folder / "features", accelerator))
         complete(stores[-1], opened, kinds, data.config, accelerator, f"{opened.name}, {part}")
     train, test = stores
-    judged = {kind: _judge(kind, train, test, opened.name) for kind in kinds}
+    evaluated = {kind: _evaluate_kind(kind, train, test, opened.name) for kind in kinds}
     cost["images_per_second"] = test.images_per_second(kinds[0])
-    return JudgedModel({asked: judged[kind] for asked, kind in resolved.items()}, cost)
+    return FeatureEvaluation({asked: evaluated[kind] for asked, kind in resolved.items()}, cost)
 
 
 def feature_cost(opened: OpenedModel) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def feature_cost(opened: OpenedModel) -> dict[str, Any]:
     }
 
 
-def _judge(kind: str, train: FeatureStore, test: FeatureStore, name: str) -> JudgedFeatures:
+def _evaluate_kind(kind: str, train: FeatureStore, test: FeatureStore, name: str) -> KindEvaluation:
     """Every protocol on one kind of features, or what an earlier call has stored of them."""
     train_indices, train_features = train.read(kind)
     indices, features = test.read(kind)
@@ -187,7 +187,7 @@ def _judge(kind: str, train: FeatureStore, test: FeatureStore, name: str) -> Jud
         for protocol, predict in protocols.items():
             say(protocol)
             predicted |= _read_or_compute(test.folder / f"{kind}-{hashed(train.key)}-{protocol}.safetensors", predict)
-    return JudgedFeatures(kind, features.shape[1], predicted, indices, labels.numpy(), len(train_labels))
+    return KindEvaluation(kind, features.shape[1], predicted, indices, labels.numpy(), len(train_labels))
 
 
 def _read_or_compute(path: Path, predict: Callable[[], Predicted]) -> Predicted:

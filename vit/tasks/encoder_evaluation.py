@@ -13,7 +13,7 @@ from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test, open_training, place_name
 from vit.data.loading import EvalLoader
 from vit.engine import make_accelerator, process_place
-from vit.evaluation.transfer_evaluation import CONVENTIONS, judge_model, loses_no_transfer, open_transfer_data
+from vit.evaluation.transfer_evaluation import CONVENTIONS, evaluate_features, loses_no_transfer, open_transfer_data
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
 from vit.runs import keep_earlier, write_json
@@ -32,7 +32,9 @@ class EncoderEvaluation:
         self.request, self.config = request, config
         self.accelerator = make_accelerator(config.device, config.train.precision)
         if request.transfer and self.accelerator.num_processes > 1:
-            raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
+            raise ValueError(
+                "--transfer: the frozen features are evaluated by one process; leave out accelerate launch"
+            )
         self.opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
         self.tensors, self.state = read_run(request.checkpoint, request.select, request.weights)
         self._images = open_transfer_data(config.data, request.transfer) if request.transfer else None
@@ -54,8 +56,8 @@ class EncoderEvaluation:
         metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn}
         metrics |= {"n_seen": result.num_images, "n_total": result.num_total}
         if request.transfer and self._images:
-            judged = judge_model(self.opened, self._images, request.transfer, request.folder, self.accelerator)
-            metrics |= judged.summary() | {"transfer_options": asdict(request.transfer)}
+            evaluated = evaluate_features(self.opened, self._images, request.transfer, request.folder, self.accelerator)
+            metrics |= evaluated.summary() | {"transfer_options": asdict(request.transfer)}
         if self.accelerator.is_main_process:
             request.folder.mkdir(parents=True, exist_ok=True)
             part = request.transfer.suffix if request.transfer else ""

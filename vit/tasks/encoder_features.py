@@ -1,4 +1,4 @@
-"""The frozen features of an encoder that is trained without labels, judged by their nearest neighbours."""
+"""The frozen features of an encoder that is trained without labels, evaluated by their nearest neighbours."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class EncoderReport(ImageReport, ABC):
             f"# {summary['model']}, {self.title.format(dataset=summary['dataset'])}\n\n"
             f"| measured | |\n|---|---|\n{table}\n\n"
             "No label was used in training; the k-NN accuracy uses those of training images. Every setting and its "
-            "origin: `config.yaml`. Judge the frozen features, or train a classifier from the encoder's weights, "
+            "origin: `config.yaml`. Evaluate the frozen features, or train a classifier from the encoder's weights, "
             "with\n\n"
             f"    vit eval {place} --transfer\n"
             f"    vit train --config CONFIG --model.pretrained {place} --model.new_head true\n\n"

@@ -24,7 +24,12 @@ from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusio
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import judge_model, loses_no_transfer, open_transfer_data, warnings_of_copies
+from vit.evaluation.transfer_evaluation import (
+    evaluate_features,
+    loses_no_transfer,
+    open_transfer_data,
+    warnings_of_copies,
+)
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
@@ -54,7 +59,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     preprocessing = _enforced_preprocessing(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
     if request.transfer and accelerator.num_processes > 1:
-        raise ValueError("--transfer: the frozen features are judged by one process; leave out accelerate launch")
+        raise ValueError("--transfer: the frozen features are evaluated by one process; leave out accelerate launch")
     images = open_transfer_data(config.data, request.transfer) if request.transfer else None
     split = images.test if images else open_test(config.data)
     if request.output_dir is not None:
@@ -80,7 +85,7 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     if request.transfer and images:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
         opened = replace(loaded, stated_preprocessing=preprocessing)
-        metrics |= judge_model(opened, images, request.transfer, request.folder, accelerator).summary()
+        metrics |= evaluate_features(opened, images, request.transfer, request.folder, accelerator).summary()
     metrics |= {"precision": precision_of(accelerator), "dtype": request.dtype}
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
     metrics["warnings"] = [*warnings_of(seen), *(warnings_of_copies(images) if request.transfer and images else [])]

@@ -35,7 +35,7 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
 
     ValueError for labels that the checkpoint does not know, and for raw weights where an average was validated.
     """
-    check(not request.transfer, "--transfer", True, "frozen features are judged on images with one class each")
+    check(not request.transfer, "--transfer", True, "frozen features are evaluated on images with one class each")
     rule = "thresholds were chosen for the averaged weights; leave it out"
     check(request.weights != "raw" or config.train.ema_decay is None, "--weights", request.weights, rule)
     opened = open_model(request.checkpoint, select=request.select, weights=request.weights, dtype=request.dtype)
