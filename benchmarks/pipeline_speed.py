@@ -39,7 +39,7 @@ from vit.models import build_model
 from vit.processor import machine
 from vit.tasks.classification.config import ClassificationRun
 from vit.training.loop import steps
-from vit.training.progress import Progress
+from vit.training.progress import RunCounters
 from vit.training.session import Session, open_session
 
 _PRODUCTS = 5
@@ -235,7 +235,7 @@ def _their_batches(session: Session, batches: Batches) -> Callable[[], None]:
 def _our_training(session: Session, loader: AugmentingLoader) -> Callable[[], None]:
     """Build a function that runs the training loop for one more epoch."""
     task_of(session).train_loader = loader
-    session.progress = Progress()
+    session.progress = RunCounters()
 
     def run() -> None:
         for _ in steps(session):

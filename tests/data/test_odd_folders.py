@@ -188,7 +188,7 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
         flat("test", beside=parts("train")),
         r"test 2; classes cat, dog; .*not used: 'test/', beside 'train/'",
     ),
-    "`train/`, `val/`, and `test/` without the classes": (
+    "`train/`, `val/`, and `test/` without classes": (
         flat("test/images", beside=parts("train", "val")),
         r"train 6, validation 2, test 8; .*not used: 'test/', beside 'train/' and 'val/'",
     ),
@@ -211,7 +211,7 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
         r"one class folder, 'archive', and two are needed; did you mean .*ve\?",
     ),
     "an empty class": (lambda root: make_folder(root, {"cat": 5, "dog": 5, "eel": 0}), r"eel' holds no images .* add"),
-    "one class": (
+    "only one class": (
         lambda root: make_folder(root, {"cat": 5}),
         r"holds one class folder, 'cat', and two are needed; expected .*<class>",
     ),
@@ -238,8 +238,8 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "`photos.zip`, `photos.tar.gz` instead of a folder": (zipped, r"train 6, validation 2, test 2; .* 0 broken"),
     "`photos.7z`, `photos.rar`": (given("photos.7z", "7z"), r"from folders, \.zip and \.tar; unpack it first: 7z x"),
     "a list in Parquet": (parquet_list, r"train 6, validation 2, test 2; classes cat, dog; 0 broken"),
-    "a table in Excel": (given("a.xlsx", "PK"), r"a list is CSV here; write one: pandas\.read_excel\("),
-    "a list divided by semicolons": (
+    "an Excel table": (given("a.xlsx", "PK"), r"a list is CSV here; write one: pandas\.read_excel\("),
+    "a list separated by semicolons": (
         given("a.csv", "file;label\ncat/000.png;cat"),
         r"the columns file;label \(columns are divided by commas, in \.tsv by tabs, not by ';'\)",
     ),

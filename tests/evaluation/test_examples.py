@@ -1,11 +1,11 @@
-"""Images that are shown: the surest of every class before the second surest of any."""
+"""Images that are shown: the most confident of every class before the second of any."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from vit.evaluation.examples import across_classes, confidences, surest
+from vit.evaluation.examples import across_classes, confidences, most_confident
 
 
 def test_the_first_of_every_class_comes_before_the_second_of_any() -> None:
@@ -18,10 +18,10 @@ def test_the_first_of_every_class_comes_before_the_second_of_any() -> None:
 def test_the_surest_mistakes_and_successes() -> None:
     labels = np.array([0, 0, 0, 1, 1])
     logits = np.array([[0, 3], [0, 5], [2, 0], [4, 0], [0, 1]], dtype=np.float32)
-    assert surest(logits, labels, right=False, count=9) == [1, 3, 0], "the second mistake of class 0 waits"
-    assert surest(logits, labels, right=False, count=1) == [1]
-    assert surest(logits, labels, right=True, count=9) == [2, 4]
-    assert surest(logits, labels[::-1].copy() * 0, right=False, count=2) == [1, 0]
+    assert most_confident(logits, labels, right=False, count=9) == [1, 3, 0], "the second mistake of class 0 waits"
+    assert most_confident(logits, labels, right=False, count=1) == [1]
+    assert most_confident(logits, labels, right=True, count=9) == [2, 4]
+    assert most_confident(logits, labels[::-1].copy() * 0, right=False, count=2) == [1, 0]
 
 
 def test_confidences_by_hand() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.attention import masks
-from vit.config.text_model import Activation, Norm
+from vit.config.text_model import Activation, NormPlacement
 from vit.layers.text_layers import DECODER_STREAMS, ENCODER_STREAMS, DecoderLayer, EncoderLayer
 from vit.randomness import SampleRandom
 from vit.tasks.translation.config import TranslatorConfig
@@ -63,7 +63,7 @@ def assert_equal_with_gradients(
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_layer_equal_to_torch(norm: Norm, activation: Activation) -> None:
+def test_encoder_layer_equal_to_torch(norm: NormPlacement, activation: Activation) -> None:
     ours = EncoderLayer(replace(CONFIG, norm=norm, activation=activation), 0).double()
     theirs = nn.TransformerEncoderLayer(
         C, H, 19, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
@@ -82,7 +82,7 @@ def test_encoder_layer_equal_to_torch(norm: Norm, activation: Activation) -> Non
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_equal_to_torch(norm: Norm) -> None:
+def test_decoder_layer_equal_to_torch(norm: NormPlacement) -> None:
     ours = DecoderLayer(replace(CONFIG, norm=norm), 0).double()
     theirs = nn.TransformerDecoderLayer(C, H, 19, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
     copy_layer(ours, theirs)

@@ -14,7 +14,7 @@ from torch import Tensor
 from vit.config import ResNetConfig, ViTConfig
 from vit.models import Classifier, ResNet, VisionTransformer
 from vit.models.contrastive import ContrastiveModel, ProjectionConfig
-from vit.tasks.contrastive.metrics import contrastive_losses
+from vit.tasks.contrastive.metrics import nt_xent_losses
 
 SHAPE = ProjectionConfig(hidden=12, width=6)
 
@@ -38,20 +38,20 @@ def by_definition(views: Tensor, temperature: float) -> list[float]:
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
 def test_loss_is_that_of_the_paper(temperature: float) -> None:
     views = unit_vectors(7)
-    ours = contrastive_losses(views, views, torch.ones(7), 0, temperature)
+    ours = nt_xent_losses(views, views, torch.ones(7), 0, temperature)
     torch.testing.assert_close(ours, torch.tensor(by_definition(views, temperature), dtype=torch.float64))
 
 
 def test_a_part_of_the_step_is_compared_with_all_of_it() -> None:
     views = unit_vectors(9)
-    whole = contrastive_losses(views, views, torch.ones(9), 0, 0.2)
-    parts = [contrastive_losses(views[a:b], views, torch.ones(9), a, 0.2) for a, b in ((0, 4), (4, 5), (5, 9))]
+    whole = nt_xent_losses(views, views, torch.ones(9), 0, 0.2)
+    parts = [nt_xent_losses(views[a:b], views, torch.ones(9), a, 0.2) for a, b in ((0, 4), (4, 5), (5, 9))]
     torch.testing.assert_close(torch.cat(parts), whole)
 
 
 def test_broken_images_are_compared_with_none() -> None:
     views, intact = unit_vectors(6), torch.tensor([1.0, 0, 1, 1, 0, 1])
-    losses = contrastive_losses(views, views, intact, 0, 0.2)
+    losses = nt_xent_losses(views, views, intact, 0, 0.2)
     expected = torch.tensor(by_definition(views[intact > 0], 0.2), dtype=torch.float64)
     torch.testing.assert_close(losses[intact > 0], expected)
     assert losses.isfinite().all()
@@ -59,7 +59,7 @@ def test_broken_images_are_compared_with_none() -> None:
 
 def test_an_image_alone_has_nothing_to_learn() -> None:
     views = unit_vectors(1)
-    assert contrastive_losses(views, views, torch.ones(1), 0, 0.2).item() == 0
+    assert nt_xent_losses(views, views, torch.ones(1), 0, 0.2).item() == 0
 
 
 def vit(**changes: Any) -> VisionTransformer:
@@ -93,7 +93,7 @@ def test_unit_vectors_and_a_gradient_for_every_parameter(name: str) -> None:
     assert vectors.shape == (8, 6)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(8))
     views = vectors.unflatten(0, (4, 2))
-    contrastive_losses(views, views, torch.ones(4), 0, 0.2).sum().backward()
+    nt_xent_losses(views, views, torch.ones(4), 0, 0.2).sum().backward()
     untrained = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not untrained
 

@@ -10,13 +10,13 @@ import pytest
 from tests.faults.malformed.run_folders import MISSING, in_state
 from tests.training.tiny import tiny
 from vit.training.loop import train
-from vit.training.progress import Progress
+from vit.training.progress import RunCounters
 
 A_COMMIT, ANOTHER = "0123abc", "4567def"
 
 
 def test_a_run_of_one_machine_and_commit_names_them() -> None:
-    progress = Progress()
+    progress = RunCounters()
     progress.begin_stretch("a Xeon", A_COMMIT)
     for progress.step in (0, 7):  # stopped and continued
         progress.begin_stretch("a Xeon", A_COMMIT)
@@ -25,7 +25,7 @@ def test_a_run_of_one_machine_and_commit_names_them() -> None:
 
 
 def test_each_part_of_a_run_has_the_step_at_which_it_ended() -> None:
-    progress = Progress()
+    progress = RunCounters()
     for progress.step, machine, commit in (
         (0, "a Xeon", A_COMMIT),
         (1200, "an EPYC", A_COMMIT),
@@ -39,7 +39,7 @@ def test_each_part_of_a_run_has_the_step_at_which_it_ended() -> None:
 
 
 def test_of_a_run_that_an_earlier_version_began_only_the_rest_is_known() -> None:
-    progress = Progress(step=40)
+    progress = RunCounters(step=40)
     progress.begin_stretch("a Xeon", A_COMMIT)
     assert progress.stretches == [
         {"from_step": 0, "machine": None, "commit": None},

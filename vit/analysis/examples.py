@@ -8,7 +8,7 @@ import torch
 
 from vit.analysis.model_structure import logits_of
 from vit.analysis.targets import AnalysisTarget
-from vit.evaluation.examples import CONVENTION, across_classes, confidences, surest
+from vit.evaluation.examples import CONVENTION, across_classes, confidences, most_confident
 from vit.evaluation.head_columns import readable_class_names
 
 CONVENTIONS = {
@@ -34,7 +34,7 @@ def spread_over_classes(target: AnalysisTarget, count: int) -> list[int]:
 
 @torch.no_grad()
 def choose_examples(target: AnalysisTarget, count: int) -> Examples:
-    """Choose `count` images across the classes: of a classifier of these classes, its surest mistakes and successes."""
+    """Choose `count` images across the classes, the most confident mistakes and successes where labels are known."""
     images, names = target.images, readable_class_names(target.class_names)
     labels = None if images.labels is None or images.labels.dim() > 1 else images.labels.numpy()
     knows = target.has_head and bool(names) and not target.multilabel
@@ -44,13 +44,13 @@ def choose_examples(target: AnalysisTarget, count: int) -> Examples:
         titles = [images.names[place] if labels is None else own[int(labels[place])] for place in places]
         return Examples(places, titles, CONVENTIONS["order" if labels is None else "classes"])
     logits = torch.cat([logits_of(target.model(batch)).float().cpu() for batch in target.batches()]).numpy()
-    wrong = surest(logits, labels, right=False, count=count // 2)
+    wrong = most_confident(logits, labels, right=False, count=count // 2)
     shown = {int(labels[place]) for place in wrong}
-    successes = surest(logits, labels, right=True, count=len(labels))
+    successes = most_confident(logits, labels, right=True, count=len(labels))
     others = sorted(successes, key=lambda place: int(labels[place]) in shown)  # those of other classes first
     places = (wrong + others)[:count]
     if len(places) < count:  # there are few right ones
-        more = surest(logits, labels, right=False, count=len(labels))
+        more = most_confident(logits, labels, right=False, count=len(labels))
         places += [place for place in more if place not in places][: count - len(places)]
     predicted, probabilities = logits.argmax(axis=1), confidences(logits)
     titles = [

@@ -8,7 +8,7 @@ from typing import Literal
 from vit.config.model import Backend, check_heads
 from vit.config.rules import check_finite, check_positive, check_rate
 
-Norm = Literal["pre", "post"]
+NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu"]
 TextPlaces = Literal["sinusoidal", "learned", "rope", "none"]
 
@@ -20,7 +20,7 @@ class LayerConfig:
     width: int
     num_heads: int
     hidden_width: int
-    norm: Norm
+    norm: NormPlacement
     norm_eps: float
     activation: Activation
     dropout_rate: float

@@ -1,4 +1,4 @@
-"""Which images show what a classifier does: its surest mistakes and its surest right predictions, of all classes."""
+"""Which images show what a classifier does: its most confident mistakes and right predictions, of all classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-CONVENTION = "surest first, and the first of every class before the second of any; classes are the true ones"
+CONVENTION = "most confident first, and the first of every class before the second of any; classes are the true ones"
 
 
 def across_classes(order: Sequence[int], classes: Sequence[int], count: int) -> list[int]:
@@ -24,7 +24,7 @@ def across_classes(order: Sequence[int], classes: Sequence[int], count: int) -> 
     return [row for _, _, row in sorted(ranked)[:count]]
 
 
-def surest(logits: NDArray[np.float32], labels: NDArray[np.int64], *, right: bool, count: int) -> list[int]:
+def most_confident(logits: NDArray[np.float32], labels: NDArray[np.int64], *, right: bool, count: int) -> list[int]:
     """The rows of at most `count` right or wrong predictions, as `CONVENTION` says; logits n k, labels n."""
     rows = np.flatnonzero((logits.argmax(axis=1) == labels) == right)
     order = rows[np.argsort(-confidences(logits[rows]), kind="stable")]

@@ -101,7 +101,7 @@ class Predictions:
 
 
 def write_table(path: Path, predictions: Predictions, source: ImageSource) -> None:
-    """A CSV file for people, the surest mistakes first: file, true class, predicted class and its probability."""
+    """A CSV file, the most confident mistakes first: file, true class, predicted class and its probability."""
     probabilities = confidences(predictions.logits)
     predicted = predictions.logits.argmax(axis=1)
     order = np.lexsort((-probabilities, predicted == predictions.labels))

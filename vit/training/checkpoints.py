@@ -21,7 +21,7 @@ from vit.runs import (
 )
 from vit.settings import read_run_config, run_config_from
 from vit.training.allowed_changes import check_epochs, check_same, what_other_epochs_change
-from vit.training.progress import Progress
+from vit.training.progress import RunCounters
 from vit.training.session import Session
 from vit.training.state import gather_tensors, scatter_tensors
 
@@ -90,7 +90,7 @@ def load_session(session: Session) -> Continued | None:
         raise ValueError(f"{path}: {rule} (…{reason})") from error
     if session.accelerator.scaler is not None:
         session.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    session.progress = Progress(**checkpoint.state["progress"])
+    session.progress = RunCounters(**checkpoint.state["progress"])
     _check_counters(session, path)
     check_epochs(session, before.train.epochs)
     try:

@@ -9,7 +9,7 @@ from vit.data.loading import Step
 
 
 @dataclass
-class Progress:
+class RunCounters:
     """A session's counters, which a checkpoint holds."""
 
     step: int = 0
@@ -65,5 +65,5 @@ class Progress:
 
     def close_window(self) -> dict[str, float]:
         """The sums so far; the next ones begin at 0."""
-        closed, self.window = self.window, Progress().window
+        closed, self.window = self.window, RunCounters().window
         return closed

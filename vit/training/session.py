@@ -24,7 +24,7 @@ from vit.tasks.task import Report, Task
 from vit.training.averaging import WeightAverage
 from vit.training.interruption import StopSignals
 from vit.training.optim import build_optimizers
-from vit.training.progress import Progress
+from vit.training.progress import RunCounters
 from vit.training.schedule import warmup_samples
 from vit.training.trackers import tracker_options
 
@@ -41,7 +41,7 @@ class Session:
     """Prepared: wrapped where there are several processes."""
     optimizers: list[Optimizer]
     average: WeightAverage | None
-    progress: Progress = field(default_factory=Progress)
+    progress: RunCounters = field(default_factory=RunCounters)
     stop_signals: StopSignals = field(default_factory=StopSignals)
 
     @property

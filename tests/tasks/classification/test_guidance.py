@@ -12,7 +12,7 @@ from tests.training.tiny import assert_same_bits, tiny
 from vit import create_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
-from vit.tasks.classification.guidance import Guidance, unlikeness
+from vit.tasks.classification.guidance import Guidance, similarity_losses
 from vit.training.loop import train
 
 
@@ -24,10 +24,14 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_unlikeness_of_two_patches_by_hand() -> None:
     patches = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]])  # at right angles
     parallel = torch.tensor([[[[3.0, 5.0]], [[0.0, 0.0]]]])  # 1 2 1 2: the same direction at both places
-    assert unlikeness(patches, parallel, (1, 2)).tolist() == pytest.approx([2 / 4])  # the two pairs of unlike places
+    assert similarity_losses(patches, parallel, (1, 2)).tolist() == pytest.approx(
+        [2 / 4]
+    )  # the two pairs of unlike places
     opposite = torch.tensor([[[[1.0, -1.0]], [[0.0, 0.0]]]])
-    assert unlikeness(patches, opposite, (1, 2)).tolist() == pytest.approx([2 / 4])
-    assert unlikeness(patches, torch.tensor([[[[9.0, 0.0]], [[0.0, 1.0]]]]), (1, 2)).tolist() == pytest.approx([0.0])
+    assert similarity_losses(patches, opposite, (1, 2)).tolist() == pytest.approx([2 / 4])
+    assert similarity_losses(patches, torch.tensor([[[[9.0, 0.0]], [[0.0, 1.0]]]]), (1, 2)).tolist() == pytest.approx(
+        [0.0]
+    )
 
 
 def test_a_finer_map_is_averaged_over_each_patch() -> None:
@@ -35,8 +39,8 @@ def test_a_finer_map_is_averaged_over_each_patch() -> None:
     coarse = torch.stack(
         [fine[:, :, 3 * i : 3 * i + 3, 2 * j : 2 * j + 2].mean((2, 3)) for i in (0, 1) for j in (0, 1)]
     )
-    expected = unlikeness(patches, coarse.permute(1, 2, 0).reshape(2, 3, 2, 2), (2, 2))
-    torch.testing.assert_close(unlikeness(patches, fine, (2, 2)), expected)
+    expected = similarity_losses(patches, coarse.permute(1, 2, 0).reshape(2, 3, 2, 2), (2, 2))
+    torch.testing.assert_close(similarity_losses(patches, fine, (2, 2)), expected)
 
 
 def student_of(**settings: Any) -> VisionTransformer:

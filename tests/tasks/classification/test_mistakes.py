@@ -49,7 +49,7 @@ def test_true_and_predicted_class_of_the_surest_of_every_class(
     assert figure.axes[0].texts[0].get_text() == f"{predicted[1]}\n94.3%"
     assert figure.axes[4].texts[0].get_text() == "99.9%"
     first, second = json.loads((tmp_path / "m.json").read_text())["images"].items()
-    assert first[0].startswith("surest of 4 mistakes in 6 images")
+    assert first[0].startswith("the most confident of 4 mistakes in 6 images")
     assert [row["file"] for row in second[1]] == [source.name(5), source.name(4)]
     assert first[1][0] == {
         "file": source.name(1),
@@ -62,5 +62,5 @@ def test_true_and_predicted_class_of_the_surest_of_every_class(
 def test_a_model_without_mistakes(figures: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
     source = open_test(DataConfig(name="digits")).source
     draw_mistakes(tmp_path / "m.png", predictions_of(source.labels[:3].tolist(), [1, 2, 3]), source)
-    assert figures[0].texts[0].get_text().endswith("predicted class below: none")
+    assert figures[0].texts[0].get_text().endswith("prediction below: none")
     assert len(figures[0].axes) == 3

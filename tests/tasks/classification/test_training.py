@@ -16,7 +16,7 @@ from vit.data.loading import TrainBatch
 from vit.engine import make_accelerator
 from vit.models import build_model
 from vit.tasks.classification.config import ClassificationTrainConfig, DistillConfig
-from vit.tasks.classification.losses import target_losses, teacher_losses
+from vit.tasks.classification.losses import distillation_losses, target_losses
 from vit.tasks.classification.training import Classification
 from vit.tasks.images import common_patch
 
@@ -80,7 +80,7 @@ class Says(nn.Module):
 
 
 def test_a_hard_teacher_gives_its_decision() -> None:
-    losses = teacher_losses(LOGITS, Says([1.0, 5.0, 2.0]), torch.zeros(2, 3, 8, 8), DistillConfig(teacher="T"))
+    losses = distillation_losses(LOGITS, Says([1.0, 5.0, 2.0]), torch.zeros(2, 3, 8, 8), DistillConfig(teacher="T"))
     assert losses.tolist() == pytest.approx([-log_softmax(row)[1] for row in LOGITS.tolist()], rel=1e-5)
 
 
@@ -92,7 +92,7 @@ def test_a_soft_teacher_gives_a_divergence_at_a_temperature() -> None:
     for row in LOGITS.tolist():
         ours = log_softmax([value / 2 for value in row])
         expected.append(4 * sum(math.exp(t) * (t - o) for t, o in zip(theirs, ours, strict=True)))
-    losses = teacher_losses(LOGITS, Says(answer), torch.zeros(2, 3, 8, 8), config)
+    losses = distillation_losses(LOGITS, Says(answer), torch.zeros(2, 3, 8, 8), config)
     assert losses.tolist() == pytest.approx(expected, rel=1e-4)
 
 

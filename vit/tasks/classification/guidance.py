@@ -80,10 +80,11 @@ class Guidance:
         first = self.student.num_prefix_tokens
         outputs, self._outputs = self._outputs, {}
         pairs = zip(self.blocks, self.maps(images), strict=True)
-        return torch.stack([unlikeness(outputs[index][:, first:], each, grid) for index, each in pairs]).mean(dim=0)
+        losses = [similarity_losses(outputs[index][:, first:], each, grid) for index, each in pairs]
+        return torch.stack(losses).mean(dim=0)
 
 
-def unlikeness(patches: Tensor, feature_map: Tensor, grid: tuple[int, int]) -> Tensor:
+def similarity_losses(patches: Tensor, feature_map: Tensor, grid: tuple[int, int]) -> Tensor:
     """Mean squared differences (b,) of cosine similarity over all pairs of patches: `b n c` against a map `b k h w`.
 
     The map is averaged over each patch of the grid (gh, gw).

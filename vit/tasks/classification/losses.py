@@ -42,7 +42,7 @@ def target_losses(
     return F.cross_entropy(logits, targets, weights, reduction="none")
 
 
-def teacher_losses(logits: Tensor, teacher: nn.Module, images: Tensor, config: DistillConfig) -> Tensor:
+def distillation_losses(logits: Tensor, teacher: nn.Module, images: Tensor, config: DistillConfig) -> Tensor:
     """(b,) losses of the student's logits (b, k) against a frozen teacher on the same images (DeiT, section 4).
 
     `hard`: cross-entropy with the teacher's decision. `soft`: KL divergence at a temperature, times its square

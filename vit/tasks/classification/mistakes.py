@@ -1,4 +1,4 @@
-"""A sheet of test images: the surest mistakes and the surest right predictions, with true and predicted class."""
+"""A sheet of test images: the most confident mistakes and right predictions, with true and predicted class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from vit.data.images import ImageSource
-from vit.evaluation.examples import CONVENTION, confidences, surest
+from vit.evaluation.examples import CONVENTION, confidences, most_confident
 from vit.evaluation.head_columns import readable_class_names
 from vit.evaluation.predictions import Predictions
 from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
@@ -21,13 +21,13 @@ _THUMBNAIL = 128
 
 def draw_mistakes(path: Path, predictions: Predictions, source: ImageSource) -> None:
     """Draw the sheet as a PNG, with names, classes and probabilities of its images beside it."""
-    mistakes = surest(predictions.logits, predictions.labels, right=False, count=_NUM_MISTAKES)
-    right = surest(predictions.logits, predictions.labels, right=True, count=_NUM_RIGHT)
+    mistakes = most_confident(predictions.logits, predictions.labels, right=False, count=_NUM_MISTAKES)
+    right = most_confident(predictions.logits, predictions.labels, right=True, count=_NUM_RIGHT)
     count = int((predictions.logits.argmax(axis=1) != predictions.labels).sum())
     total, names = len(predictions.labels), readable_class_names(predictions.class_names)
     chosen = {
-        f"surest of {count:,} mistakes in {total:,} images: true class above, predicted class below": mistakes,
-        f"surest of {total - count:,} right predictions": right,
+        f"the most confident of {count:,} mistakes in {total:,} images: true class above, prediction below": mistakes,
+        f"the most confident of {total - count:,} right predictions": right,
     }
     probabilities, predicted = confidences(predictions.logits), predictions.logits.argmax(axis=1)
     groups: dict[str, list[CaptionedImage]] = {}

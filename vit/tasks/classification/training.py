@@ -18,7 +18,7 @@ from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.guidance import Guidance
-from vit.tasks.classification.losses import class_weights, target_losses, teacher_losses
+from vit.tasks.classification.losses import class_weights, distillation_losses, target_losses
 from vit.tasks.image_weights import check_normalization
 from vit.tasks.images import ImageTask
 from vit.tasks.task import NonFinite
@@ -78,7 +78,7 @@ class Classification(ImageTask[ClassificationRun]):
             if self.guidance is not None:
                 distilled_losses = self.guidance.losses(batch.images)
             else:
-                distilled_losses = teacher_losses(distilled, self.teacher, batch.images, self.config.distill)
+                distilled_losses = distillation_losses(distilled, self.teacher, batch.images, self.config.distill)
             losses = (1 - weight) * losses + weight * distilled_losses
         return losses, student.argmax(dim=1) == batch.targets.argmax(dim=1)
 

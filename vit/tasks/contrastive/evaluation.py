@@ -8,7 +8,7 @@ from vit.config import check
 from vit.models import ResNet, VisionTransformer
 from vit.models.contrastive import ContrastiveModel, ProjectionConfig
 from vit.tasks.contrastive.config import ContrastiveRun
-from vit.tasks.contrastive.metrics import Meter, views_loader
+from vit.tasks.contrastive.metrics import Evaluator, views_loader
 from vit.tasks.contrastive.report import ContrastiveReport, measure
 from vit.tasks.encoder_evaluation import EncoderEvaluation
 from vit.tasks.task import EvalRequest
@@ -32,7 +32,7 @@ def evaluate(request: EvalRequest, config: ContrastiveRun) -> dict[str, Any]:
     model = ContrastiveModel(opened.model, ProjectionConfig(**evaluation.state["task"]["projection"]))
     model.load_state_dict(evaluation.tensors)
     neighbours = evaluation.neighbours(config.contrastive.knn_images, "contrastive.knn_images")
-    meter = Meter(accelerator, config.contrastive.temperature, neighbours)
+    evaluator = Evaluator(accelerator, config.contrastive.temperature, neighbours)
     views = views_loader(evaluation.split, config, opened.preprocessing, accelerator)
-    result = measure(meter, accelerator.prepare(model), views, evaluation.loader, config.data)
+    result = measure(evaluator, accelerator.prepare(model), views, evaluation.loader, config.data)
     return evaluation.store(result, ContrastiveReport.picture)

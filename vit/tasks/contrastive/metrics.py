@@ -24,16 +24,16 @@ FEWEST_COMPARED = 2
 """Images in a step: one alone is compared with none."""
 
 
-def contrastive_losses(views: Tensor, everyone: Tensor, weights: Tensor, first: int, temperature: float) -> Tensor:
+def nt_xent_losses(views: Tensor, all_views: Tensor, weights: Tensor, first: int, temperature: float) -> Tensor:
     """Losses (b,) of images by the unit vectors `b 2 c` of their two views (NT-Xent: Chen et al. 2020, eq. 1).
 
     A view chooses, by a softmax over cosine similarities divided by `temperature`, its image's other view among all
     other views of the step; the mean of an image's two cross-entropies is its loss.
 
-    `everyone`: `n 2 c`, the step's images in all processes, of which `views` are those from `first` on. `weights`: (n,)
-    float; an image whose weight is 0 is compared with no other.
+    `all_views`: `n 2 c`, the step's images in all processes, of which `views` are those from `first` on. `weights`:
+    (n,) float; an image whose weight is 0 is compared with no other.
     """
-    rows, columns = views.flatten(0, 1), everyone.flatten(0, 1)  # 2b, 2n
+    rows, columns = views.flatten(0, 1), all_views.flatten(0, 1)  # 2b, 2n
     similarities = rows @ columns.T / temperature
     own = 2 * first + torch.arange(len(rows), device=views.device)
     other = own ^ 1  # the views of an image are neighbours
@@ -53,12 +53,12 @@ def step_losses(
         states = [rng.fork(f"view {view}").state for view in range(TwoViews.views)]
         each_view = SampleRandom(torch.stack(states, dim=1).flatten())
     vectors = model(batch.images.flatten(0, 1), rng=each_view).unflatten(0, (-1, TwoViews.views))
-    everyone, first = gather_with_gradients(accelerator, vectors)
-    return contrastive_losses(vectors, everyone, gather_uneven(accelerator, batch.weights), first, temperature)
+    all_views, first = gather_with_gradients(accelerator, vectors)
+    return nt_xent_losses(vectors, all_views, gather_uneven(accelerator, batch.weights), first, temperature)
 
 
 @dataclass(frozen=True)
-class Meter:
+class Evaluator:
     """Measures any state of a model."""
 
     accelerator: Accelerator

@@ -17,7 +17,7 @@ from vit.engine import process_place
 from vit.evaluation.head_columns import readable_class_names
 from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
 from vit.figures.style import save_figure
-from vit.tasks.contrastive.metrics import Meter
+from vit.tasks.contrastive.metrics import Evaluator
 from vit.tasks.encoder_report import pictured
 
 _THUMBNAIL = 128
@@ -40,13 +40,13 @@ class NearestImages:
         save_figure(plot_contact_sheet(self.rows, "none"), path, numbers)
 
 
-def find_neighbours(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> NearestImages:
+def find_neighbours(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> NearestImages:
     """Search the training images nearest to some of the split's, of different classes where there are as many."""
-    accelerator = meter.accelerator
+    accelerator = evaluator.accelerator
     place = process_place(accelerator)
     few = EvalLoader(pictured(loader.split), loader.preprocessing, data, **place)
-    queries, nearest, similarities = meter.neighbours.nearest(meter.bare(model).encoder, few, COLUMNS - 1)
-    test, train = loader.split.source, meter.neighbours.loader.split.source
+    queries, nearest, similarities = evaluator.neighbours.nearest(evaluator.bare(model).encoder, few, COLUMNS - 1)
+    test, train = loader.split.source, evaluator.neighbours.loader.split.source
     found = NearestImages({}, {})
     for query, row, values in zip(queries.tolist(), nearest.tolist(), similarities.tolist(), strict=True):
         heading = test.name(query)

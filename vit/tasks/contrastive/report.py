@@ -9,7 +9,7 @@ from torch import nn
 from vit.config import DataConfig
 from vit.data.augmented import AugmentingLoader
 from vit.data.loading import EvalLoader
-from vit.tasks.contrastive.metrics import Meter
+from vit.tasks.contrastive.metrics import Evaluator
 from vit.tasks.contrastive.neighbours import find_neighbours
 from vit.tasks.contrastive.training import ContrastiveLearning
 from vit.tasks.encoder_report import NEXT, EncoderReport, EncoderResult, headline
@@ -41,15 +41,15 @@ class ContrastiveReport(EncoderReport):
 
     def test(self, model: nn.Module, _: dict[str, Any], /) -> EncoderResult:
         task, loader = self.task, self.test_loader
-        return measure(task.meter, model, task.views(loader.split), loader, task.config.data)
+        return measure(task.evaluator, model, task.views(loader.split), loader, task.config.data)
 
 
 def measure(
-    meter: Meter, model: nn.Module, views: AugmentingLoader, loader: EvalLoader, data: DataConfig
+    evaluator: Evaluator, model: nn.Module, views: AugmentingLoader, loader: EvalLoader, data: DataConfig
 ) -> EncoderResult:
     """The results of a split, the same on every process."""
-    loss, (knn, num_images) = meter.loss(model, views), meter.knn_accuracy(model, loader)
-    return EncoderResult(loss, knn, num_images, loader.num_total, find_neighbours(meter, model, loader, data))
+    loss, (knn, num_images) = evaluator.loss(model, views), evaluator.knn_accuracy(model, loader)
+    return EncoderResult(loss, knn, num_images, loader.num_total, find_neighbours(evaluator, model, loader, data))
 
 
 open_report = ContrastiveReport

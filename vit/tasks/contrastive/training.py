@@ -17,7 +17,7 @@ from vit.models.model import ENCODER
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
-from vit.tasks.contrastive.metrics import FEWEST_COMPARED, Meter, step_losses, views_loader
+from vit.tasks.contrastive.metrics import FEWEST_COMPARED, Evaluator, step_losses, views_loader
 from vit.tasks.encoder_features import Neighbours, neighbours_among
 from vit.tasks.images import ImageTask
 from vit.tasks.task import NonFinite
@@ -40,7 +40,7 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
         self.contrastive_model = ContrastiveModel(self.backbone, projection_of(config.contrastive))
         searched = neighbours_among(self.train_split, config.contrastive.knn_images, _KNN_IMAGES)
         neighbours = Neighbours(accelerator, self.eval_loader(searched), _KNN_IMAGES)
-        self.meter = Meter(accelerator, config.contrastive.temperature, neighbours)
+        self.evaluator = Evaluator(accelerator, config.contrastive.temperature, neighbours)
         self.val_views = self.views(self.val_split)
 
     def open_splits(self) -> tuple[Split, Split]:
@@ -67,10 +67,10 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """`loss`, and `knn`: accuracy of the encoder's frozen features by neighbours among training images."""
-        loss = self.meter.loss(model, self.val_views)
+        loss = self.evaluator.loss(model, self.val_views)
         if not math.isfinite(loss):
             raise NonFinite("the loss of validation images is not finite")
-        return {"loss": loss, "knn": self.meter.knn_accuracy(model, self.val_loader)[0]}
+        return {"loss": loss, "knn": self.evaluator.knn_accuracy(model, self.val_loader)[0]}
 
     def state(self) -> dict[str, Any]:
         """The encoder is a model by itself, whose tensors' names begin with `encoder`; it has no classes."""

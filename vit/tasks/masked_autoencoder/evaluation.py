@@ -9,7 +9,7 @@ from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import DecoderConfig, MaskedAutoencoder
 from vit.tasks.encoder_evaluation import EncoderEvaluation
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderRun
-from vit.tasks.masked_autoencoder.metrics import Meter
+from vit.tasks.masked_autoencoder.metrics import Evaluator
 from vit.tasks.masked_autoencoder.report import MaskedAutoencoderReport, measure
 from vit.tasks.task import EvalRequest
 
@@ -28,6 +28,6 @@ def evaluate(request: EvalRequest, config: MaskedAutoencoderRun) -> dict[str, An
     assert isinstance(encoder, VisionTransformer)
     autoencoder = MaskedAutoencoder(encoder, DecoderConfig(**evaluation.state["task"]["decoder"]))
     autoencoder.load_state_dict(evaluation.tensors)
-    meter = Meter(accelerator, config.mae, evaluation.neighbours(config.mae.knn_images, "mae.knn_images"))
-    result = measure(meter, accelerator.prepare(autoencoder), evaluation.loader, config.data)
+    evaluator = Evaluator(accelerator, config.mae, evaluation.neighbours(config.mae.knn_images, "mae.knn_images"))
+    result = measure(evaluator, accelerator.prepare(autoencoder), evaluation.loader, config.data)
     return evaluation.store(result, MaskedAutoencoderReport.picture)

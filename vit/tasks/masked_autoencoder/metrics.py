@@ -47,7 +47,7 @@ def image_losses(
 
 
 @dataclass(frozen=True)
-class Meter:
+class Evaluator:
     """Measures any state of a model. Each image has the same patches hidden every time."""
 
     accelerator: Accelerator

@@ -17,7 +17,7 @@ from vit.figures.style import save_figure
 from vit.models.masked_autoencoder import patch_pixels, pixels_to_images, seen_patches
 from vit.randomness import SampleRandom
 from vit.tasks.encoder_report import pictured
-from vit.tasks.masked_autoencoder.metrics import Meter, spread
+from vit.tasks.masked_autoencoder.metrics import Evaluator, spread
 
 CONVENTIONS = {
     "seen": "patches that the encoder saw; the others have the mean colour of the data",
@@ -42,9 +42,9 @@ class Reconstructions:
 
 
 @torch.inference_mode()
-def reconstruct(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> Reconstructions:
+def reconstruct(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> Reconstructions:
     """Predict hidden patches of some of the split's images, of different classes where there are as many."""
-    bare, settings, device = meter.bare(model), meter.settings, meter.accelerator.device
+    bare, settings, device = evaluator.bare(model), evaluator.settings, evaluator.accelerator.device
     few = EvalLoader(pictured(loader.split), loader.preprocessing, data)
     batches = list(few)
     indices = torch.cat([batch.indices for batch in batches])

@@ -13,7 +13,7 @@ from vit.evaluation.cost import multiply_adds
 from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import MaskedAutoencoder, num_seen
 from vit.tasks.encoder_report import NEXT, EncoderReport, EncoderResult, headline
-from vit.tasks.masked_autoencoder.metrics import Meter
+from vit.tasks.masked_autoencoder.metrics import Evaluator
 from vit.tasks.masked_autoencoder.reconstruction import reconstruct
 from vit.tasks.masked_autoencoder.training import MaskedPrediction, decoder_of
 from vit.wording import counted
@@ -57,7 +57,7 @@ class MaskedAutoencoderReport(EncoderReport):
         return multiply_adds(step, image_size)
 
     def test(self, model: nn.Module, _: dict[str, Any], /) -> EncoderResult:
-        return measure(self.task.meter, model, self.test_loader, self.task.config.data)
+        return measure(self.task.evaluator, model, self.test_loader, self.task.config.data)
 
 
 class _Step(nn.Module):
@@ -74,11 +74,11 @@ class _Step(nn.Module):
         return predicted
 
 
-def measure(meter: Meter, model: nn.Module, loader: EvalLoader, data: DataConfig) -> EncoderResult:
+def measure(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> EncoderResult:
     """The results of a split, the same on every process."""
-    losses = meter.losses(model, loader)
-    pictures = reconstruct(meter, model, loader, data)
-    knn = meter.knn_accuracy(model, loader)
+    losses = evaluator.losses(model, loader)
+    pictures = reconstruct(evaluator, model, loader, data)
+    knn = evaluator.knn_accuracy(model, loader)
     return EncoderResult(float(losses.mean()), knn, len(losses), loader.num_total, pictures)
 
 

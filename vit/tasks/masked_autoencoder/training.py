@@ -19,7 +19,7 @@ from vit.stopwatch import Timer, untimed
 from vit.tasks.encoder_features import Neighbours, neighbours_among
 from vit.tasks.images import ImageTask
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
-from vit.tasks.masked_autoencoder.metrics import Meter, image_losses
+from vit.tasks.masked_autoencoder.metrics import Evaluator, image_losses
 from vit.tasks.task import NonFinite
 
 
@@ -38,7 +38,7 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
             raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
         self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
         searched = neighbours_among(self.train_split, config.mae.knn_images, "mae.knn_images")
-        self.meter = Meter(
+        self.evaluator = Evaluator(
             accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched), "mae.knn_images")
         )
 
@@ -63,10 +63,10 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """`loss`, and `knn`: accuracy of the encoder's frozen features by neighbours among training images."""
-        loss = float(self.meter.losses(model, self.val_loader).mean())
+        loss = float(self.evaluator.losses(model, self.val_loader).mean())
         if not math.isfinite(loss):
             raise NonFinite("the loss of validation images is not finite")
-        return {"loss": loss, "knn": self.meter.knn_accuracy(model, self.val_loader)}
+        return {"loss": loss, "knn": self.evaluator.knn_accuracy(model, self.val_loader)}
 
     def state(self) -> dict[str, Any]:
         """The encoder is a model by itself, whose tensors' names begin with `encoder`; it has no classes."""

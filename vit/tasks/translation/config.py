@@ -13,7 +13,7 @@ from vit.config.model import Backend, check_heads
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 from vit.config.run import RunConfig, TrainConfig
 from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_SAMPLES, check_most
-from vit.config.text_model import Activation, LayerConfig, Norm, TextPlaces
+from vit.config.text_model import Activation, LayerConfig, NormPlacement, TextPlaces
 
 SMALLEST_VOCABULARY = 260
 """The 256 bytes, so that every line can be written, and four special tokens."""
@@ -38,7 +38,7 @@ class TranslatorConfig:
     """Attention heads of a layer; it divides the width."""
     hidden_width: int | None = None
     """`transformer`: of the feed-forward layers, None: 4 × width. `bahdanau`: of the alignment, None: width."""
-    norm: Norm = "pre"
+    norm: NormPlacement = "pre"
     """LayerNorm before each part of a layer, or after it as in Vaswani et al."""
     activation: Activation = "relu"
     """Activation of the feed-forward layers."""
