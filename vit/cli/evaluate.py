@@ -134,17 +134,14 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
 
 def _print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics as JSON; on standard error what is to be said of them, and the file in which they are."""
-    from vit.evaluation.statistics import wilson_interval
+    from vit.evaluation.statistics import accuracy_in_words
 
     file = metrics.pop("file")
     print(json.dumps(metrics, indent=2))
     sys.stderr.writelines(f"note: {line}\n" for line in metrics.get("notes", ()))
     sys.stderr.writelines(f"warning: {line}\n" for line in metrics.get("warnings", ()))
     if metrics.get("n_seen") and "top1" in metrics:
-        top1, images = metrics["top1"], round(metrics["n_seen"])
-        low, high = wilson_interval(round(top1 * images), images)
-        interval = f"95 % interval {low:.2%} to {high:.2%}"
-        print(f"test top-1 {top1:.2%} of {images:,} images ({interval})", file=sys.stderr)
+        print(accuracy_in_words(metrics["top1"], round(metrics["n_seen"])), file=sys.stderr)
     for kind, evaluated in metrics.get("transfer", {}).items():
         protocols = ", ".join(f"{name} {evaluated[name]:.2%}" for name in ("knn", "linear_probe") if name in evaluated)
         print(f"frozen features, {kind}: {protocols} of {evaluated['num_test']:,} test images", file=sys.stderr)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from vit.comparison.calibration import scale_logits
 from vit.comparison.compare import Comparison
 from vit.comparison.metrics import CONVENTIONS
 from vit.comparison.tables import largest_differences, pair_label, short_labels, titles
+from vit.data.decoding import thumbnail
 from vit.evaluation.examples import across_classes
 from vit.evaluation.metrics import NUM_BINS, calibration_curve, sample_scores
 from vit.evaluation.predictions import Predictions
@@ -158,12 +158,11 @@ def _pictures(comparison: Comparison, rows: Sequence[int]) -> list[CaptionedImag
     names = [_WNID.sub("", name) for name in test.class_names]
     pictures = []
     for row in rows:
-        image = comparison.test.source.read(int(test.indices[row]))
-        image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
+        image = thumbnail(comparison.test.source.read(int(test.indices[row])), _THUMBNAIL)
         predicted = {model.name: int(model.test.logits[row].argmax()) for model in comparison.predictions}
         label = int(test.labels[row])
         wrong = [f"{labels[name]}: {names[number]}" for name, number in predicted.items() if number != label]
-        pictures.append(CaptionedImage(np.asarray(image), names[label], "\n".join(wrong)))
+        pictures.append(CaptionedImage(image, names[label], "\n".join(wrong)))
     return pictures
 
 

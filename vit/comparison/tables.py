@@ -102,6 +102,12 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.2f} %"
 
 
+def percent_with_interval(value: float, interval: Sequence[float]) -> str:
+    """`81.03 % (80.2–81.8)`."""
+    low, high = interval
+    return f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f})"
+
+
 def p_value(value: float) -> str:
     """Format p; below the smallest float it is 0, and then only a bound is known."""
     if value == 0:

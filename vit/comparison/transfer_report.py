@@ -14,6 +14,7 @@ from vit.comparison.tables import (
     p_value,
     pair_label,
     percent,
+    percent_with_interval,
     short_labels,
     titles,
     verdict,
@@ -110,10 +111,7 @@ def accuracy_table(result: Result, kind: str) -> Table:
     evaluated = result["features"][kind]
     rows = []
     for protocol, accuracies in evaluated["accuracies"].items():
-        cells = []
-        for found in accuracies.values():
-            low, high = found["interval"]
-            cells.append(f"{percent(found['accuracy'])} ({100 * low:.1f}–{100 * high:.1f})")
+        cells = [percent_with_interval(found["accuracy"], found["interval"]) for found in accuracies.values()]
         rows.append([protocol_name(protocol), *cells])
     rows.append(["numbers in a feature", *map(str, evaluated["widths"].values())])
     others = [f"{name}: {read}" for name, read in evaluated["read"].items() if read != kind]

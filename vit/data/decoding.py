@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
@@ -101,6 +102,12 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def thumbnail(image: Image.Image, side: int = 128) -> NDArray[np.uint8]:
+    """Pixels (h, w, 3) of an RGB image for a figure, at most `side` wide and high; a smaller image stays as it is."""
+    image.thumbnail((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(image)
 
 
 def _orientation(image: Image.Image) -> int:

@@ -254,14 +254,16 @@ def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: st
         except UnmatchedClasses as error:
             note = f"no {'mean average precision' if opened.multilabel else 'accuracy'}: {error}"
     accelerator = make_accelerator(device, "fp32")
+    model = opened.computing(accelerator.device)
     score, symptoms = measure_mistakes(
-        opened.model,
+        model,
         opened.preprocessing,
         images,
         device=accelerator.device,
         columns=columns,
         thresholds=opened.thresholds if opened.multilabel else None,
     )
+    model.to("cpu")
     return Diagnosis(
         model=opened.name,
         right=opened.preprocessing,

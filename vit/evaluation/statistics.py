@@ -51,6 +51,12 @@ def wilson_interval(hits: int, total: int) -> Interval:
     return Interval(float(found.low), float(found.high))
 
 
+def accuracy_in_words(top1: float, images: int) -> str:
+    """The accuracy on so many test images, with its 95 % interval."""
+    low, high = wilson_interval(round(top1 * images), images)
+    return f"test top-1 {top1:.2%} of {images:,} images (95 % interval {low:.2%} to {high:.2%})"
+
+
 def resampled_means(values: Array, *, num_resamples: int, seed: int) -> Array:
     """Compute means of the columns of (n, c) over resamples of the rows with replacement: (num_resamples, c).
 

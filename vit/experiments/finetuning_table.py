@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from vit.comparison.tables import Table, difference_text, pair_label, percent, titles
+from vit.comparison.tables import Table, difference_text, pair_label, percent, percent_with_interval, titles
 from vit.evaluation.statistics import accuracy_spread
 
 CONVENTIONS = {
@@ -53,7 +53,7 @@ def finetuning_tables(result: Mapping[str, Any]) -> list[Table]:
         ["images seen", *(f"{row['images_seen']:,} in {_epochs(row)}" for row in first)],
         ["wall time", *(_minutes(row) for row in first)],
         ["speed of training", *(f"{row['images_per_second']:.1f} images/s" for row in first)],
-        ["top-1", *(_accuracy(found[row["name"]]) for row in first)],
+        ["top-1", *(_top1(found[row["name"]]) for row in first)],
     ]
     note = _NEW_HEADS if all(row["new_head"] for row in first) else ""
     tables = [Table("Fine-tuning", ["", *names.values()], rows, note)]
@@ -96,9 +96,8 @@ def finetuning_summary(result: Mapping[str, Any]) -> str:
     )
 
 
-def _accuracy(model: Mapping[str, Any]) -> str:
-    low, high = model["top1_interval"]
-    return f"{percent(model['top1'])} ({100 * low:.1f}–{100 * high:.1f})"
+def _top1(model: Mapping[str, Any]) -> str:
+    return percent_with_interval(model["top1"], model["top1_interval"])
 
 
 def _epochs(row: Mapping[str, Any]) -> str:

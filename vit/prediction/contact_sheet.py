@@ -5,17 +5,13 @@ from __future__ import annotations
 import heapq
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from vit.config import check
-from vit.data.decoding import BrokenImage, read_rgb
+from vit.data.decoding import BrokenImage, read_rgb, thumbnail
 from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
 from vit.figures.style import save_figure
 from vit.prediction.rows import Row
 from vit.prediction.tables import read_table
 
-_THUMBNAIL = 128
 CONVENTIONS = {"images": "in ascending order of the probability of the most likely class"}
 
 
@@ -38,6 +34,5 @@ def _shown(row: Row) -> CaptionedImage | None:
         image = read_rgb(Path(row.file), row.file)
     except BrokenImage:
         return None
-    image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
     label, probability = row.classes[0]
-    return CaptionedImage(np.asarray(image), Path(row.file).name, f"{label}\n{probability:.1%}")
+    return CaptionedImage(thumbnail(image), Path(row.file).name, f"{label}\n{probability:.1%}")

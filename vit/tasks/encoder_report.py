@@ -16,10 +16,8 @@ from torch import nn
 from vit.data.images import open_test
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, balanced_subset
-from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
-from vit.figures.style import save_figure
-from vit.runs import read_metrics
 from vit.tasks.image_report import ImageReport, notes_of_broken
+from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga
 
@@ -100,12 +98,8 @@ class EncoderReport(ImageReport, ABC):
         }
 
     def write(self, run: Path, best: EncoderResult, summary: dict[str, Any], rates: Rates | None) -> None:
-        figures = run / "figures"
-        figures.mkdir(exist_ok=True)
-        best.picture.save(figures / f"{self.picture}.png")
-        history = read_metrics(run)
-        numbers = {"history": history, "rates": rates, "conventions": CONVENTIONS}
-        save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
+        draw_learning_curves(run, rates)
+        best.picture.save(run / "figures" / f"{self.picture}.png")
         (run / "README.md").write_text(self.model_card(run, summary), encoding="utf-8")
 
     def model_card(self, run: Path, summary: dict[str, Any]) -> str:

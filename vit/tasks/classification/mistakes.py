@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
+from vit.data.decoding import thumbnail
 from vit.data.images import ImageSource
 from vit.evaluation.examples import CONVENTION, confidences, most_confident
 from vit.evaluation.head_columns import readable_class_names
@@ -16,7 +14,6 @@ from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_shee
 from vit.figures.style import save_figure
 
 _NUM_MISTAKES, _NUM_RIGHT = 2 * COLUMNS, COLUMNS
-_THUMBNAIL = 128
 
 
 def draw_mistakes(path: Path, predictions: Predictions, source: ImageSource) -> None:
@@ -37,10 +34,9 @@ def draw_mistakes(path: Path, predictions: Predictions, source: ImageSource) -> 
         numbers[heading] = []
         for row in rows:
             index, true, found = int(predictions.indices[row]), int(predictions.labels[row]), int(predicted[row])
-            image = source.read(index)
-            image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
+            image = thumbnail(source.read(index))
             said = f"{probabilities[row]:.1%}" if true == found else f"{names[found]}\n{probabilities[row]:.1%}"
-            groups[heading].append(CaptionedImage(np.asarray(image), names[true], said))
+            groups[heading].append(CaptionedImage(image, names[true], said))
             numbers[heading].append(
                 {
                     "file": source.name(index),

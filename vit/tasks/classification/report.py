@@ -21,15 +21,15 @@ from vit.data.run_images import list_of, read_images, with_test, write_images
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_by_run, warnings_of
-from vit.evaluation.statistics import wilson_interval
+from vit.evaluation.statistics import accuracy_in_words
 from vit.figures.confusion_matrix import plot_confusion_matrix
-from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
 from vit.figures.style import save_figure
-from vit.runs import holds_checkpoints, read_metrics
+from vit.runs import holds_checkpoints
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
 from vit.tasks.image_report import ImageReport, notes_of_broken
+from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga
 
@@ -126,13 +126,9 @@ NEXT = ("vit predict {run} IMAGE…", "vit analyze {run}")
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a few words."""
-    top1, images = summary["test.top1"], round(summary["test.n_seen"])
-    low, high = wilson_interval(round(top1 * images), images)
-    interval = f"95 % interval {low:.2%} to {high:.2%}"
+    accuracy = accuracy_in_words(summary["test.top1"], round(summary["test.n_seen"]))
     warning = "".join(f"; {note}" for note in [*_duplicate_notes(summary), *notes_of_broken(summary)])
-    return (
-        f"test top-1 {top1:.2%} of {images:,} images ({interval}){warning}, {summary['images_per_second']:.0f} images/s"
-    )
+    return f"{accuracy}{warning}, {summary['images_per_second']:.0f} images/s"
 
 
 def _duplicate_notes(summary: dict[str, Any]) -> list[str]:
@@ -143,11 +139,7 @@ def _duplicate_notes(summary: dict[str, Any]) -> list[str]:
 
 def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
     """Draw the learning curves and the confusion matrix of a run, with their numbers."""
-    figures = run / "figures"
-    figures.mkdir(exist_ok=True)
-    history = read_metrics(run)
-    numbers: dict[str, Any] = {"history": history, "rates": rates, "conventions": CONVENTIONS}
-    save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
+    draw_learning_curves(run, rates)
     counts = confusion_matrix(predictions)
     names = predictions.class_names
     numbers = {
@@ -156,7 +148,7 @@ def draw_run(run: Path, predictions: Predictions, rates: Rates | None) -> None:
         "recall": per_class_accuracy(predictions),
         "conventions": "rows: true class; columns: predicted class",
     }
-    save_figure(plot_confusion_matrix(counts, names), figures / "confusion_matrix.png", numbers)
+    save_figure(plot_confusion_matrix(counts, names), run / "figures" / "confusion_matrix.png", numbers)
 
 
 def model_card(run: Path, summary: dict[str, Any], class_names: list[str], config: ClassificationRun) -> str:

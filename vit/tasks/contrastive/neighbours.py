@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
 from torch import nn
 
 from vit.config import DataConfig
+from vit.data.decoding import thumbnail
 from vit.data.images import ImageSource
 from vit.data.loading import EvalLoader
 from vit.engine import process_place
@@ -20,7 +19,6 @@ from vit.figures.style import save_figure
 from vit.tasks.contrastive.metrics import Evaluator
 from vit.tasks.encoder_report import pictured
 
-_THUMBNAIL = 128
 CONVENTIONS = {
     "similarity": "cosine of the encoder's features; the class, which no training used, stands above an image",
     "training images": "those among which the neighbours are searched (contrastive.knn_images)",
@@ -60,9 +58,7 @@ def find_neighbours(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, 
 
 
 def _captioned(source: ImageSource, index: int, caption: str) -> CaptionedImage:
-    image = source.read(index)
-    image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
-    return CaptionedImage(np.asarray(image), _class_of(source, index), caption)
+    return CaptionedImage(thumbnail(source.read(index)), _class_of(source, index), caption)
 
 
 def _class_of(source: ImageSource, index: int) -> str:

@@ -13,7 +13,7 @@ from vit.comparison.tables import (
     difference_text,
     p_value,
     pair_label,
-    percent,
+    percent_with_interval,
     short_labels,
     titles,
     verdict,
@@ -62,7 +62,7 @@ def summary(result: Result) -> list[str]:
     """Lines for a terminal: mean average precisions, verdicts, warnings."""
     width = max(len(model["name"]) for model in result["models"])
     lines = [
-        f"{model['name']:<{width}}  mAP {_value(model['map'], model['map_interval'])}, F1 macro "
+        f"{model['name']:<{width}}  mAP {percent_with_interval(model['map'], model['map_interval'])}, F1 macro "
         f"{model['f1_macro']:.4f}, micro {model['f1_micro']:.4f}"
         for model in result["models"]
     ]
@@ -87,7 +87,7 @@ def shown_classes(result: Result) -> list[dict[str, Any]]:
 def models_table(result: Result) -> Table:
     models = result["models"]
     rows = [
-        ["mean average precision", *(_value(model["map"], model["map_interval"]) for model in models)],
+        ["mean average precision", *(percent_with_interval(model["map"], model["map_interval"]) for model in models)],
         ["F1 at its own thresholds, macro", *(f"{model['f1_macro']:.4f}" for model in models)],
         ["F1 at its own thresholds, micro", *(f"{model['f1_micro']:.4f}" for model in models)],
         ["parameters", *(f"{model['params'] / 1e6:.3g} M" for model in models)],
@@ -117,7 +117,9 @@ def classes_table(result: Result) -> Table:
     header = ["class", "images", *names.values(), *([] if others else [f"{pair_label(result, pair)}, points"])]
     rows = []
     for row in shown:
-        cells = [_value(model["average_precision"], model["interval"]) for model in row["models"].values()]
+        cells = [
+            percent_with_interval(model["average_precision"], model["interval"]) for model in row["models"].values()
+        ]
         if not others:
             found = pair["classes"][row["class"]]
             cells.append(_difference(found["difference"], found["interval"]))
@@ -126,11 +128,6 @@ def classes_table(result: Result) -> Table:
     if note:
         note += "those that an image has, and of these the ones on which the models differ most. "
     return Table("Average precision by class", header, rows, f"{note}In brackets: 95 % intervals of one class each.")
-
-
-def _value(value: float, interval: list[float]) -> str:
-    low, high = interval
-    return f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f})"
 
 
 def _difference(difference: float, interval: list[float]) -> str:

@@ -11,11 +11,9 @@ from torch import nn
 
 from vit.data.identity import notes_of_copies
 from vit.figures.average_precision import plot_average_precision
-from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
-from vit.figures.learning_curves import plot_learning_curves
 from vit.figures.style import save_figure
-from vit.runs import read_metrics
 from vit.tasks.image_report import ImageReport, notes_of_broken
+from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.multilabel.metrics import (
     CONVENTIONS,
     LabelPredictions,
@@ -58,11 +56,8 @@ class MultilabelReport(ImageReport):
 
     def write(self, run: Path, best: LabelPredictions, summary: dict[str, Any], rates: Rates | None) -> None:
         best.save(run / "predictions" / "test.npz")
-        (run / "figures").mkdir(exist_ok=True)
+        draw_learning_curves(run, rates)
         draw_classes(best, run / "figures" / "average_precision.png")
-        history = read_metrics(run)
-        numbers = {"history": history, "rates": rates, "conventions": LEARNING_CONVENTIONS}
-        save_figure(plot_learning_curves(history, rates), run / "figures" / "learning_curves.png", numbers)
         (run / "README.md").write_text(model_card(run, summary, best), encoding="utf-8")
 
 

@@ -10,15 +10,14 @@ from typing import Any
 from torch import nn
 
 from vit.figures.bleu_by_length import plot_bleu_by_length
-from vit.figures.learning_curves import CONVENTIONS, plot_learning_curves
+from vit.figures.learning_curves import CONVENTIONS as LEARNING_CONVENTIONS
 from vit.figures.style import save_figure
-from vit.runs import read_metrics
+from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
 from vit.tasks.translation.config import TextDataConfig
 from vit.tasks.translation.evaluation import length_edges
 from vit.tasks.translation.loading import TextEvalLoader
-from vit.tasks.translation.metrics import CONVENTIONS as TRANSLATION_CONVENTIONS
-from vit.tasks.translation.metrics import Translations, bleu, bleu_by_length, bleu_signature
+from vit.tasks.translation.metrics import CONVENTIONS, Translations, bleu, bleu_by_length, bleu_signature
 from vit.tasks.translation.text import open_test
 from vit.tasks.translation.training import Translation
 from vit.wording import counted
@@ -89,14 +88,10 @@ def headline(summary: dict[str, Any]) -> str:
 
 def draw_run(run: Path, model_name: str, translations: Translations, data: TextDataConfig, rates: Rates | None) -> None:
     """Draw the learning curves of a run and its BLEU by the source's length, with their numbers."""
-    figures = run / "figures"
-    figures.mkdir(exist_ok=True)
-    history = read_metrics(run)
-    numbers: dict[str, Any] = {"history": history, "rates": rates, "conventions": CONVENTIONS | TRANSLATION_CONVENTIONS}
-    save_figure(plot_learning_curves(history, rates), figures / "learning_curves.png", numbers)
+    draw_learning_curves(run, rates, LEARNING_CONVENTIONS | CONVENTIONS)
     rows = {model_name: [row for row in bleu_by_length(translations, length_edges(data)) if row["sentences"]]}
-    numbers = {"rows": rows, "conventions": TRANSLATION_CONVENTIONS}
-    save_figure(plot_bleu_by_length(rows), figures / "bleu_by_length.png", numbers)
+    numbers = {"rows": rows, "conventions": CONVENTIONS}
+    save_figure(plot_bleu_by_length(rows), run / "figures" / "bleu_by_length.png", numbers)
 
 
 def model_card(run: Path, summary: dict[str, Any], data: TextDataConfig) -> str:
