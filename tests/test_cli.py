@@ -343,7 +343,7 @@ def test_train_tells_where_the_run_is(
     ).groups()  # type: ignore[union-attr]
     assert float(low) < float(top1) < float(high)
     assert lines[7:] == [
-        "evaluated with the weights of the last epoch, the best on the validation images",
+        "evaluated with the weights of the last epoch, the best on the validation set",
         "model card: runs/recipe/README.md; pictures: runs/recipe/figures",
         "next: vit predict runs/recipe IMAGE…   vit analyze runs/recipe",
     ]

@@ -22,6 +22,8 @@ from typing import Any
 
 import psutil
 
+from vit.processor import process_namespace
+
 log = logging.getLogger(__name__)
 
 _LOCK = "lock.json"
@@ -42,6 +44,7 @@ def run_locked(run: Path) -> Iterator[None]:
     path = run / _LOCK
     mine = {
         "host": socket.gethostname(),
+        "namespace": process_namespace(),
         "process": os.getpid(),
         "started": psutil.Process().create_time(),
         "folder": str(run.resolve()),
@@ -52,22 +55,27 @@ def run_locked(run: Path) -> Iterator[None]:
             if holder is None:
                 continue  # it was released meanwhile
             _refuse_if_running(path, holder, mine)
-            path.unlink(missing_ok=True)
-            log.warning("%s was left behind by %s, which has ended: taken over", path, _name(holder))
+            if _read(path) == holder:  # else another host has taken it over meanwhile
+                path.unlink(missing_ok=True)
+                log.warning("%s was left behind by %s, which has ended: taken over", path, _name(holder))
     ended = threading.Event()
-    touching = threading.Thread(target=_touch, args=(path, ended), name="lock", daemon=True)
+    touching = threading.Thread(target=_touch, args=(path, mine, ended), name="lock", daemon=True)
     touching.start()
     try:
         yield
     finally:
         ended.set()
         touching.join()
-        path.unlink(missing_ok=True)
+        if _read(path) == mine:
+            path.unlink(missing_ok=True)
 
 
-def _touch(path: Path, ended: threading.Event) -> None:
+def _touch(path: Path, mine: dict[str, Any], ended: threading.Event) -> None:
     while not ended.wait(_SECONDS_BETWEEN_TOUCHES):
         with suppress(OSError):  # a disk that fails for a moment; training will say so if it goes on
+            if _read(path) != mine:  # this host slept for minutes
+                log.error("%s was taken over by another process; stop this one, or both spoil the history", path)
+                return
             os.utime(path)
 
 
@@ -112,7 +120,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> None:
     if not holder:
         return
-    if holder.get("host") != mine["host"]:
+    # containers may share a name, and do not see each other's processes
+    elsewhere = holder.get("host") != mine["host"] or holder.get("namespace", mine["namespace"]) != mine["namespace"]
+    if elsewhere:
         if _seconds_untouched(path) > _SECONDS_UNTIL_LEFT:
             return
         raise ValueError(

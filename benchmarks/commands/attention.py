@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.commands.common import benchmark_parser, progress, write_result
+from benchmarks.commands.reporting import benchmark_parser, progress, write_result
 from vit.cli.parsing import Parser, check_file
 from vit.config import check_positive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.commands.common import progress, write_result
+from benchmarks.commands.reporting import progress, write_result
 from vit.cli.parsing import check_file, run_parser
 from vit.tasks.classification import require_classification
 

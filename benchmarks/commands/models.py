@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.commands.common import benchmark_parser, progress, write_result
+from benchmarks.commands.reporting import benchmark_parser, progress, write_result
 from vit.cli.parsing import Parser, check_file, check_folder
 from vit.config import check, check_positive
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.commands.common import progress, write_result
+from benchmarks.commands.reporting import progress, write_result
 from vit.cli.parsing import Parser, add_at_once_option, check_file, check_folder
 from vit.config import check_positive
 

@@ -97,7 +97,7 @@ def test_a_missing_file_and_an_image_without_a_range_are_broken(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", [BrokenImage, FailedRead])
-def test_broken_image_can_be_pickled(kind: type[BrokenImage]) -> None:
+def test_broken_image_can_be_pickled(kind: type[BrokenImage | FailedRead]) -> None:
     error = pickle.loads(pickle.dumps(kind("a", "why")))
     assert type(error) is kind
     assert (error.name, error.reason) == ("a", "why")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -211,6 +212,10 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
         r"one class folder, 'archive', and two are needed; did you mean .*ve\?",
     ),
     "an empty class": (lambda root: make_folder(root, {"cat": 5, "dog": 5, "eel": 0}), r"eel' holds no images .* add"),
+    "a class folder whose name is not UTF-8": (
+        lambda root: make_folder(root, {"cat": 5, os.fsdecode(b"caf\xe9"): 5}),
+        r"class folder 'caf\\udce9' is not valid UTF-8; rename it",
+    ),
     "only one class": (
         lambda root: make_folder(root, {"cat": 5}),
         r"holds one class folder, 'cat', and two are needed; expected .*<class>",

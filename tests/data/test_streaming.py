@@ -16,7 +16,7 @@ from PIL import Image
 from tests.data.image_folders import make_folder, picture, truncate
 from vit.config import DataConfig
 from vit.data import streaming
-from vit.data.decoding import BrokenImage
+from vit.data.decoding import BrokenImage, FailedRead
 from vit.data.images import Split, open_training
 from vit.data.preprocessing import to_tensor
 from vit.data.sources import ArraySource
@@ -131,7 +131,7 @@ def test_streaming_leaves_the_global_generator_alone(decoder: CanvasDecoder) -> 
 
 
 def test_decode_all_and_select(decoder: CanvasDecoder) -> None:
-    reported: list[BrokenImage] = []
+    reported: list[BrokenImage | FailedRead] = []
     indices = torch.tensor([14, 13, 2, 0])
     everything = decode_all(decoder, indices, workers=0, report=reported.extend, quiet=True)
     assert [error.name for error in reported] == ["train/b/004.png"]

@@ -56,7 +56,7 @@ def small_vit(**options: Any) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("answers", [0.5, float("nan")])
+@pytest.mark.parametrize("answers", [0.5, float("nan"), float("inf")])
 def test_a_file_of_other_outputs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: float) -> None:
     monkeypatch.setattr(room, "_load_runner", lambda *_: lambda inputs: np.full((len(inputs), 3), answers, np.float32))
     with pytest.raises(Unfaithful, match="its outputs for random images differ from the model's by"):

@@ -15,7 +15,7 @@ def test_the_first_of_every_class_comes_before_the_second_of_any() -> None:
     assert across_classes([], classes, 3) == []
 
 
-def test_the_surest_mistakes_and_successes() -> None:
+def test_the_most_confident_mistakes_and_successes() -> None:
     labels = np.array([0, 0, 0, 1, 1])
     logits = np.array([[0, 3], [0, 5], [2, 0], [4, 0], [0, 1]], dtype=np.float32)
     assert most_confident(logits, labels, right=False, count=9) == [1, 3, 0], "the second mistake of class 0 waits"

@@ -165,6 +165,33 @@ def test_a_lock_of_another_host_that_nobody_touches_was_left_behind(
     assert "left behind by process 7 on elsewhere" in caplog.text
 
 
+def test_a_lock_that_was_taken_over_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by another host while this one slept."""
+    monkeypatch.setattr(run_lock, "_SECONDS_BETWEEN_TOUCHES", 0.01)
+    lock = tmp_path / "lock.json"
+    with run_locked(tmp_path):
+        other = json.dumps({"host": "elsewhere", "process": 7, "started": 0.0})
+        (tmp_path / "new").write_text(other)
+        os.utime(tmp_path / "new", (9, 9))
+        (tmp_path / "new").replace(lock)
+        deadline = time.monotonic() + 10
+        while "was taken over by another process" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert lock.read_text() == other
+    assert lock.stat().st_mtime == 9
+
+
+def test_a_container_of_the_same_name_is_another_machine(tmp_path: Path) -> None:
+    with run_locked(tmp_path):
+        content = lock_of(tmp_path)
+    (tmp_path / "lock.json").write_text(json.dumps(content | {"namespace": "pid:[1]", "process": 2**22 + 1}))
+    with pytest.raises(ValueError, match="wait for 5 minutes, or delete"), run_locked(tmp_path):
+        pass
+
+
 def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_lock, "_SECONDS_BETWEEN_TOUCHES", 0.01)
     with run_locked(tmp_path):

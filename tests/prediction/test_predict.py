@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -74,6 +75,25 @@ def test_two_processes_do_not_write_one_table(model: OpenedModel, images: list[P
     with room._written_alone(tmp_path / "other.csv"):
         pass
     assert not [path for path in tmp_path.iterdir() if "other" in path.name]
+
+
+def test_a_failing_disk_makes_no_rows(
+    model: OpenedModel, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opens = Image.open
+
+    def fail(path: Path, **options: Any) -> Image.Image:
+        if Path(path).name.startswith("5"):
+            raise OSError(errno.EIO, "Input/output error")
+        return opens(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", fail)
+        with pytest.raises(OSError, match=r"5 ü,\.png could not be read .*; repair the disk"):
+            predict_to_file(model, images, tmp_path / "out.csv", precision="fp32", batch_size=2)
+    assert not (tmp_path / "out.csv").exists()
+    done = predict_to_file(model, images, tmp_path / "out.csv", precision="fp32", batch_size=2)
+    assert (done.num_before, done.num_broken) == (4, 2)
 
 
 def test_the_files_are_what_other_programs_read(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from vit.training.checkpoints import save_session
 from vit.training.interruption import Stopped
 from vit.training.loop import StepResult, train
 from vit.training.session import Session, open_session
+from vit.training.validation import validate
 
 
 class Killed(BaseException):
@@ -508,6 +509,35 @@ def test_a_signal_saves_and_the_run_continues_with_the_same_bits(
     assert stopped.value.exit_code == code
     assert signal.getsignal(number) is before
     assert last(tmp_path / "broken").state["progress"]["step"] == stops_after
+    train(config, tmp_path / "broken", resume=True)
+    assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.usefixtures("no_figures")
+def test_a_signal_in_an_epochs_last_step_stops_before_its_validation(
+    epoch: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[ClassificationRun], Path],
+) -> None:
+    config, validated = tiny(**RANDOM, train={"ema_decay": 0.9}), list[int]()
+    whole = loop.steps
+
+    def stopped(session: Session) -> Iterator[loop.StepResult]:
+        for step in whole(session):
+            yield step._replace(stop_signal=signal.SIGTERM if session.progress.step == 3 * epoch else 0)
+
+    def noting(session: Session) -> dict[str, float]:
+        validated.append(session.progress.epoch)
+        return validate(session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "steps", stopped)
+        patch.setattr(loop, "validate", noting)
+        with pytest.raises(Stopped, match=f"by SIGTERM after step {3 * epoch};"):
+            train(config, tmp_path / "broken")
+    assert validated == list(range(1, epoch))
     train(config, tmp_path / "broken", resume=True)
     assert_same_bits(unbroken(config), tmp_path / "broken")
 

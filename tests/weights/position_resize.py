@@ -371,15 +371,15 @@ timm, instead of without, as in transformers.
 aspect: to a square of the grid's longer side, which is cut to the grid |
 | `geometric` | relative biases in timm's BEiT: linear, near offsets moved least |
 
-The library of a file is recognised only by its tensors: DINO and MAE backbones with timm's names are resized as in
+The library of a file is recognized only by its tensors: DINO and MAE backbones with timm's names are resized as in
 timm.
 
 Measured by `python -m tests.weights.position_resize docs/position_resize.md FOLDER`, with FOLDER holding DINOv2
 ViT-S/14 as on the Hugging Face Hub: the largest difference between the outputs of our model and the library's,
-relative to their largest magnitude, by image size, in float32. The models are small, have patches of 14 and 336
-pixels, and random weights, unless marked as pretrained (518 pixels). Where the library is not installed, its
-published formula resizes the table. torchvision only accepts square images. transformers' AIMv2 only accepts its own
-size; ours resizes its positions to other sizes as timm does.
+relative to their largest magnitude, by image size, in float32. The models are small, with images of 336 pixels,
+patches of 14 pixels and random weights, unless marked as pretrained (518 pixels). Where the library is not installed,
+its published formula resizes the table. torchvision only accepts square images. transformers' AIMv2 only accepts its
+own size; ours resizes its positions to other sizes as timm does.
 
 | layout | model | method | compared with | own size | 224 | 98 | 112×168 |
 |---|---|---|---|---|---|---|---|"""

@@ -34,7 +34,9 @@ def spread_over_classes(target: AnalysisTarget, count: int) -> list[int]:
 
 @torch.no_grad()
 def choose_examples(target: AnalysisTarget, count: int) -> Examples:
-    """Choose `count` images across the classes, the most confident mistakes and successes where labels are known."""
+    """Choose `count` images across the classes; for a classifier of these classes, the most confident mistakes and
+    successes.
+    """
     images, names = target.images, readable_class_names(target.class_names)
     labels = None if images.labels is None or images.labels.dim() > 1 else images.labels.numpy()
     knows = target.has_head and bool(names) and not target.multilabel

@@ -76,9 +76,9 @@ def train(argv: list[str]) -> None:
 def _evaluated_weights(summary: dict[str, Any]) -> str:
     epochs, best = summary["epochs"], summary["best.step"]
     if best == summary["steps"]:
-        return "evaluated with the weights of the last epoch, the best on the validation images"
+        return "evaluated with the weights of the last epoch, the best on the validation set"
     epoch = best * epochs // summary["steps"]
-    return f"evaluated with the weights of epoch {epoch} of {epochs}, the best on the validation images"
+    return f"evaluated with the weights of epoch {epoch} of {epochs}, the best on the validation set"
 
 
 def plan(argv: list[str]) -> None:

@@ -11,7 +11,14 @@ import numpy as np
 from vit.comparison.predictions import EvalResult
 from vit.config import check
 from vit.data.images import Split
-from vit.evaluation.class_maps import CONVENTIONS, NUM_CLASSES, imagenet_real_accuracy, read_real_labels, real_labels_of
+from vit.evaluation.class_maps import (
+    CONVENTIONS,
+    NUM_CLASSES,
+    imagenet_columns,
+    imagenet_real_accuracy,
+    read_real_labels,
+    real_labels_of,
+)
 from vit.hub import OpenedModel
 
 RealLabels = dict[int, Sequence[int]]
@@ -22,6 +29,8 @@ def open_real_labels(path: Path, models: Sequence[OpenedModel], test: Split) -> 
     """Read the images' labels. ValueError for another file, other images, or no model with ImageNet's head."""
     rule = "no model has a head of ImageNet's thousand classes"
     check(any(each.num_classes == NUM_CLASSES for each in models), "--real_labels", str(path), rule)
+    rule = "the data's classes are not ImageNet's; folders named by wnid, like n01440764, would be"
+    check(imagenet_columns(test.source.class_names) is not None, "--real_labels", str(path), rule)
     indices = test.indices.tolist()
     labels = real_labels_of([test.source.name(index) for index in indices], read_real_labels(path))
     return dict(zip(indices, labels, strict=True))

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,10 @@ DECODE_ERRORS = (
 )
 
 
-_STORAGE_ERRORS = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
+_STORAGE_ERRORS = (
+    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT),  # network file systems
+)
 """The disk, the network or the system failed; the file itself may be intact."""
 
 logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs, and then raises, what is wrong with a file
@@ -77,11 +81,25 @@ class BrokenImage(Exception):
         return BrokenImage, (self.name, self.reason)  # pickled by workers; the default would pass the message alone
 
 
-class FailedRead(BrokenImage):
-    """An image that was not read because the disk or the system failed: not to be skipped as broken."""
+class FailedRead(OSError):
+    """An image that was not read because the disk or the system failed: it is not to be skipped as broken."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} could not be read ({reason}); repair the disk or the connection, and continue")
+        self.name = name
+        self.reason = reason
 
     def __reduce__(self) -> tuple[type[FailedRead], tuple[str, str]]:
         return FailedRead, (self.name, self.reason)
+
+
+def raise_unreadable(name: str, error: Exception) -> NoReturn:
+    """Raise `FailedRead` or BrokenImage for one of `DECODE_ERRORS`; that of torch about a dead worker stays."""
+    if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
+        raise FailedRead(name, str(error)) from error
+    if "DataLoader worker" in str(error):  # torch's handler raises wherever this process is
+        raise error
+    raise BrokenImage(name, str(error)) from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -169,8 +187,4 @@ def read_rgb(path: Path, name: str, smallest: tuple[int, int] | None = None) -> 
     except UnidentifiedImageError as error:
         raise BrokenImage(name, f"it is not an image in one of the formats {', '.join(_decodable())}") from error
     except DECODE_ERRORS as error:
-        if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
-            raise FailedRead(name, str(error)) from error
-        if "DataLoader worker" in str(error):  # a worker has died: torch's handler raises wherever this process is
-            raise
-        raise BrokenImage(name, str(error)) from error
+        raise_unreadable(name, error)

@@ -100,7 +100,7 @@ class NothingDecoded(ValueError):
 class _BrokenImages:
     """Handles images that cannot be decoded: raises, or logs and counts each once.
 
-    Raises if all are broken, and OSError for one that the disk did not give.
+    Raises if all are broken, and for one that the disk did not give (`FailedRead`).
     """
 
     def __init__(self, config: DataConfig, num_images: int) -> None:
@@ -108,10 +108,10 @@ class _BrokenImages:
         self._num_images = num_images
         self.names: set[str] = set()
 
-    def report(self, broken: Iterable[BrokenImage]) -> None:
+    def report(self, broken: Iterable[BrokenImage | FailedRead]) -> None:
         for error in broken:
             if isinstance(error, FailedRead):
-                raise OSError(f"{error.name} could not be read ({error.reason}); see to the disk, and continue")
+                raise error
             if self._fatal:
                 raise UnreadableImage(error)
             if error.name not in self.names:
@@ -202,6 +202,8 @@ class TrainLoader:
 
         ValueError names a broken image where `data.on_broken_image` is 'fail'.
         """
+        if start_step >= self.steps_per_epoch:  # a run that was stopped after its last step: nothing is decoded
+            return
         if self._config.sampling == "balanced":
             order = balanced_order(self._seed, epoch, self.split.labels, self._length)
         else:

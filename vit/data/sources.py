@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from vit.config import DATA_SETS, DataConfig, check, check_no_pipe, nearest
-from vit.data.decoding import DECODE_ERRORS, BrokenImage, MissingImages, only_known_formats, to_rgb
+from vit.data.decoding import DECODE_ERRORS, MissingImages, only_known_formats, raise_unreadable, to_rgb
 from vit.data.folders import check_root, open_test_folder, open_training_folder
 from vit.data.lists import LISTS
 from vit.data.splits import ImageSource, stratified
@@ -148,7 +148,7 @@ class TorchvisionSource:
             with only_known_formats():
                 return to_rgb(self.dataset[index][0])
         except DECODE_ERRORS as error:
-            raise BrokenImage(self.name(index), str(error)) from error
+            raise_unreadable(self.name(index), error)
 
     def name(self, index: int) -> str:
         return f"{self.prefix}/{index}"

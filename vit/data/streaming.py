@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vit.config import DataConfig, Interpolation, Preprocessing
-from vit.data.decoding import BrokenImage
+from vit.data.decoding import BrokenImage, FailedRead
 from vit.data.preprocessing import PIL_FILTERS, resize_and_crop, to_tensor
 from vit.data.splits import ImageSource, Split
 from vit.data.workers import Workers, dead_workers_named, note_decoding
@@ -38,7 +38,7 @@ class Decoded:
 
     images: Tensor
     aspects: Tensor
-    broken: dict[int, BrokenImage] = field(default_factory=dict)
+    broken: dict[int, BrokenImage | FailedRead] = field(default_factory=dict)
 
     def select(self, rows: Tensor) -> Decoded:
         """Select images by `rows` int64 (b,)."""
@@ -66,12 +66,12 @@ class Decoder(ABC, Dataset[Decoded]):
     def __getitem__(self, indices: list[int]) -> Decoded:
         images = torch.zeros(len(indices), 3, *self.size, dtype=torch.uint8)
         aspects = [1.0] * len(indices)
-        broken = {}
+        broken: dict[int, BrokenImage | FailedRead] = {}
         for row, (index, image) in enumerate(zip(indices, images, strict=True)):
             note_decoding(index)
             try:
                 pixels, aspects[row] = self.decode(index)
-            except BrokenImage as error:
+            except (BrokenImage, FailedRead) as error:  # in a worker, torch would wrap the latter in its traceback
                 broken[row] = error
             else:
                 image.copy_(pixels)
@@ -211,7 +211,7 @@ def decode_all(
     indices: Tensor,
     *,
     workers: int,
-    report: Callable[[Iterable[BrokenImage]], None],
+    report: Callable[[Iterable[BrokenImage | FailedRead]], None],
     quiet: bool,
 ) -> Decoded:
     """Decode all images into one tensor, with a progress bar on standard error if it takes long.
@@ -220,7 +220,7 @@ def decode_all(
     """
     images = torch.empty(len(indices), 3, *decoder.size, dtype=torch.uint8)
     aspects = torch.empty(len(indices))
-    broken: dict[int, BrokenImage] = {}
+    broken: dict[int, BrokenImage | FailedRead] = {}
     stream = ImageStream(decoder, workers if len(indices) >= MIN_IMAGES_FOR_WORKERS else 0)
     first, delay = 0, _SECONDS_BEFORE_PROGRESS
     with progress_bar("decoding", len(indices), unit="img", delay=delay, quiet=quiet) as bar:

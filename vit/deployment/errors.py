@@ -7,4 +7,4 @@ TOLERANCES = {"fp32": 0.001, "bf16": 0.005, "int8": 0.005}
 
 
 class Unfaithful(RuntimeError):
-    """An exported file whose accuracy is not the model's."""
+    """An exported file whose outputs, or accuracy, are not the model's."""

@@ -34,7 +34,7 @@ IMAGENETTE = {
 """Imagenette's classes in its order (github.com/fastai/imagenette); torchvision names them in words."""
 CONVENTIONS = {
     "restricted": "only the logits of the data's classes are compared, so fewer classes make the task easier",
-    "unrestricted": "all 1,000 logits are compared, and a prediction outside the data's classes is wrong",
+    "unrestricted": "all logits of the head are compared, and a prediction outside the data's classes is wrong",
     "real": "Beyer et al. 2020: right if the prediction is among the image's labels; images without any are left out",
 }
 _REAL_NAME = re.compile(r"ILSVRC2012_val_(\d{8})")

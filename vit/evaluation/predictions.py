@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import struct
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -26,7 +27,11 @@ _DAMAGED = (
     OSError,
     AttributeError,
     AssertionError,
+    MemoryError,
     RuntimeError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
     struct.error,
     zlib.error,
     zipfile.BadZipFile,

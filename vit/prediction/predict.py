@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from vit.config import check, check_arguments
+from vit.data.decoding import FailedRead
 from vit.data.file_source import FileSource
 from vit.data.preprocessing import normalize
 from vit.data.streaming import MIN_IMAGES_FOR_WORKERS, Decoded, EvaluationDecoder, ImageStream
@@ -121,10 +123,13 @@ def _written_alone(output: Path) -> Iterator[Path]:
         except BlockingIOError as error:
             raise ValueError(f"output: {str(output)!r} is being written by another process; wait for it") from error
         try:
+            if not path.is_file() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise ValueError(f"output: {str(output)!r} was finished by another process just now")
             yield path
         finally:
             if path.is_file() and path.stat().st_size == 0:
                 path.unlink()
+            fcntl.flock(file, fcntl.LOCK_UN)  # workers that decode have inherited it, and may live on
 
 
 Stamp = list[int] | None
@@ -234,7 +239,10 @@ def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Ca
 
 
 def _rows(chunk: Sequence[str], batch: Decoded, classify: Callable[[Tensor], list[Classes]]) -> Iterator[Row]:
-    """A row for each name; images that cannot be read are not classified."""
+    """A row for each name; broken images are not classified. `FailedRead` for one that the disk did not give."""
+    for error in batch.broken.values():
+        if isinstance(error, FailedRead):
+            raise error
     intact = [row for row in range(len(chunk)) if row not in batch.broken]
     found = dict(zip(intact, classify(batch.images[intact]), strict=True)) if intact else {}
     for row, name in enumerate(chunk):

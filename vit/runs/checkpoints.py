@@ -63,10 +63,12 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
     for path in (*temporary.iterdir(), temporary):
         flush(path)
-    if target.exists():  # the same step again, after a resume from an earlier checkpoint
-        _discard(target)
+    # the same step again: after a resume from an earlier checkpoint, or after a stop before its validation
+    replaced = _set_aside(target) if target.exists() else None
     temporary.rename(target)
     flush(root)
+    if replaced is not None:
+        shutil.rmtree(replaced)
     _delete_superseded(root, keep)
     return target
 
@@ -75,11 +77,13 @@ def _folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def _discard(folder: Path) -> None:
+def _set_aside(folder: Path) -> Path:
     """Rename a checkpoint before its files are deleted one by one, so that no reader finds half of it."""
-    hidden = folder.with_name(f".removing-{folder.name}-{os.getpid()}")
-    folder.rename(hidden)
-    shutil.rmtree(hidden)
+    return folder.rename(folder.with_name(f".removing-{folder.name}-{os.getpid()}"))
+
+
+def _discard(folder: Path) -> None:
+    shutil.rmtree(_set_aside(folder))
 
 
 def discard_after(run: Path, step: int) -> None:

@@ -19,6 +19,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from vit.launcher import end_with_parent, tells_first
+from vit.processor import process_namespace
 from vit.tasks.task import NonFinite
 from vit.training.interruption import Stopped, leave_at_once
 
@@ -98,12 +99,9 @@ class _Watch:
 
 def _this_machine() -> tuple[str, ...]:
     """Equal for two processes that see each other's numbers: machines, and containers, may share a name."""
-    known = [socket.gethostname()]
+    known = [socket.gethostname(), process_namespace()]
     with suppress(OSError):  # on Linux
-        known += [
-            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            str(Path("/proc/self/ns/pid").readlink()),
-        ]
+        known.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     return tuple(known)
 
 

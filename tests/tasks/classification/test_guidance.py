@@ -21,7 +21,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
 
 
-def test_the_unlikeness_of_two_patches_by_hand() -> None:
+def test_the_similarity_loss_of_two_patches_by_hand() -> None:
     patches = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]])  # at right angles
     parallel = torch.tensor([[[[3.0, 5.0]], [[0.0, 0.0]]]])  # 1 2 1 2: the same direction at both places
     assert similarity_losses(patches, parallel, (1, 2)).tolist() == pytest.approx(

@@ -37,7 +37,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[matplotlib.figure.Figure]:
     return drawn
 
 
-def test_true_and_predicted_class_of_the_surest_of_every_class(
+def test_true_and_predicted_class_of_the_most_confident_of_every_class(
     figures: list[matplotlib.figure.Figure], tmp_path: Path
 ) -> None:
     source = open_test(DataConfig(name="digits")).source

@@ -25,10 +25,8 @@ from vit.tasks.translation.vocabulary import PAD, Vocabularies
 
 def _check_positions(split: EncodedSplit, part: str, positions: int) -> None:
     """ValueError for a sentence that the evaluation could not read: only those to train on are left out as too long."""
-    lengths = [
-        *map(len, split.sources),
-        *(len(target) - 1 for target in split.targets),
-    ]  # the last one is only predicted
+    # a target's last token is only predicted
+    lengths = [*map(len, split.sources), *(len(target) - 1 for target in split.targets)]
     longest = max(lengths, default=0)
     rule = f"the longest {part} sentence needs {longest} positions; raise it, or set model.positions sinusoidal"
     check(longest <= positions, "model.max_length", positions, rule)
