@@ -162,15 +162,7 @@ def export_classifier(
         differences, largest = _compare(sides, run)
         if trial is None or not all(map(math.isfinite, differences.values())):  # a trial says more
             _check_differences(differences, largest, number)
-        found = None
-        if trial is not None:
-            key = json.dumps([opened.identity, fingerprint(trial.split), described], sort_keys=True)
-            kept = output.with_name(f".{output.name}.proof.npz")
-            file = sides.by_file(run)
-            found = prove(
-                sides.by_model, file, trial.split, trial.decision, images=trial.images, progress=kept, key=key
-            )
-            found.check(trial.tolerance)
+        found = None if trial is None else _try_out(trial, sides, run, output, [opened.identity, described])
         name = "logits" if logits else "probabilities"
         written = Exported(output, unfinished.stat().st_size, name, differences, largest, seconds, found)
     results = {"differences": {str(size): value for size, value in differences.items()}, "largest": largest}
@@ -270,6 +262,15 @@ def _compare(sides: _Sides, run: Run) -> tuple[dict[int, float], float]:
         differences[batch_size] = float(np.abs(found - expected).max())
         largest = max(largest, float(np.abs(expected).max()))
     return differences, largest
+
+
+def _try_out(trial: Trial, sides: _Sides, run: Run, output: Path, file: list[Any]) -> Proof:
+    """Ask file and model about the trial's images; `Unfaithful` beyond its tolerance. `file` says what is continued."""
+    key = json.dumps([*file, fingerprint(trial.split)], sort_keys=True)
+    kept, answers = output.with_name(f".{output.name}.proof.npz"), sides.by_file(run)
+    found = prove(sides.by_model, answers, trial.split, trial.decision, images=trial.images, progress=kept, key=key)
+    found.check(trial.tolerance)
+    return found
 
 
 def _check_differences(differences: dict[int, float], largest: float, number: Number) -> None:
