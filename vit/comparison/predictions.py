@@ -26,7 +26,8 @@ from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
 from vit.evaluation.head_columns import readable_class_names
 from vit.evaluation.model_evaluation import predict_opened
 from vit.evaluation.predictions import Predictions
-from vit.hub import OpenedModel, open_model
+from vit.hub import OpenedModel
+from vit.hub.opening import is_opened_by_default
 from vit.runs import write_json
 
 
@@ -104,7 +105,7 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
             continue
         if step is None or step != trained_step or stored.fingerprint != images:
             continue
-        if last_modified(eval_set.split) <= written and _is_as_trained(model):
+        if last_modified(eval_set.split) <= written and is_opened_by_default(model, model.checkpoint):
             chosen, num_total = _select_images(stored, eval_set.split.indices.numpy()), len(eval_set.split)
             return replace(
                 chosen,
@@ -113,12 +114,6 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
                 fingerprint=fingerprint(eval_set.split),
             )
     return None
-
-
-def _is_as_trained(model: OpenedModel) -> bool:
-    """Whether the run's own evaluation has these weights (averaged where the run has them) and this preprocessing."""
-    default = open_model(str(model.checkpoint))
-    return (default.identity, default.preprocessing) == (model.identity, model.preprocessing)
 
 
 def _read_object(path: Path) -> dict[str, Any]:

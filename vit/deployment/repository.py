@@ -16,7 +16,8 @@ from torch import nn
 
 from vit.config import check, check_arguments
 from vit.deployment.errors import Unfaithful
-from vit.hub import OpenedModel, open_model
+from vit.hub import OpenedModel
+from vit.hub.opening import is_opened_by_default
 from vit.models import VisionTransformer
 from vit.weights.huggingface import HowUsed
 from vit.weights.timm_folder_writer import write_timm_folder
@@ -122,9 +123,7 @@ def evaluated_run(opened: OpenedModel) -> Path | None:
     run = path.parent.parent if (path / "state.json").is_file() else path
     if opened.state is None or not (run / "summary.json").is_file():
         return None
-    evaluated = open_model(str(run))
-    same = (evaluated.identity, evaluated.stated_preprocessing) == (opened.identity, opened.stated_preprocessing)
-    return run if same else None
+    return run if is_opened_by_default(opened, run) else None
 
 
 def _copy_pictures(run: Path, folder: Path) -> bool:

@@ -92,6 +92,12 @@ def open_model(
     return replace(opened, num_classes=count_classes(opened)) if kind in ("module", "function") else opened
 
 
+def is_opened_by_default(opened: OpenedModel, source: str | Path) -> bool:
+    """Whether `open_model(source)` without options has these weights and this preprocessing."""
+    default = open_model(str(source))
+    return (default.identity, default.stated_preprocessing) == (opened.identity, opened.stated_preprocessing)
+
+
 @check_arguments
 def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
