@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.resource_sharer import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ import pytest
 from tests.training.tiny import assert_same_bits, tiny
 from vit.cli import main
 from vit.data.sources import FakeSource
+from vit.data.workers import Workers
 from vit.settings import dump_run_config
 from vit.training.loop import train
 
@@ -50,3 +56,23 @@ def test_a_dead_worker_is_one_line(
     train(CONFIG, run, resume=True)
     train(CONFIG, tmp_path / "unbroken")
     assert_same_bits(tmp_path / "unbroken", run)
+
+
+def _share(begin: Callable[[int], None], parent: Connection) -> None:
+    begin(0)
+    parent.send(DupFd(os.pipe()[0]))
+    parent.recv()
+
+
+def test_a_worker_is_silent_about_a_connection_that_its_parent_broke_off(capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = get_context("spawn").Pipe()
+    workers = Workers(1, str, ours.close)
+    worker = get_context("spawn").Process(target=_share, args=(workers.begin, theirs))
+    worker.start()
+    shared = ours.recv()
+    with socket.socket(socket.AF_UNIX) as broken:
+        broken.connect(shared._id[0])
+    os.close(shared.detach())  # served after the broken one, so that one is over
+    ours.send(None)
+    worker.join()
+    assert capfd.readouterr().err == ""

@@ -10,10 +10,12 @@ import atexit
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import TracebackType
 from weakref import WeakMethod, WeakSet
 
 import torch
@@ -80,8 +82,19 @@ def _begin(closing: Tensor, pids: Tensor, decoding: Tensor, worker: int) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if closing.item() else None)
+    sys.excepthook = _except_broken_connections
     pids[worker] = os.getpid()
     _decoding = decoding[worker : worker + 1]
+
+
+def _except_broken_connections(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Report an error as Python does, unless the parent broke off while it fetched shared memory.
+
+    The thread that hands over memory reports to `sys.excepthook`. The parent breaks off where SIGCHLD tells it that
+    another worker died, and that one is named in its own line.
+    """
+    if not isinstance(error, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
 
 
 def note_decoding(index: int | None) -> None:
