@@ -5,45 +5,40 @@ The steps are modules of this package, called in order by `compare`; `report` wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vit.comparison.confounders import comparison_warnings, confounders
 from vit.comparison.costs import add_costs
 from vit.comparison.leaks import check_unseen, row_of
-from vit.comparison.metrics import CONVENTIONS, ModelPredictions, Resampling, comparison_metrics
+from vit.comparison.metrics import CONVENTIONS, ModelPredictions, comparison_metrics
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
+from vit.comparison.request import ComparisonRequest, data_facts
 from vit.comparison.robustness import add_corruptions
-from vit.config import DataConfig, check, check_arguments, check_positive
+from vit.config import check, check_arguments, check_positive
 from vit.data.file_source import check_outside
-from vit.data.images import Split, fingerprint, open_test
+from vit.data.images import Split, open_test
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, make_accelerator, precision_of
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
 from vit.evaluation.seen_images import SeenImages, warnings_of
-from vit.hub import OpenedModel, open_models, source_kind
+from vit.hub import OpenedModel
 from vit.versions import computing_versions
 
-MIN_RESAMPLES = 10_000
 SPEED_BATCH_SIZE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest:
-    """The models, the images and the options of a comparison."""
+class CompareRequest(ComparisonRequest):
+    """The models, the images and the options of a comparison of predictions."""
 
-    models: Sequence[str]
-    data: DataConfig
-    output_dir: Path
     num_images: int | None = None
     """About this many test images, classes balanced; None: all."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `open_model`, each given to the models on which it has an effect."""
     corruptions: bool = False
     """Also evaluate on corrupted images, 76 times as many."""
     speed: bool = False
@@ -51,21 +46,11 @@ class CompareRequest:
     speed_batch_size: int = SPEED_BATCH_SIZE
     real_labels: Path | None = None
     """ReaL's file (Beyer et al. 2020), for ImageNet's validation images."""
-    leaky: bool = False
-    """Also compare models that were trained on test images."""
-    device: str = "auto"
-    precision: str = "auto"
-    resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
 
     def __post_init__(self) -> None:
-        if len(self.models) < 2:
-            raise ValueError(
-                f"MODEL: give at least two models to compare, not {' '.join(map(str, self.models)) or 'none'} alone"
-            )
+        super().__post_init__()
         check_positive("--images", self.num_images)
         check_positive("--speed_batch_size", self.speed_batch_size)
-        resamples = self.resampling.num_resamples
-        check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
         timed = self.speed or self.speed_batch_size == SPEED_BATCH_SIZE
         check(timed, "--speed_batch_size", self.speed_batch_size, "it has an effect only with --speed")
 
@@ -108,16 +93,14 @@ def compare_models(request: CompareRequest) -> Comparison:
 
 def open_comparison(request: CompareRequest) -> OpenedComparison:
     """Open models and data, and compute nothing. ValueError where they do not go together."""
-    for source in request.models:
-        source_kind(source)  # a misspelled model is reported before the data is opened
+    request.check_models()
     accelerator = make_accelerator(request.device, request.precision)
     if accelerator.num_processes > 1:
         raise ValueError("compare: models are compared by one process; leave out accelerate launch")
     full = open_test(request.data)
     check_outside("--output_dir", request.output_dir, full.source)
     names = full.source.class_names
-    seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
-    models = open_models(request.models, num_classes=random_head_size(names), **{**request.options, **seed})
+    models = request.open_models(num_classes=random_head_size(names))
     for model in models:
         model.check_device(accelerator.device)
     columns = [head_columns(model, names, command="vit compare") for model in models]
@@ -173,14 +156,3 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
     if request.speed:
         add_costs(result, models, accelerator, request.speed_batch_size)
     return Comparison(result, test, predictions)
-
-
-def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:
-    """Where the test images are from, how many they are, and their fingerprint."""
-    return {
-        "name": data.name,
-        "root": data.root,
-        "images": len(test),
-        "classes": len(test.source.class_names),
-        "fingerprint": fingerprint(test),
-    }

@@ -10,17 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vit.comparison.compare import MIN_RESAMPLES, data_facts
 from vit.comparison.confounders import confounders, provenance_warnings
 from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import CONVENTIONS as METRICS
 from vit.comparison.metrics import Resampling
-from vit.config import DataConfig, check
+from vit.comparison.request import ComparisonRequest, data_facts
 from vit.data.file_source import check_outside
 from vit.data.images import fingerprint
 from vit.engine import make_accelerator, precision_of
@@ -43,7 +41,6 @@ from vit.evaluation.transfer_evaluation import (
     open_transfer_data,
     warnings_of_copies,
 )
-from vit.hub import open_models, source_kind
 from vit.versions import computing_versions
 
 CONVENTIONS = {
@@ -57,28 +54,10 @@ CONVENTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferRequest:
-    """The models, the images and the kinds of features."""
+class TransferRequest(ComparisonRequest):
+    """The models, the images, the protocols and the kinds of features."""
 
-    models: Sequence[str]
-    data: DataConfig
-    output_dir: Path
     transfer: TransferOptions = field(default_factory=TransferOptions)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `open_model`, each given to the models on which it has an effect."""
-    leaky: bool = False
-    """Also compare models that were trained on test images."""
-    device: str = "auto"
-    precision: str = "auto"
-    resampling: Resampling = field(default_factory=lambda: Resampling(MIN_RESAMPLES))
-
-    def __post_init__(self) -> None:
-        if len(self.models) < 2:
-            raise ValueError(
-                f"MODEL: give at least two models to compare, not {' '.join(map(str, self.models)) or 'none'} alone"
-            )
-        resamples = self.resampling.num_resamples
-        check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
 
 
 def compare_features(request: TransferRequest) -> dict[str, Any]:
@@ -86,13 +65,11 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
 
     ValueError, before anything is computed, for a model that lacks a kind of features and for too few images.
     """
-    for source in request.models:
-        source_kind(source)  # a misspelled model is reported before the data is opened
+    request.check_models()
     accelerator = make_accelerator(request.device, request.precision)
     data = open_transfer_data(request.data, request.transfer)
     check_outside("--output_dir", request.output_dir, data.test.source)
-    seed = {"seed": request.resampling.seed} if request.options.get("random_weights") else {}
-    models = open_models(request.models, **{**request.options, **seed})
+    models = request.open_models()
     for model in models:
         resolve_features(model, request.transfer.features)
         model.check_device(accelerator.device)

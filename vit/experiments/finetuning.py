@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vit.comparison.compare import MIN_RESAMPLES, CompareRequest, Comparison, compare_models
+from vit.comparison.compare import CompareRequest, Comparison, compare_models
 from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
+from vit.comparison.request import MIN_RESAMPLES
 from vit.config import DataConfig, Preprocessing, check
 from vit.data.images import open_test, place_name
 from vit.evaluation.metrics import CONVENTIONS as METRICS

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit.comparison.compare import MIN_RESAMPLES, data_facts
 from vit.comparison.confounders import confounders, provenance_warnings
 from vit.comparison.leaks import check_unseen, row_of
 from vit.comparison.metrics import Resampling
+from vit.comparison.request import MIN_RESAMPLES, data_facts
 from vit.config import RunConfig, check
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, fingerprint
