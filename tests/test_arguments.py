@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
-from vit import comparison, deployment, evaluation, for_inference, open_model, weights
+from vit import comparison, deployment, evaluation, for_inference, open_model, prediction, weights
 from vit.attention import attend
 from vit.config import ModelConfig, Preprocessing, ResNetConfig, ViTConfig
 from vit.config.arguments import check_arguments, check_type, check_types
@@ -159,7 +159,7 @@ VECTORS = torch.zeros(1, 2, 3, 4)
         (lambda: for_inference(OPENED), r"model: .* it must be a Module; give its \.model"),
         (lambda: evaluation.count_parameters(OPENED), r"give its \.model"),
         (lambda: evaluation.multiply_adds(OPENED.model, 32), "image_size: 32 .* a list of 2 whole numbers"),
-        (lambda: evaluation.classify_images(OPENED, "cat.jpg"), "images: 'cat.jpg' is not valid: it must be a list"),
+        (lambda: prediction.classify_images(OPENED, "cat.jpg"), "images: 'cat.jpg' is not valid: it must be a list"),
         (lambda: evaluation.open_images("cat.jpg"), "images: 'cat.jpg' is not valid"),
         (
             lambda: deployment.export_classifier(OPENED, "onx", "a.onnx"),

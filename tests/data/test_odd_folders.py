@@ -17,10 +17,10 @@ from vit.config import DataConfig
 from vit.config.part_names import part_named
 from vit.data.decoding import BrokenImage
 from vit.data.file_source import FileSource
+from vit.data.image_paths import find_image_paths
 from vit.data.images import check_test, fingerprint, open_test, open_training
 from vit.data.splits import Split
 from vit.data.unlabelled import open_unlabelled
-from vit.evaluation.classify import find_images
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_images.md"
 
@@ -352,7 +352,7 @@ def test_an_archive_of_images_without_labels_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--data: .*zip' is not valid: it is an archive; unpack it first"):
         open_unlabelled([archive])
     with pytest.raises(ValueError, match=r"image: .*zip' is an archive; unpack it first"):
-        find_images([archive])
+        find_image_paths([archive])
 
 
 def test_an_empty_test_folder_is_said_to_be_empty(tmp_path: Path) -> None:

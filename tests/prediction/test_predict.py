@@ -18,10 +18,9 @@ from PIL import Image
 
 from tests.deployment.test_export import opened, small_vit
 from vit.cli import main
-from vit.evaluation import classify_images
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
-from vit.prediction import Row, draw_least_certain, predict_to_file, read_table, rows
+from vit.prediction import Row, classify_images, draw_least_certain, predict_to_file, read_table, rows
 from vit.prediction import predict as room
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")

@@ -16,10 +16,10 @@ from tests.training.tiny import tiny
 from tests.weights.hf_models import CASES, saved
 from vit.cli import main
 from vit.config import Preprocessing
-from vit.evaluation.classify import classify_images
 from vit.hub import OpenedModel, open_model
 from vit.libraries.image_processors import preprocessing_of, processor_of
 from vit.models import VisionTransformer
+from vit.prediction.classify import classify_images
 from vit.training.loop import train
 
 transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")

@@ -48,11 +48,11 @@ def predict(argv: list[str]) -> None:
     for option in ("top", "batch_size"):
         check_positive(f"--{option}", getattr(args, option))
     _check_table_options(args)
-    from vit.evaluation.classify import find_images
+    from vit.data.image_paths import find_image_paths
     from vit.hub import open_model, source_kind
 
     source_kind(args.model)
-    paths, notes = find_images(args.images, sys.stdin)  # before a model is opened, which takes longer
+    paths, notes = find_image_paths(args.images, sys.stdin)  # before a model is opened, which takes longer
     if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
         # one that is missing in a list is a row of the table, with the reason
         raise ValueError(f"image: there is no file or folder {missing[0]!r}")
@@ -99,7 +99,7 @@ def _check_beside_inputs(option: str, file: Path | None, inputs: Sequence[Path])
 
 
 def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace, notes: Sequence[str]) -> None:
-    from vit.evaluation.classify import classify_images
+    from vit.prediction.classify import classify_images
     from vit.tasks import TASKS
 
     broken: list[str] = []

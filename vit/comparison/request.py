@@ -1,4 +1,4 @@
-"""What every comparison is given: models, test images and resampling; and what its result says about the images."""
+"""The request that every comparison starts from: models, images, resampling; and the facts of its images."""
 
 from __future__ import annotations
 

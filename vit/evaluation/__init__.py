@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from vit.evaluation.classify import classify_images as classify_images
     from vit.evaluation.cost import count_parameters as count_parameters
     from vit.evaluation.cost import multiply_adds as multiply_adds
     from vit.evaluation.cost import training_memory as training_memory

@@ -1,4 +1,4 @@
-"""The classes of a great many images without labels, written into one table."""
+"""The classes of images without labels: of a few, returned; of a great many, written into one table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from vit.prediction.classify import classify_images as classify_images
     from vit.prediction.contact_sheet import draw_least_certain as draw_least_certain
     from vit.prediction.predict import Predicted as Predicted
     from vit.prediction.predict import predict_to_file as predict_to_file

@@ -10,7 +10,7 @@ Each folder holds everything that knows its task, in modules of these names, imp
 
 A `vit` command treats a run as an image classifier, unless the folder has the command's function:
 
-    evaluation  classify_images(opened, images, device, most, on_broken) -> (image, [(class, probability), …]) for each:
+    evaluation  classify_images(opened, images, device, top_k, on_broken) -> [(image, [(class, probability), …]), …]:
                 `vit predict`
                 open_test_images(config) -> Split: images without single labels: `vit analyze`, `vit doctor`
     comparison  compare_runs(runs, config_of, output_dir, select, leaky) -> lines: `vit compare`, where all are its runs

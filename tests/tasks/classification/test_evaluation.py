@@ -17,13 +17,13 @@ from tests.data.image_folders import picture
 from tests.training.tiny import tiny
 from vit.data.decoding import read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
-from vit.evaluation.classify import classify_images
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS
 from vit.evaluation.model_evaluation import evaluate_model
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.transfer_evaluation import TransferOptions
 from vit.hub import open_model
+from vit.prediction.classify import classify_images
 from vit.tasks.classification import evaluation as checkpoint_module
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.task import EvalRequest

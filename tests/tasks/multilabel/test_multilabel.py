@@ -23,8 +23,9 @@ from vit.cli import main
 from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data.augment import Augment
 from vit.data.loading import TrainBatch
-from vit.evaluation import classify_images, evaluate_model
+from vit.evaluation import evaluate_model
 from vit.hub import open_model
+from vit.prediction import classify_images
 from vit.settings import resolve_run
 from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
 from vit.tasks.multilabel.metrics import (

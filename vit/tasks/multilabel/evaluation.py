@@ -16,9 +16,9 @@ from vit.data.file_source import check_outside
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split
 from vit.engine import make_accelerator, process_place
-from vit.evaluation.classify import image_logits
 from vit.evaluation.multilabel import probabilities
 from vit.hub import OpenedModel, open_model
+from vit.prediction.classify import image_logits
 from vit.runs import keep_earlier, write_json
 from vit.tasks.multilabel.config import MultilabelRun
 from vit.tasks.multilabel.metrics import CONVENTIONS, decision_metrics, metrics_by_class, ranking_metrics
