@@ -14,7 +14,7 @@ from torchvision.models.vision_transformer import interpolate_embeddings
 from tests.analysis.models import hugging, timm_model, torchvision_model
 from vit.analysis.positions import PositionTable, position_similarity, position_vectors, similarity_of
 from vit.config import ViTConfig
-from vit.config.model import Positions
+from vit.config.vit import Positions
 from vit.layers.positions import resize_grid, sincos_2d
 from vit.models import VisionTransformer
 

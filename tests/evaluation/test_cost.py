@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig
-from vit.config.model import Backend, Positions
+from vit.config.vit import Backend, Positions
 from vit.evaluation.cost import (
     activation_memory,
     count_parameters,

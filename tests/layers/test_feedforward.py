@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vit.config import ViTConfig
-from vit.config.model import FeedForwardKind
+from vit.config.vit import FeedForwardKind
 from vit.layers.feedforward import FeedForward, SwiGLU, build_feedforward
 
 

@@ -9,7 +9,7 @@ import torch
 from timm.layers import resample_abs_pos_embed, resize_rel_pos_bias_table
 
 from vit.config import PositionResize, ViTConfig
-from vit.config.model import Positions
+from vit.config.vit import Positions
 from vit.layers.positions import RelativeBias, build_positions, resize_grid, resize_offsets, sincos_2d
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 from einops import rearrange
 
 from vit.config import ViTConfig
-from vit.config.model import Initialization
+from vit.config.vit import Initialization
 from vit.models import VisionTransformer
 from vit.models.initialization import MIMETIC_QUERY_KEY, MIMETIC_VALUE_OUTPUT
 

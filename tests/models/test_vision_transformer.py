@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit.attention.multihead import SelfAttention
 from vit.config import ViTConfig
-from vit.config.model import Backend, FeedForwardKind, Pooling, Positions
+from vit.config.vit import Backend, FeedForwardKind, Pooling, Positions
 from vit.layers.block import Block
 from vit.models import VisionTransformer
 from vit.models.initialization import initialize

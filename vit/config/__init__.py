@@ -6,11 +6,12 @@ into a full `ViTConfig` or `ResNetConfig`.
 
 from vit.config.arguments import check_arguments
 from vit.config.data import DATA_SETS, AugmentConfig, DataConfig, Interpolation, Preprocessing, is_data_set
-from vit.config.model import Backend, ModelConfig, PositionResize, Stem, ViTConfig
+from vit.config.model import ModelConfig
 from vit.config.resnet import ResNetConfig, Shortcut
 from vit.config.rules import check, check_no_pipe, check_positive, nearest
 from vit.config.run import ImageRun, OptimConfig, OptimizerName, RunConfig, TrainConfig
 from vit.config.text_model import BertConfig, LayerConfig
+from vit.config.vit import Backend, PositionResize, Stem, ViTConfig
 
 __all__ = [
     "DATA_SETS",

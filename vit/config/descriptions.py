@@ -12,9 +12,10 @@ from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vit.config.arguments import describe_type
-from vit.config.model import ModelConfig, ViTConfig
+from vit.config.model import ModelConfig
 from vit.config.resnet import ResNetConfig
 from vit.config.run import RunConfig
+from vit.config.vit import ViTConfig
 
 _TEXT_BEGINS, _LINE_ENDS = 46, 160
 

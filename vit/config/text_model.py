@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vit.config.model import Backend, check_heads
 from vit.config.rules import check_finite, check_positive, check_rate
+from vit.config.vit import Backend, check_heads
 
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from vit.config import ViTConfig
-from vit.config.model import Norm
+from vit.config.vit import Norm
 
 NORMS: dict[Norm, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from vit.config import ViTConfig
-from vit.config.model import ROTARY_POSITIONS
+from vit.config.vit import ROTARY_POSITIONS
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import NoCounterpart
 

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig, check, check_arguments, nearest
-from vit.config.model import LEARNED_POSITIONS
+from vit.config.vit import LEARNED_POSITIONS
 from vit.models.resnet import ResNet
 from vit.models.resnet_v2 import ResNetV2
 from vit.models.size import check_fits_memory, least_parameters

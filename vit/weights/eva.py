@@ -17,7 +17,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vit.config import ViTConfig
-from vit.config.model import ROTARY_POSITIONS
+from vit.config.vit import ROTARY_POSITIONS
 from vit.libraries.timm_eva import build_eva, check_expressible
 from vit.weights.layout import Forward, Layout, Rule, Tensors, copied, is_gated, split
 from vit.weights.timm import RULES, is_named_as_eva

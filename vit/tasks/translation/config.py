@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vit.config.model import Backend, check_heads
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 from vit.config.run import RunConfig, TrainConfig
 from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_SAMPLES, check_most
 from vit.config.text_model import Activation, LayerConfig, NormPlacement, TextPlaces
+from vit.config.vit import Backend, check_heads
 
 SMALLEST_VOCABULARY = 260
 """The 256 bytes, so that every line can be written, and four special tokens."""
