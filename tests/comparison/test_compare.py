@@ -107,7 +107,7 @@ def test_predictions_of_other_weights_or_images_are_not_used(
     compare_models(make_request(num_images=6))
     assert computed == ["vit test", "other test"]  # the six validation images are the same
     computed.clear()
-    digest = "vit.hub.opened.weights_digest"
+    digest = "vit.hub.opened.model_digest"
     monkeypatch.setattr(digest, lambda _: "0" * 12)
     compare_models(make_request(num_images=6))
     assert computed == ["vit test", "other test", "vit val"]

@@ -25,7 +25,7 @@ from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import balanced_subset
 from vit.data.unlabelled import open_unlabelled
 from vit.engine import make_accelerator
-from vit.hub import OpenedModel, weights_digest
+from vit.hub import OpenedModel, model_digest
 from vit.progress import tracked
 
 
@@ -77,8 +77,8 @@ class AnalysisTarget:
 
     @cached_property
     def identity(self) -> str:
-        """12 hexadecimal digits of its weights."""
-        return weights_digest(self.model)
+        """12 hexadecimal digits of its weights and of what computes with them."""
+        return model_digest(self.model)
 
     @cached_property
     def profile(self) -> AttentionProfile:

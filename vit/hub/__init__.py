@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from vit.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from vit.hub.identity import model_digest as model_digest
     from vit.hub.opened import OpenedModel as OpenedModel
-    from vit.hub.opened import weights_digest as weights_digest
     from vit.hub.opening import check_options as check_options
     from vit.hub.opening import open_model as open_model
     from vit.hub.opening import open_models as open_models

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from torch import nn
 from typing_extensions import TypeVar
 
 from vit.config import Preprocessing, check
+from vit.hub.identity import model_digest
 from vit.libraries import Provenance
 from vit.models.inference import check_quantizable, for_inference, quantizable_layers
 from vit.models.model import Model as OurModel
@@ -80,8 +80,8 @@ class OpenedModel(Generic[Model]):
 
     @cached_property
     def identity(self) -> str:
-        """12 hexadecimal digits of its weights, and how they are rounded."""
-        return weights_digest(self.model) + (f"-{self.dtype}" if self.dtype != "auto" else "")
+        """12 hexadecimal digits of its weights and of what computes with them, and how these are rounded."""
+        return model_digest(self.model) + (f"-{self.dtype}" if self.dtype != "auto" else "")
 
     def computing(self, device: torch.device) -> nn.Module:
         """The module that computes predictions, on the device: the model, or its eight-bit copy.
@@ -125,12 +125,3 @@ class OpenedModel(Generic[Model]):
         reason = f" ({self.reason})" if self.reason else ""
         eight_bits = ", in eight bits" if self.dtype == "int8" else ""
         return f"{loaded}; computed by {self.implementation}{eight_bits}{reason}"
-
-
-def weights_digest(model: nn.Module) -> str:
-    """12 hexadecimal digits that change with any name, type or number of the weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name}\t{tensor.dtype}\t{tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:12]
