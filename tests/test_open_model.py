@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from vit.config import Preprocessing
 from vit.data.preprocessing import normalize, resize_and_crop
@@ -292,3 +292,26 @@ def test_an_error_inside_a_users_function_keeps_its_place(tmp_path: Path, monkey
 def test_a_path_in_the_place_of_a_module_is_answered_with_the_module(source: str, written: str) -> None:
     with pytest.raises(ValueError, match=rf"model: '{source}' is not valid: .* write {written}$"):
         open_model(source)
+
+
+def test_an_option_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^image_sizes: it is no option of open_model; did you mean 'image_size'\?"):
+        open_models(["vit"], image_sizes=64)
+
+
+@pytest.mark.parametrize("error", [AssertionError("Input height (96) doesn't match"), IndexError(), ValueError("no")])
+def test_a_module_that_fails_on_an_image_is_named_with_the_image(error: Exception) -> None:
+    class Failing(nn.Module):
+        def forward(self, _: Tensor) -> Tensor:
+            raise error
+
+    said = (
+        rf"^model: 'Failing' fails on an image of 96×64 pixels in float32 on the CPU \({str(error)[:5] or 'IndexError'}"
+    )
+    with pytest.raises(ValueError, match=said.replace("(96)", "")):
+        open_model(Failing(), preprocessing=Preprocessing(image_size=(96, 64)))
+
+
+def test_timms_own_model_refuses_sizes_that_its_patches_do_not_divide() -> None:
+    with pytest.raises(ValueError, match=r"^image_size: \(100, 100\) is not valid: the patches of .* must divide it"):
+        open_model("timm:test_vit", random_weights=True, implementation="theirs", image_size=100)

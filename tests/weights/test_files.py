@@ -250,3 +250,36 @@ def test_the_selected_set_of_weights_is_reported(content: dict[str, Any], said: 
     if said:
         with pytest.raises(ValueError, match=rf"a\.pth holds several sets of weights \({said}\)"):
             read_tensors(tmp_path / "a.pth")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weights.pth"
+    write_tensors(file, {"a": torch.ones(3)})
+
+    def full(_: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_tensors(file, {"a": torch.zeros(3)})
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.pth"]
+    assert torch.equal(read_tensors(file)["a"], torch.ones(3))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".npz"])
+def test_every_kind_takes_views_ties_gradients_and_any_name(suffix: str, tmp_path: Path) -> None:
+    whole = torch.randn(1_000, 1_000)
+    tensors = {"file": whole[:3, 0], "tied": whole[:3, 0], "learned": torch.ones(2, requires_grad=True)}
+    write_tensors(tmp_path / f"w{suffix}", tensors)
+    assert (tmp_path / f"w{suffix}").stat().st_size < 10_000
+    read = read_tensors(tmp_path / f"w{suffix}")
+    assert {name: value.tolist() for name, value in read.items()} == {
+        name: value.tolist() for name, value in tensors.items()
+    }
+
+
+def test_numpys_archives_hold_no_bfloat16(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^--output: .*w\.npz' is not valid: a is bfloat16, which numpy lacks"):
+        write_tensors(tmp_path / "w.npz", {"a": torch.ones(2, dtype=torch.bfloat16)})
+    assert not list(tmp_path.iterdir())

@@ -15,6 +15,7 @@ from torch import nn
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model
 from vit.models import Classifier
+from vit.weights.convert import convert_model
 from vit.weights.loader import check_numbers, load_weights
 
 TIMM = {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4}
@@ -229,3 +230,32 @@ def test_complex_numbers_are_refused_also_as_a_count(key: str) -> None:
     changed = whole | {key: whole[key].to(torch.complex64)}
     with pytest.raises(ValueError, match=rf"changed: {key} is of the type complex64; weights must be floating point"):
         check_numbers(changed, model, "changed")
+
+
+_SIZES: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 48, "depth": 1, "num_heads": 3, "num_classes": 5}
+
+
+@pytest.mark.parametrize("target", ["ours", "timm", "torchvision", "npz", "hf"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2, 2, 2, 2)], ids=str)
+def test_a_tensor_of_another_number_of_dimensions_is_one_line(
+    target: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    model, file = create_model("vit", **_SIZES), tmp_path / "weights.safetensors"
+    theirs = model.state_dict() if target == "ours" else convert_model(model, target).tensors
+    for name, tensor in theirs.items():
+        if tensor.dim() == len(shape):
+            continue
+        save_file({key: value.contiguous().clone() for key, value in theirs.items()} | {name: torch.ones(shape)}, file)
+        for named in ({"name": "vit", **_SIZES}, {}):
+            if target == "ours" and not named:
+                continue  # our own names alone tell no architecture
+            with pytest.raises(ValueError, match=r"model|weights|positions"):
+                load_model(ModelConfig(pretrained=str(file), **named))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+@pytest.mark.parametrize("name", ["grid", "prefix", "rows", "columns", "table"])
+def test_positions_of_another_number_of_dimensions_are_one_line(name: str, shape: tuple[int, ...]) -> None:
+    model = create_model("vit", **_SIZES)
+    with pytest.raises(ValueError, match=rf"^model\.pretrained: file: positions\.{name} has shape .* dimensions$"):
+        load_weights(model, model.state_dict() | {f"positions.{name}": torch.ones(shape)}, "file")

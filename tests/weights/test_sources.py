@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,9 @@ from torch import nn
 
 from tests.weights.proof import filled
 from tests.weights.test_npz import SMALL, google_arrays
-from vit.config import ModelConfig, ViTConfig
+from vit.config import ModelConfig, Preprocessing, ViTConfig
 from vit.hub import create_model, load_model, open_model
-from vit.libraries.timm import preprocessing_of as timm_preprocessing
+from vit.libraries.timm import stated_preprocessing as timm_preprocessing
 from vit.libraries.timm_writing import build_timm
 from vit.weights.sources import open_source
 
@@ -215,7 +216,7 @@ def test_a_tensor_of_an_unsupported_part_is_named(name: str, expected: str, tmp_
         create_model("vit", pretrained=str(path), **OURS)
 
 
-def test_squashing_is_supported_and_other_crops_are_refused() -> None:
+def test_squashing_is_supported_and_other_crops_are_said_to_have_no_counterpart() -> None:
     settings = {
         "input_size": (3, 8, 8),
         "crop_pct": 0.9,
@@ -223,11 +224,25 @@ def test_squashing_is_supported_and_other_crops_are_refused() -> None:
         "mean": (0.5,) * 3,
         "std": (1,) * 3,
     }
-    assert not timm_preprocessing(settings, "name").squash
-    assert timm_preprocessing(settings | {"crop_mode": "squash"}, "name").squash
-    for changes in ({"crop_mode": "border"}, {"interpolation": "lanczos"}):
-        with pytest.raises(ValueError, match=r"'name' is not supported: its images are cropped by"):
-            timm_preprocessing(settings | changes, "name")
+    plain, squashed = (timm_preprocessing(settings | own, "name")[0] for own in ({}, {"crop_mode": "squash"}))
+    assert plain is not None
+    assert squashed == replace(plain, squash=True)
+    for changes, how in (
+        ({"crop_mode": "border"}, "border, bicubic"),
+        ({"interpolation": "lanczos"}, "center, lanczos"),
+    ):
+        said = f"name crops its images by {how}, which is not supported"
+        assert timm_preprocessing(settings | changes, "name") == (None, said)
+
+
+def test_a_model_whose_crop_is_not_supported_opens_with_a_preprocessing_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vit.libraries.timm.stated_preprocessing", lambda *_: (None, "NAME crops oddly"))
+    with pytest.raises(ValueError, match=r"^preprocessing: it is missing: NAME crops oddly; give mean, std and"):
+        _ = open_model("timm:test_vit", random_weights=True).preprocessing
+    own = Preprocessing(image_size=(160, 160))
+    assert open_model("timm:test_vit", random_weights=True, preprocessing=own).preprocessing == own
 
 
 def test_a_timm_siglip_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from vit.config import ModelConfig, Preprocessing, check_arguments
-from vit.config.rules import check, check_seed
+from vit.config.rules import check, check_seed, nearest
 from vit.hub.opened import OpenedModel
 from vit.hub.preprocessing import with_preprocessing
 from vit.hub.pretrained import load_source, named_architecture
@@ -103,9 +103,12 @@ def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
     """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
     no other's. `image_size` and `dtype` may be lists of one value for each model.
 
-    ValueError, before anything is built, for a source that is none and for an option without effect on any of them;
-    `num_classes` may be without.
+    ValueError, before anything is built, for a source that is none, for an option that `open_model` lacks, and for one
+    without effect on any of them; `num_classes` may be without.
     """
+    known = inspect.signature(open_model).parameters
+    for option in options.keys() - known:
+        raise ValueError(f"{option}: it is no option of open_model; {nearest(option, list(known))}")
     each = {name: _for_each(name, options.pop(name, None), len(sources)) for name in ("image_size", "dtype")}
     check_options(sources, options)
     kinds = [source_kind(source) for source in sources]

@@ -44,15 +44,15 @@ def with_preprocessing(
     if changes:
         stated = Preprocessing(**changes) if stated is None else replace(stated, **changes)
     if stated is not None and (before is None or stated.image_size != before.image_size):
-        _check_image_size(opened, stated.image_size)
+        _set_image_size(opened, stated.image_size)
     return replace(opened, stated_preprocessing=stated)
 
 
-def _check_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
+def _set_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
     """ValueError for a size that the model does not take; timm's models are set to it."""
     modules = {"timm": timm, "torchvision": torchvision, "transformers": huggingface}
     if opened.implementation in modules:
-        modules[opened.implementation].check_image_size(opened.model, size, opened.name)
+        modules[opened.implementation].set_image_size(opened.model, size, opened.name)
     elif isinstance(opened.model, Classifier):
         replace(opened.model.config, image_size=size)  # which checks it
 

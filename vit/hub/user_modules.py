@@ -62,9 +62,11 @@ def count_classes(opened: OpenedModel) -> int:
     with torch.inference_mode():
         try:
             logits = opened.model(torch.zeros(1, 3, *opened.preprocessing.image_size))
-        except (RuntimeError, TypeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"model: {opened.source!r} does not take images of its size ({reason})") from error
+        except (RuntimeError, TypeError, ValueError, LookupError, AssertionError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            height, width = opened.preprocessing.image_size
+            image = f"an image of {height}×{width} pixels in float32 on the CPU"
+            raise ValueError(f"model: {opened.source!r} fails on {image} ({reason})") from error
     shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     fits = isinstance(logits, Tensor) and logits.dim() == 2 and len(opened.class_names) in (0, logits.shape[1])
     named = f" of {len(opened.class_names)} classes" if opened.class_names else ""

@@ -13,9 +13,9 @@ from torch import nn
 from vit.config import Preprocessing
 
 LIBRARIES = ("timm", "torchvision", "hf")
-_ALSO = {"hf-hub": "hf"}
-"""Prefixes of timm's, by which the same model can be named."""
 """Prefixes of a model's name."""
+_ALSO = {"hf-hub": "hf"}
+"""Other prefixes of the same models, which timm uses."""
 RANDOM = "RANDOM"
 """`Provenance.weights` of a model that was never trained."""
 NOT_STATED = "not stated"

@@ -240,14 +240,12 @@ def _check_parts(model: Any, block: Any, name: str) -> None:
             raise _unsupported(name, what)
 
 
-def preprocessing_of(settings: Mapping[str, Any], name: str) -> Preprocessing:
-    """Convert timm's `pretrained_cfg`. ValueError for an unsupported crop or interpolation."""
+def stated_preprocessing(settings: Mapping[str, Any], name: str) -> tuple[Preprocessing | None, str]:
+    """Convert timm's `pretrained_cfg`; where it has no counterpart, None and the reason, which is otherwise empty."""
     mode, interpolation = settings.get("crop_mode") or "center", settings["interpolation"]
     if mode not in ("center", "squash") or interpolation not in get_args(Interpolation):
-        raise ValueError(
-            f"model.pretrained: {name!r} is not supported: its images are cropped by {mode}, {interpolation}"
-        )
-    return Preprocessing(
+        return None, f"{name} crops its images by {mode}, {interpolation}, which is not supported"
+    stated = Preprocessing(
         image_size=tuple(settings["input_size"][1:]),
         crop_fraction=settings["crop_pct"],
         squash=mode == "squash",
@@ -255,6 +253,7 @@ def preprocessing_of(settings: Mapping[str, Any], name: str) -> Preprocessing:
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
     )
+    return stated, ""
 
 
 def build(source: str, *, pretrained: bool, num_classes: int | None = None) -> LibraryModel:
@@ -275,11 +274,11 @@ def build(source: str, *, pretrained: bool, num_classes: int | None = None) -> L
     except CANNOT_BUILD as error:
         raise download_error(f"timm's weights {source!r}", error) from error
     settings = model.pretrained_cfg
-    preprocessing = preprocessing_of(resolve_model_data_config(model), source)
+    preprocessing, unsupported = stated_preprocessing(resolve_model_data_config(model), source)
     architecture, tag = settings.get("architecture") or source.split(".")[0], settings.get("tag") or ""
     provenance = provenance_of_tag(architecture, tag) if pretrained else NEVER_TRAINED
     names = list(settings.get("label_names") or ()) if pretrained else []
-    return LibraryModel(model, preprocessing, names, model.num_classes, provenance, library="timm")
+    return LibraryModel(model, preprocessing, names, model.num_classes, provenance, "timm", unsupported)
 
 
 def build_with(architecture: str, tensors: Mapping[str, Tensor] | None, name: str, **options: Any) -> Any:
@@ -299,8 +298,14 @@ def build_with(architecture: str, tensors: Mapping[str, Tensor] | None, name: st
         raise build_error("timm", name, error) from error
 
 
-def check_image_size(model: Any, size: tuple[int, int], name: str) -> None:
-    """Set timm's model to images of that size. ValueError where its size is fixed."""
+def set_image_size(model: Any, size: tuple[int, int], name: str) -> None:
+    """Set timm's model to images of that size. ValueError where its size is fixed, and where its patches do not divide
+    it: timm would leave the rest out.
+    """
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    if isinstance(patch, tuple) and len(patch) == 2:
+        divided = not any(side % step for side, step in zip(size, patch, strict=True))
+        check(divided, "image_size", size, f"the patches of {name}, {patch}, must divide it")
     if hasattr(model, "set_input_size"):
         model.set_input_size(img_size=size)
         return

@@ -95,8 +95,8 @@ def build(name: str, *, pretrained: bool, num_classes: int | None = None) -> Lib
     return LibraryModel(model, preprocessing, names, len(names), provenance_of(entry), library="torchvision")
 
 
-def check_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:
-    """ValueError for another size than a Vision Transformer of torchvision was built for."""
+def set_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:
+    """ValueError for another size than a Vision Transformer of torchvision was built for: it cannot be changed."""
     own = getattr(model, "image_size", None)
     fits = own is None or size == (own, own)
     check(fits, "image_size", size, f"torchvision's {name} takes images of {own} pixels only")

@@ -250,8 +250,8 @@ def _built(kind: Any, config: Any) -> Any:
     return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
 
 
-def check_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:
-    """ValueError for another size than the configuration's."""
+def set_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:
+    """ValueError for another size than the configuration's: it cannot be changed."""
     own = getattr(getattr(model, "config", None), "image_size", None)
     pair = (own, own) if isinstance(own, int) else None if own is None else tuple(own)
     check(pair in (None, size), "image_size", size, f"transformers' {name} takes images of {pair} pixels only")

@@ -23,8 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vit.config import check_arguments, check_no_pipe
-from vit.runs import write_safetensors
+from vit.config import check, check_arguments, check_no_pipe
+from vit.runs import replace_atomically, write_safetensors
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin", ".npz")
 WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
@@ -105,16 +105,35 @@ def read_file(path: Path) -> TensorFile:
 
 @check_arguments
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a file of the kind that its suffix, one of `SUFFIXES`, says. ValueError for another suffix."""
+    """Write a file of the kind that its suffix, one of `SUFFIXES`, says; an earlier one is replaced in one step.
+
+    ValueError for another suffix, and for bfloat16, which numpy lacks, in an `.npz`.
+    """
     path = Path(path)
-    if path.suffix == ".safetensors":
-        write_safetensors(path, tensors)
-    elif path.suffix == ".npz":
-        np.savez(path, **{name: tensor.numpy() for name, tensor in tensors.items()})  # type: ignore[arg-type]
-    elif path.suffix in SUFFIXES:
-        torch.save(dict(tensors), path)
-    else:
+    if path.suffix not in SUFFIXES:
         raise ValueError(f"--output: {str(path)!r} is not valid: its suffix must be one of {', '.join(SUFFIXES)}")
+    # a view would bring all of its storage into a torch file, and safetensors refuses tensors that share one
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    unknown = next((name for name, tensor in plain.items() if tensor.dtype == torch.bfloat16), None)
+    rule = f"{unknown} is bfloat16, which numpy lacks; convert it to float32"
+    check(path.suffix != ".npz" or unknown is None, "--output", str(path), rule)
+    with replace_atomically(path) as unfinished:
+        if path.suffix == ".safetensors":
+            write_safetensors(unfinished, plain)
+        elif path.suffix == ".npz":
+            _write_npz(unfinished, plain)
+        else:
+            torch.save(plain, unfinished)
+
+
+def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """As `numpy.savez`, whose first argument would stand in the way of a tensor named `file`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, tensor in tensors.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, tensor.numpy(), allow_pickle=False)
 
 
 def _check_plain(tensors: Mapping[Any, Tensor], path: Path) -> None:

@@ -93,7 +93,7 @@ class Family:
             check(found == wanted, f"model.pretrained: {source}: {key}", found, f"only {wanted!r} is supported")
         needed = {*self._all_keys, "image_size", "patch_size", "mlp_ratio", "intermediate_size"}
         if self.num_patches:
-            section["image_size"] = math.isqrt(section[self.num_patches]) * section["patch_size"]
+            section["image_size"] = self._image_size(section, source)
         missing = [key for key, value in section.items() if value is None and key in needed]
         if missing:
             raise ValueError(f"model.pretrained: {source} lacks {', '.join(missing)}")
@@ -104,6 +104,14 @@ class Family:
         values = {ours: section[theirs] for theirs, ours in self._all_keys.items()}
         own = values | sizes | self._feedforward(section, source) | self.head_config(tensors)
         return ViTConfig(**dict(self.fixed) | own, init="normal")
+
+    def _image_size(self, section: Mapping[str, Any], source: str) -> list[int]:
+        """Height and width of an image of `num_patches`. ValueError unless these make a square."""
+        count = section[self.num_patches]
+        side = math.isqrt(count)
+        rule = "it must be the number of patches of a square image"
+        check(side > 0 and side * side == count, f"model.pretrained: {source}: {self.num_patches}", count, rule)
+        return [side * step for step in _pair(section["patch_size"])]
 
     @property
     def _all_keys(self) -> dict[str, str]:

@@ -276,7 +276,7 @@ def _move(
             continue
         try:
             pieces = convert([remaining[name] for name in names])
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, IndexError) as error:
             shapes = ", ".join(f"{name} {tuple(remaining[name].shape)}" for name in names[:3])
             shapes += ", …" if len(names) > 3 else ""
             raise ValueError(f"{shapes} cannot be {action}: {' '.join(str(error).split())}") from error

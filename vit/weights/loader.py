@@ -16,11 +16,15 @@ from vit.weights.grids import Grid, check_grid, infer_grid
 from vit.weights.layout import Architecture, Layout, apply_rules, strip_prefixes, without_dropped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport
+from vit.wording import counted
 
 FIRST_CONVOLUTIONS = ("embedding.stem.0.weight", "embedding.projection.weight", "conv1.weight", "conv1.0.weight")
 """Names of the layers that may read the pixels; with a stem, the projection does not."""
 COUNT = ".num_batches_tracked"
 _HEADS = ("head.", "distillation_head.", "fc.")
+_POSITION_DIMENSIONS = {f"positions.{name}": 3 for name in ("grid", "prefix")}
+_POSITION_DIMENSIONS |= {f"positions.{name}": 2 for name in ("rows", "columns")} | {"positions.table": 4}
+"""Of tensors that are resized, whether the model has them or not."""
 
 
 @check_arguments
@@ -46,10 +50,10 @@ def load_weights(
     if layout is None or (isinstance(config, ViTConfig) and not layout.fits(config, strip_prefixes(layout, source))):
         layout = find_layout(source, config) or layout  # if there is none, its names still say what does not fit
     check_numbers(source if layout is None else without_dropped(layout, source), model, name)
-    source = _translate(layout, source, config, report)
+    source, target = _translate(layout, source, config, report), model.state_dict()
+    _check_dimensions(source, target, name)
     if isinstance(config, ViTConfig):
-        source = _resize_positions(source, model.state_dict(), config, source_grid, report)
-    target = model.state_dict()
+        source = _resize_positions(source, target, config, source_grid, report)
     heads = tuple(f"{head}." for head in model.head_names())
     if new_head or not heads:
         report.replaced = [key for key in target if key.startswith(heads)]
@@ -146,6 +150,17 @@ def _translate(
     report.layout, report.actions, report.dropped = layout.name, translation.actions, translation.dropped
     report.unexpected = translation.unexpected
     return translation.tensors
+
+
+def _check_dimensions(source: dict[str, Tensor], target: dict[str, Tensor], name: str) -> None:
+    """ValueError for a tensor that has another number of dimensions than the model's, or than positions have."""
+    expected = _POSITION_DIMENSIONS | {key: tensor.dim() for key, tensor in target.items()}
+    for key, tensor in source.items():
+        if tensor.dim() != expected.get(key, tensor.dim()):
+            raise ValueError(
+                f"model.pretrained: {name}: {key} has shape {tuple(tensor.shape)}, and it must have "
+                f"{counted(expected[key], 'dimension')}"
+            )
 
 
 def _check_classes(source: dict[str, Tensor], target: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:

@@ -17,7 +17,7 @@ class LoadReport:
     """The layout of the source's names; None: our own names."""
     loaded: list[str] = field(default_factory=list)
     actions: dict[str, str] = field(default_factory=dict)
-    """Name → `copied`, `reshaped`, `fused` or `split`."""
+    """Name → how it was made: `copied`, `reshaped`, `reordered`, `fused`, `split`, `adapted to 5 channels`."""
     resized: dict[str, str] = field(default_factory=dict)
     """Name → `14×14 → 24×24`."""
     replaced: list[str] = field(default_factory=list)

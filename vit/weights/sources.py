@@ -200,12 +200,14 @@ def _open_timm_folder(path: Path, name: str) -> Source:
     config = folder.config
     weights = folder.read_tensors()
     check_extent(config, weights.tensors, str(folder.file))
+    preprocessing, unsupported = folder.stated_preprocessing
     return Source(
         name=name,
         tensors=weights.tensors,
         config=config,
         provenance=folder.provenance,
-        preprocessing=folder.preprocessing,
+        preprocessing=preprocessing,
+        unsupported_preprocessing=unsupported,
         class_names=folder.class_names(config.num_classes) or None,
         layout=find_layout(weights.tensors, config),
         grid=_grid(config),

@@ -80,9 +80,9 @@ class TimmFolder:
             raise ValueError(f"model.pretrained: {self.file}: {OURS!r} was altered: {error}") from error
 
     @property
-    def preprocessing(self) -> Preprocessing | None:
-        """None where the folder does not say it."""
-        return timm.preprocessing_of(self.settings, str(self.path)) if set(self.settings) >= _STATED else None
+    def stated_preprocessing(self) -> tuple[Preprocessing | None, str]:
+        """None where the folder does not say it, or says what has no counterpart here, with the reason."""
+        return timm.stated_preprocessing(self.settings, str(self.path)) if set(self.settings) >= _STATED else (None, "")
 
     def class_names(self, num_classes: int) -> list[str]:
         """Empty where it names none."""
@@ -104,7 +104,8 @@ class TimmFolder:
         model = timm.build_with(self.architecture, tensors, str(self.path), **options)
         names = self.class_names(model.num_classes) if pretrained else []
         provenance = self.provenance if pretrained else NEVER_TRAINED
-        return LibraryModel(model, self.preprocessing, names, model.num_classes, provenance, library="timm")
+        preprocessing, unsupported = self.stated_preprocessing
+        return LibraryModel(model, preprocessing, names, model.num_classes, provenance, "timm", unsupported)
 
 
 def read_timm_folder(path: Path) -> TimmFolder:
