@@ -86,7 +86,13 @@ class Ablation:
         best = content.get("best", list(ingredients))
         known = isinstance(best, list) and set(map(str, best)) <= set(ingredients)
         check(known, "best", best, f"it is a list of ingredients: {', '.join(ingredients)}")
-        return cls(content["config"], settings, ingredients, [str(name) for name in best])
+        ablation = cls(content["config"], settings, ingredients, [str(name) for name in best])
+        folders: dict[str, str] = {}
+        for name in ablation.variants():
+            other = folders.setdefault(_folder_name(name), name)
+            rule = f"its runs and those of {other!r} would have one folder; name them by other words"
+            check(other == name, "ingredients", name, rule)
+        return ablation
 
     def variants(self) -> dict[str, tuple[str, ...]]:
         """Name of a variant → its ingredients: none, one of them; the best ones, and those but one or with another."""
@@ -174,9 +180,13 @@ def _missing_runs(
         epochs = nearest_epochs(result["minutes"], min(result["seconds_an_epoch"][name]))
         resolved = resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), epochs), "FILE")
         config = replace(require_classification(resolved.config, "config", ablation.config), seed=seed)
-        place = folder / re.sub(r"\W+", "_", name) / f"seed{seed}"
+        place = folder / _folder_name(name) / f"seed{seed}"
         runs.append(PlannedRun(name, f"{name}, seed {seed}", config, resolved.origins, place))
     return runs
+
+
+def _folder_name(variant: str) -> str:
+    return re.sub(r"\W+", "_", variant)
 
 
 def _begun(ablation: Ablation, minutes: float, at_once: int, file: Path) -> dict[str, Any]:

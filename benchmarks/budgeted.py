@@ -8,12 +8,13 @@ The list is YAML:
       resnet: {config: cifar10_resnet, minutes: 9, settings: {data.root: data/cifar10-full}}
 
 A call trains what is not finished, in the list's order. When its time is over the run in training is stopped as by
-SIGTERM, and the next call continues it.
+SIGTERM, and the next call continues it. NAME.json beside a run says what the list asked for when it was begun.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from benchmarks.epochs import as_options, fitting_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.processor import machine
-from vit.runs import holds_run
+from vit.runs import holds_run, make_folder, write_json
 
 REHEARSAL_MINUTES = 0.02
 """In place of those of the list."""
@@ -49,27 +50,39 @@ class BudgetedRun:
 def read_list(path: Path, *, rehearse: bool) -> list[BudgetedRun]:
     """ValueError for a file that is not as the module says."""
     content = read_yaml(path, "FILE")
-    unknown = sorted(set(content) - {"settings", "rehearsal", "runs"})
+    unknown = sorted(map(str, set(content) - {"settings", "rehearsal", "runs"}))
     check(not unknown, "FILE", str(path), f"it has no section {unknown[:1]}; settings, rehearsal and runs")
+    common = {name: _settings(content, name) for name in ("settings", "rehearsal")}
     runs = content.get("runs")
     check(isinstance(runs, dict) and bool(runs), "runs", runs, "name at least one, each with config and minutes")
     found = list[BudgetedRun]()
     assert isinstance(runs, dict)
     for name, own in runs.items():
+        check(isinstance(name, str) and Path(name).name == name, "runs", name, "a run's name is text, and a folder's")
         fits = isinstance(own, dict) and {"config", "minutes"} <= set(own) <= {"config", "minutes", "settings"}
         check(fits, f"runs.{name}", own, "it has config, minutes and, if any, settings")
-        settings = {**(content.get("settings") or {}), **(own.get("settings") or {})}
-        if rehearse:
-            settings |= content.get("rehearsal") or {}
-        found.append(BudgetedRun(name, own["config"], REHEARSAL_MINUTES if rehearse else own["minutes"], settings))
+        config, minutes = own["config"], own["minutes"]
+        check(isinstance(config, str), f"runs.{name}.config", config, "name a configuration or its file")
+        is_number = isinstance(minutes, (int, float)) and not isinstance(minutes, bool)
+        check(is_number and 0 < minutes < math.inf, f"runs.{name}.minutes", minutes, "it must be above 0, and finite")
+        settings = {**common["settings"], **_settings(own, "settings"), **(common["rehearsal"] if rehearse else {})}
+        found.append(BudgetedRun(name, config, REHEARSAL_MINUTES if rehearse else minutes, settings))
     return found
+
+
+def _settings(section: Mapping[str, Any], name: str) -> dict[str, Any]:
+    settings = section.get(name) or {}
+    check(isinstance(settings, dict), name, settings, "settings are names with their values")
+    return dict(settings)
 
 
 def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
     """Train for at most so many minutes; `unfinished` are the names of runs that the next call continues or begins.
 
-    ValueError for a run that fails; those before it stay.
+    ValueError for a run that fails, those before it stay; and for one that was begun with other settings or minutes.
     """
+    for run in runs:
+        _check_begun(run, folder)
     deadline, rows, unfinished = time.monotonic() + 60 * minutes, [], []
     for run in runs:
         summary = folder / run.name / "summary.json"
@@ -84,6 +97,27 @@ def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Calla
     return {"runs": rows, "unfinished": unfinished, "machine": machine(rows[0]["device"] if rows else "cpu")}
 
 
+def _record_of(run: BudgetedRun, folder: Path) -> Path:
+    return folder / f"{run.name}.json"
+
+
+def _asked(run: BudgetedRun) -> dict[str, Any]:
+    """All that the list says of a run, as JSON gives it back."""
+    return {"config": run.config, "minutes": run.minutes, "settings": json.loads(json.dumps(dict(run.settings)))}
+
+
+def _check_begun(run: BudgetedRun, folder: Path) -> None:
+    """ValueError for a run that was begun as another one."""
+    if not holds_run(folder / run.name):
+        return
+    file = _record_of(run, folder)
+    check(file.is_file(), "runs", run.name, f"{folder / run.name} was not begun by a list; give it another name")
+    before, asked = json.loads(file.read_text()), _asked(run)
+    for name, value in asked.items():
+        rule = f"{folder / run.name} was begun with {before[name]!r}; give the run another name"
+        check(before[name] == value, f"runs.{run.name}.{name}", value, rule)
+
+
 def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str], None]) -> None:
     """Train or continue a run until it is finished or the time is over."""
     place = folder / run.name
@@ -93,6 +127,8 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
         epochs, seconds = fitting_epochs(run.config, run.settings, run.minutes, place)
         say(f"{run.name}: {seconds:.2f} s an epoch, {epochs} epochs in {run.minutes:g} minutes")
         words = ["--config", run.config, *as_options(run.settings, epochs), "--output_dir", str(place)]
+        make_folder(folder)
+        write_json(_record_of(run, folder), _asked(run))
     with subprocess.Popen([sys.executable, "-m", "vit.cli", "train", *words]) as process:
         try:
             code = process.wait(max(0.0, deadline - time.monotonic()))

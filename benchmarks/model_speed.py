@@ -65,8 +65,8 @@ _DEFAULT_MODELS = ("Ti", "S", "B", "CIFAR")
 SHORTEST = 0.25
 OURS = "vit"
 _CODE = (
-    *(f"vit/{name}" for name in ("attention", "hub", "layers", "models", "weights")),
-    *(f"vit/{name}.py" for name in ("linear", "processor", "randomness", "config/model", "evaluation/cost")),
+    *(f"vit/{name}" for name in ("attention", "config", "hub", "layers", "libraries", "models", "weights")),
+    *(f"vit/{name}.py" for name in ("linear", "processor", "randomness", "evaluation/cost")),
     *(f"benchmarks/{name}.py" for name in ("model_speed", "reference_models", "timing")),
 )
 """The timed code, the timing, and the building of the other libraries' models."""

@@ -19,7 +19,8 @@ from typing import Any
 
 from vit.evaluation.statistics import p_above
 from vit.processor import machine
-from vit.runs import write_json
+from vit.runs import make_folder, write_json
+from vit.settings import flat_settings, resolve_run
 
 CONVENTIONS = {
     "seconds": "wall time of the process `vit train`, from its start to its end",
@@ -35,7 +36,7 @@ MOST_OTHER_LOAD = 0.05
 _SAMPLE = 2.0
 """Seconds for which the load is watched before a seed."""
 _POLL = 0.1
-_KEPT = ("seed", "test.top1", "epochs", "images_seen", "params", "gmacs", "precision")
+_KEPT = ("seed", "test.top1", "epochs", "images_seen", "params", "gmacs", "precision", "commit")
 """Keys of a run's summary that are kept."""
 
 
@@ -46,22 +47,36 @@ class BusyMachine(ValueError):
 def speedrun(
     config: str, overrides: Sequence[str], seeds: Sequence[int], folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated.
+    """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated, unless the
+    settings in `config` have changed.
 
-    BusyMachine if other processes take more than `MOST_OTHER_LOAD`; RuntimeError for a run that fails.
+    ValueError for a damaged record. BusyMachine if other processes take more than `MOST_OTHER_LOAD`; RuntimeError for
+    a run that fails.
     """
     rows = []
+    settings = flat_settings(resolve_run(config, list(overrides), "--config").config)
+    make_folder(folder)
+    asked = {"words": [config, *overrides], "settings": json.loads(json.dumps(settings))}
     for seed in seeds:
         record = folder / f"seed{seed}.json"
-        words = [config, *overrides]
-        if record.is_file() and (row := json.loads(record.read_text()))["words"] == words:
+        row = _read_record(record)
+        if row is not None and all(row.get(name) == value for name, value in asked.items()):
             say(f"seed {seed}: {describe(row)}, measured before")
         else:
-            row = {"words": words, **run_seed(config, overrides, seed, folder / f"seed{seed}")}
+            row = {**asked, **run_seed(config, overrides, seed, folder / f"seed{seed}")}
             write_json(record, row)
             say(f"seed {seed}: {describe(row)}")
-        rows.append(row)
+        rows.append({name: value for name, value in row.items() if name != "settings"})
     return {"config": config, "overrides": list(overrides), "runs": rows, **over_seeds(rows)}
+
+
+def _read_record(file: Path) -> dict[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        return dict(json.loads(file.read_text()))
+    except ValueError as error:
+        raise ValueError(f"speedrun: {file} is damaged ({error}); remove it, and its seed is measured again") from error
 
 
 def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dict[str, Any]:

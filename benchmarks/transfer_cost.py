@@ -37,7 +37,10 @@ def bench_transfer(
             sizes = f"--train_images {num_train} --images {num_test} --image_size {image_size}".split()
             ours = [*_VIT, "eval", source, "--transfer", "--features", "head", "--data", str(data), *sizes]
             measured, printed = run_process([*ours, "--output_dir", str(folder)])
-            for predictions in folder.glob("features/*/head-*-*.safetensors"):
+            stored = list(folder.glob("features/*/head-*-*.safetensors"))
+            if not stored:
+                raise RuntimeError(f"vit eval --transfer stored no predictions in {folder / 'features'}")
+            for predictions in stored:
                 predictions.unlink()
             without, _ = run_process([*ours, "--output_dir", str(folder)])
             sides["ours"].append(measured | {"features": measured["seconds"] - without["seconds"]})

@@ -43,7 +43,8 @@ def run_process(words: list[str]) -> tuple[dict[str, float], str]:
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise RuntimeError(f"{' '.join(words[:4])} …: {complained.read_text().strip().splitlines()[-1]}")
+            lines = complained.read_text().strip().splitlines() or [f"exit code {process.returncode}, without a word"]
+            raise RuntimeError(f"{' '.join(words[:4])} …: {lines[-1]}")
         seconds = time.perf_counter() - begun
         return {"seconds": seconds, "memory": usage.ru_maxrss / 2**20}, said.read_text()
 

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from results.records import RESULTS, ROOT, Record, percent, read_records
+from results.records import RESULTS, ROOT, Record, mean_and_spread, percent, read_records
 from results.tables import TABLES
 from results.tables.throughput import behind
 from vit.config import nearest
@@ -43,7 +43,7 @@ QUANTITIES: Mapping[str, Callable[[list[Record]], str]] = {
     "last_top1": lambda records: percent([record.summary["last.test.top1"] for record in records]),
     "map": lambda records: percent([record.summary["test.map"] for record in records]),
     "knn": lambda records: percent([record.summary["test.knn"] for record in records]),
-    "bleu": lambda records: f"{records[0].summary['test.bleu']:.1f}",
+    "bleu": lambda records: mean_and_spread([record.summary["test.bleu"] for record in records], 1),
     "runs": lambda records: str(len(records)),
     "minutes": _minutes,
     "parameters": lambda records: f"{records[0].summary['params'] / 1e6:.2f} M",

@@ -12,10 +12,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from vit.config import check, nearest
-from vit.runs import write_json
+from vit.runs import make_folder, write_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -37,7 +38,7 @@ def keep(
     """Copy what is kept of a finished run to `results/NAME/seedN/` and return that folder.
 
     `commit` of the program and `machine` are for a run that does not name them itself. ValueError for a run that has
-    not finished, and where one of them is not known or given twice.
+    not finished, where one of them is not known or given twice, and where a run of that name and seed is kept already.
     """
     summary_file = run / "summary.json"
     check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
@@ -49,19 +50,24 @@ def keep(
         check(bool(given or own), f"--{fact}", given, f"the run names no {fact}, and a record must; pass it")
         made[fact] = given or own
     folder = RESULTS / name / f"seed{summary['seed']}"
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(summary_file, folder / "summary.json")
+    check(not folder.exists(), "NAME", name, f"{folder} is the record of another run; remove it first")
     settings = (run / "config.yaml").read_text().splitlines(keepends=True)
-    (folder / "config.yaml").write_text("".join(line for line in settings if not line.startswith(_PLACE)))
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(history)))
-    write_json(folder / "record.json", {"command": command, **made, "circumstances": circumstances})
+    make_folder(folder.parent)
+    with TemporaryDirectory(prefix=".keeping-", dir=folder.parent) as place:
+        record = Path(place, "record")
+        record.mkdir()
+        shutil.copyfile(summary_file, record / "summary.json")
+        (record / "config.yaml").write_text("".join(line for line in settings if not line.startswith(_PLACE)))
+        (record / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(history)))
+        write_json(record / "record.json", {"command": command, **made, "circumstances": circumstances})
+        record.rename(folder)
     return folder
 
 
 def thinned(history: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Each epoch's last line about training, and every line about validation."""
-    for row, following in zip(history, [*history[1:], {}], strict=True):
+    for row, following in zip(history, [*history[1:], {}][: len(history)], strict=True):
         if "train.loss" not in row or row["epoch"] != following.get("epoch"):
             yield row
 
@@ -83,5 +89,10 @@ def read_records(name: str) -> list[Record]:
 
 def percent(values: Sequence[float], digits: int = 2) -> str:
     """A fraction as a percentage; of several runs their mean ± standard deviation."""
-    mean = f"{100 * statistics.fmean(values):.{digits}f}"
-    return mean + (f" ± {100 * statistics.stdev(values):.{digits}f} %" if len(values) > 1 else " %")
+    return f"{mean_and_spread([100 * value for value in values], digits)} %"
+
+
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
+    """The mean, and of several values ± their standard deviation."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean + (f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else "")

@@ -244,8 +244,9 @@ def test_a_record_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.Captu
     assert "--commit: None is not valid: the run names no commit" in capsys.readouterr().err
     assert main([*words, "--commit", "4567def"]) == 2
     assert "--machine: None is not valid: the run names no machine" in capsys.readouterr().err
+    words[2] = "other"
     assert main([*words, "--commit", "4567def", "--machine", "another"]) == 0
-    made = records.read_records("small")[0].made
+    made = records.read_records("other")[0].made
     assert (made["commit"], made["machine"]) == ("4567def", "another")
 
 
@@ -270,3 +271,31 @@ def test_check_fails_where_a_document_is_stale(
     assert main(["write"]) == 0
     assert main(["check"]) == 0
     assert "77" not in document.read_text()
+
+
+@pytest.mark.usefixtures("own_results")
+def test_a_record_is_whole_or_not_there_and_never_replaced(tmp_path: Path, own_results: Path) -> None:
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    settings = (run / "config.yaml").read_text()
+    (run / "config.yaml").unlink()
+    with pytest.raises(FileNotFoundError):
+        records.keep(run, "small", "python train.py", "one thread")
+    assert not list(own_results.glob("small/*"))
+    (run / "config.yaml").write_text(settings)
+    (run / "metrics.jsonl").write_text("")
+    folder = records.keep(run, "small", "python train.py", "one thread")
+    assert (folder / "metrics.jsonl").read_text() == ""
+    assert [path.name for path in folder.parent.iterdir()] == ["seed0"]
+    with pytest.raises(ValueError, match=r"^NAME: 'small' is not valid: .*seed0 is the record of another run"):
+        records.keep(run, "small", "another command", "one thread")
+    assert records.read_records("small")[0].made["command"] == "python train.py"
+
+
+@pytest.mark.usefixtures("own_results")
+def test_bleu_is_of_all_seeds(tmp_path: Path) -> None:
+    for seed, bleu in enumerate((10.0, 30.0)):
+        run = finished_run(tmp_path / f"run{seed}", seed, 0.5)
+        summary = json.loads((run / "summary.json").read_text()) | {"test.bleu": bleu}
+        (run / "summary.json").write_text(json.dumps(summary))
+        records.keep(run, "small", "python train.py", "one thread")
+    assert documents.text_of("bleu small") == "20.0 ± 14.1"

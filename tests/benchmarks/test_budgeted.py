@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,12 @@ def test_a_share_is_a_part_of_the_epochs() -> None:
         ("settings: {}", "runs: None is not valid"),
         ("runs: {a: {config: digits_vit}}", r"runs\.a: .*it has config, minutes and, if any, settings"),
         (FILE + "more: 1", r"FILE: .*it has no section \['more'\]"),
+        ("runs: {a: {config: digits_vit, minutes: nine}}", r"runs\.a\.minutes: 'nine' .* above 0, and finite"),
+        ("runs: {a: {config: digits_vit, minutes: -1}}", r"runs\.a\.minutes: -1 is not valid"),
+        ("runs: {a: {config: [digits_vit], minutes: 1}}", r"runs\.a\.config: .* name a configuration"),
+        ("runs: {a: {config: digits_vit, minutes: 1, settings: [1]}}", r"settings: \[1\] .* names with their values"),
+        ("runs: {1: {config: digits_vit, minutes: 1}}", "runs: 1 is not valid: a run's name is text"),
+        ("runs: {a/b: {config: digits_vit, minutes: 1}}", "runs: 'a/b' is not valid: a run's name is text"),
     ],
 )
 def test_a_file_without_a_part_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -134,3 +141,23 @@ def test_the_list_for_a_cuda_device_is_of_settings_that_are_valid() -> None:
             architecture = resolve(resolved.config.model, 10)  # type: ignore[attr-defined]
             with torch.device("meta"):
                 build_model(architecture)
+
+
+def test_a_run_that_was_begun_as_another_one_is_refused(file: Path, tmp_path: Path) -> None:
+    (run, _), folder = read_list(file, rehearse=False), tmp_path / "runs"
+    (folder / "first").mkdir(parents=True)
+    (folder / "first" / "config.yaml").write_text("seed: 3\n")
+    with pytest.raises(ValueError, match=r"^runs: 'first' is not valid: .*first was not begun by a list"):
+        train_list([run], folder, 0.0, print)
+    (folder / "first.json").write_text(json.dumps(module._asked(run)))
+    assert train_list([run], folder, 0.0, print)["unfinished"] == ["first"]
+    for changes, said in (
+        (
+            {"minutes": 9},
+            r"^runs\.first\.minutes: 9 is not valid: .*first was begun with 0\.5; give",
+        ),
+        ({"config": "digits_resnet"}, r"^runs\.first\.config: 'digits_resnet' is not valid"),
+        ({"settings": {"seed": 4}}, r"^runs\.first\.settings: \{'seed': 4\} is not valid"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            train_list([replace(run, **changes)], folder, 0.0, print)

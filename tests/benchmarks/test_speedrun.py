@@ -86,3 +86,19 @@ def test_a_run_that_fails_is_an_error_with_its_line(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(speedrun, "MOST_OTHER_LOAD", 1.0)
     with pytest.raises(RuntimeError, match=r"exit code 2: .*optim\.lr"):
         speedrun.run_seed("digits_vit", ["--optim.lr", "-1"], 0, tmp_path / "run")
+
+
+def test_a_seed_is_measured_again_where_the_settings_behind_the_words_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, found = tmp_path / "mine.yaml", iter((0.5, 0.6))
+    row = {"seconds": 1.0, "parts": {"steps": 1.0}}
+    monkeypatch.setattr(speedrun, "run_seed", lambda *_: row | {"test.top1": next(found)})
+    for epochs, top1 in ((1, 0.5), (1, 0.5), (2, 0.6)):
+        config.write_text(f"model: {{name: vit_digits}}\ndata: {{name: digits}}\ntrain: {{epochs: {epochs}}}\n")
+        result = speedrun.speedrun(str(config), ["--optim.warmup_epochs=0"], [0], tmp_path / "runs", lambda _: None)
+        assert result["runs"][0]["test.top1"] == top1
+        assert "settings" not in result["runs"][0]
+    (tmp_path / "runs" / "seed0.json").write_text("{")
+    with pytest.raises(ValueError, match=r"seed0\.json is damaged .* remove it, and its seed is measured again"):
+        speedrun.speedrun(str(config), [], [0], tmp_path / "runs", lambda _: None)
