@@ -137,3 +137,15 @@ def test_words_are_uniform_and_depend_on_the_counter_alone() -> None:
     assert torch.allclose(words.double().mean(dim=0), torch.tensor(32767.5, dtype=torch.float64), atol=400)
     assert torch.equal(SampleRandom(stream.state[7:9]).words_at(places[7:9]), words[7:9])
     assert float(torch.corrcoef(words.T.double()).fill_diagonal_(0).abs().max()) < 0.03
+
+
+def test_a_rate_near_one_drops_nearly_everything() -> None:
+    random = SampleRandom.at(0, 0, torch.arange(4))
+    for rate in (0.99999, 0.999995, 0.9999999):
+        assert random.keep(rate, 50_000).float().mean() < 1e-3
+
+
+def test_no_numbers_have_their_shape() -> None:
+    random = SampleRandom.at(0, 0, torch.arange(2))
+    assert random.uniform(0).shape == (2, 0)
+    assert random.keep(0.5, 0, 3).shape == (2, 0, 3)

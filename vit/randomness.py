@@ -71,7 +71,7 @@ class SampleRandom:
         counter = torch.arange(count, device=self.state.device, dtype=torch.int64)
         # state + counter * _GOLDEN, in an order that torch.compile does not mistake for an index, which would overflow
         bits = _scramble((self.state[:, None] * _GOLDEN_INVERSE + counter) * _GOLDEN)  # b count
-        return (_shift_right(bits, 40).to(torch.float32) * 2.0**-24).reshape(-1, *shape)
+        return (_shift_right(bits, 40).to(torch.float32) * 2.0**-24).reshape(self.state.shape[0], *shape)
 
     def keep(self, rate: float, *shape: int) -> Tensor:
         """(b, *shape) booleans, False with probability `rate` to the nearest 65,536th; four per hash."""
@@ -79,7 +79,8 @@ class SampleRandom:
         counter = torch.arange(-(-count // 4), device=self.state.device, dtype=torch.int64)
         bits = _scramble((self.state[:, None] * _GOLDEN_INVERSE + counter) * _GOLDEN)  # b count/4
         draws = bits.view(torch.int16)[:, :count]  # from -32768
-        return (draws >= round(rate * 65536) - 32768).reshape(-1, *shape)
+        # the largest rate below 1 drops all but one in 65,536: one more would wrap around in 16 bits
+        return (draws >= min(round(rate * 65536), 65535) - 32768).reshape(self.state.shape[0], *shape)
 
     def words_at(self, counters: Tensor) -> Tensor:
         """(b, 4) int64 in 0..65,535: the 16-bit words of one hash, number `counters` (b,) of each stream."""

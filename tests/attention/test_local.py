@@ -58,3 +58,25 @@ def test_the_weights_grow_with_the_tokens_and_not_with_their_square(monkeypatch:
 def test_a_radius_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="radius: 0 is not valid: it must be at least 1"):
         attend_locally(*draw(1, 1, 1, 5), radius=0)
+
+
+def test_a_radius_beyond_the_sequence_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = torch.randn(3, 1, 2, 4, 8).unbind()
+    widths: list[int] = []
+    monkeypatch.setattr(local, "attend", lambda *args, **kw: widths.append(args[1].shape[2]) or attend(*args, **kw))
+    torch.testing.assert_close(
+        attend_locally(query, key, value, radius=1000), attend_locally(query, key, value, radius=4)
+    )
+    assert widths[0] == widths[1]
+
+
+def test_wrong_lengths_and_radii_are_named_as_they_were_given() -> None:
+    query, key, value = torch.randn(3, 1, 2, 4, 8).unbind()
+    with pytest.raises(
+        ValueError, match=r"^key: \(1, 2, 3, 8\) is not valid: it must have as many tokens as the query, 4"
+    ):
+        attend_locally(query, key[:, :, :3], value[:, :, :3], radius=1)
+    with pytest.raises(ValueError, match=r"^query: .* at least one token"):
+        attend_locally(query[:, :, :0], key[:, :, :0], value[:, :, :0], radius=1)
+    with pytest.raises(ValueError, match=r"^radius: 2\.0 is not valid"):
+        attend_locally(query, key, value, radius=2.0)  # type: ignore[arg-type]

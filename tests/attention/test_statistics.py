@@ -540,3 +540,27 @@ def test_more_queries_than_keys_need_cross() -> None:
     found = attention_statistics(query, key, cross=True, distances=torch.zeros(4, 3))
     with pytest.raises(ValueError, match="without_self"):
         found.renormalised_distance(without_self=True)
+
+
+def test_a_tokens_distance_to_itself_in_a_table_is_left_out_with_it() -> None:
+    query, key = torch.randn(2, 1, 2, 3, 4).unbind()
+    found = attention_statistics(query, key, distances=torch.full((3, 3), 5.0))
+    torch.testing.assert_close(found.renormalised_distance(), torch.full((1, 2, 3), 5.0))
+    torch.testing.assert_close(found.renormalised_distance(without_self=True), torch.full((1, 2, 3), 5.0))
+
+
+@pytest.mark.parametrize("backend", ["streamed", "compiled"])
+def test_scores_that_are_not_numbers_are_no_entropy_of_zero(backend: str) -> None:
+    query, key = torch.randn(2, 1, 2, 3, 4).unbind()
+    query[0, 0] = math.nan
+    found = attention_statistics(query, key, backend=backend)
+    assert found.entropy[0, 0].isnan().all()
+    assert not found.entropy[0, 1].isnan().any()
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf, "x"])
+def test_a_scale_that_is_no_finite_number_is_refused(scale: Any) -> None:
+    query, key = torch.randn(2, 1, 2, 3, 4).unbind()
+    for compute in (attention_statistics, attention_weights):
+        with pytest.raises(ValueError, match=r"^scale: .* is not valid: it is a finite number"):
+            compute(query, key, scale=scale)

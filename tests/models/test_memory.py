@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vit.models.memory import BeamMemory
+from vit.tasks.translation.beam_memory import BeamMemory
 
 
 def test_reordering_within_a_sentence_copies_nothing() -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vit.config import ModelConfig, ViTConfig
-from vit.models import build_model, list_models, resolve
+from vit.config.vit import Positions
+from vit.models import VisionTransformer, build_model, list_models, resolve
 from vit.models.size import check_fits_memory, least_parameters
 
 
@@ -31,3 +32,9 @@ def test_a_model_beyond_this_machines_memory_is_refused() -> None:
 def test_it_is_refused_before_it_is_built() -> None:
     with pytest.raises(ValueError, match=r"model\.width 1048576, model\.depth 1000"):
         build_model(ViTConfig(width=2**20, depth=1000, num_heads=2))
+
+
+@pytest.mark.parametrize("positions", ["sincos_2d", "learned_2d", "learned_1d", "none"])
+def test_a_fine_grid_has_no_fewer_parameters(positions: Positions) -> None:
+    config = ViTConfig(image_size=(64, 64), patch_size=(1, 1), width=8, depth=1, num_heads=1, positions=positions)
+    assert least_parameters(config) <= sum(each.numel() for each in VisionTransformer(config).parameters())

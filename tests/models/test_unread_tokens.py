@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -117,3 +117,10 @@ def test_skipped_work() -> None:
     whole, computed = (multiply_adds(model, (8, 12), every_token=every) for every in (True, False))
     assert whole - computed == left_out
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_who_looks_at_gradients_sees_those_of_all_tokens() -> None:
+    model, seen = _model(), list[tuple[int, ...]]()
+    model.blocks[-1].register_full_backward_hook(lambda *given: seen.append(tuple(cast(Tensor, given[2][0]).shape)))
+    model(_images()).sum().backward()
+    assert seen == [(2, NUM_TOKENS, 24)]

@@ -349,3 +349,10 @@ def test_layers_are_those_of_maes_fine_tuning(pooling: Pooling) -> None:
 
 def test_pooling_query_is_not_decayed() -> None:
     assert "attention_pool.probe" in VisionTransformer(replace(BASE, pooling="map")).no_weight_decay()
+
+
+def test_the_heads_input_is_that_of_one_head() -> None:
+    model = VisionTransformer(ViTConfig(image_size=(8, 8), patch_size=(4, 4), width=8, depth=1, num_heads=1))
+    tokens = torch.zeros(1, 5, 8)
+    with pytest.raises(ValueError, match="separate_heads: True is not valid"):
+        model.forward_head(tokens, pre_logits=True, separate_heads=True)

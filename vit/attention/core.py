@@ -52,7 +52,7 @@ def attend(
         check_rate("dropout", dropout)
     if rng is not None:
         check_type("rng", rng, SampleRandom)
-    _check_scale(scale)
+    check_scale(scale)
     options = AttentionOptions(
         score=score,
         scale=scale,
@@ -84,6 +84,7 @@ def attention_weights(
 ) -> Tensor:
     """Attention weights, `b h n d, b g m e -> b h n m`; rows sum to 1, or to 0 where the mask allows nothing."""
     check_shapes(query, key, key, score)
+    check_scale(scale)
     mask, bias = as_4d("mask", mask, query, key), as_4d("bias", bias, query, key)
     return reference_weights(query, key, AttentionOptions(score=score, scale=scale, mask=mask, bias=bias))
 
@@ -116,7 +117,8 @@ def check_shapes(query: Tensor, key: Tensor, value: Tensor, score: Score) -> Non
     )
 
 
-def _check_scale(scale: float | None) -> None:
+def check_scale(scale: float | None) -> None:
+    """ValueError for a scale that is not a finite number."""
     if scale is not None and not (isinstance(scale, int | float) and math.isfinite(scale)):
         raise ValueError(f"scale: {scale!r} is not valid: it is a finite number, or None for that of the score")
 

@@ -10,18 +10,25 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
 
-from vit.attention.core import attend
+from vit.attention.core import DOT_PRODUCT, attend, check_shapes
+from vit.config import check
+from vit.config.arguments import check_type
 
 
 def attend_locally(query: Tensor, key: Tensor, value: Tensor, *, radius: int, backend: str = "auto") -> Tensor:
     """`attend` with the mask `window(n, radius)`: `b h n d, b g n d, b g n v -> b h n v`.
 
     Queries are cut into blocks as long as the radius, so that a block attends to itself and its two neighbours: of the
-    3 · radius weights computed for a query, up to 2 · radius + 1 are used. ValueError for a radius below 1.
+    3 · radius weights computed for a query, up to 2 · radius + 1 are used. ValueError for a
+    radius below 1, and for sequences of different lengths.
     """
-    if radius < 1:
-        raise ValueError(f"radius: {radius} is not valid: it must be at least 1")
+    check_type("radius", radius, int)
+    check(radius >= 1, "radius", radius, "it must be at least 1")
+    check_shapes(query, key, value, DOT_PRODUCT)
     b, n = query.shape[0], query.shape[2]
+    check(key.shape[2] == n, "key", tuple(key.shape), f"it must have as many tokens as the query, {n}")
+    check(n > 0, "query", tuple(query.shape), "it must have at least one token")
+    radius = min(radius, n)  # no token is farther away
     padding = -n % radius  # fills the last block
     blocks = rearrange(F.pad(query, (0, 0, 0, padding)), "b h (c r) d -> (b c) h r d", r=radius)
     near_keys, near_values = (  # of every block and the blocks before and after it: (b c) g 3r d

@@ -27,8 +27,7 @@ def causal(num_queries: int, num_keys: int | None = None, *, device: torch.devic
     """Allow keys up to the query's position, `n m`. Queries are the last of the keys, as with a key cache."""
     num_keys = num_queries if num_keys is None else num_keys
     _check_counts(num_queries, num_keys)
-    positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
-    return torch.arange(num_keys, device=device) <= positions[:, None]
+    return torch.arange(num_keys, device=device) <= _positions(num_queries, num_keys, device)[:, None]
 
 
 def window(num_queries: int, radius: int, num_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
@@ -37,8 +36,13 @@ def window(num_queries: int, radius: int, num_keys: int | None = None, *, device
         raise ValueError(f"radius: {radius} is not valid: it must be a whole number of at least 0")
     num_keys = num_queries if num_keys is None else num_keys
     _check_counts(num_queries, num_keys)
-    positions = torch.arange(num_queries, device=device) + (num_keys - num_queries)
+    positions = _positions(num_queries, num_keys, device)
     return (torch.arange(num_keys, device=device) - positions[:, None]).abs() <= radius
+
+
+def _positions(num_queries: int, num_keys: int, device: torch.device | None) -> Tensor:
+    """Of the queries among the keys (n,): they are the last ones."""
+    return torch.arange(num_queries, device=device) + (num_keys - num_queries)
 
 
 def segments(query_segments: Tensor, key_segments: Tensor | None = None) -> Tensor:

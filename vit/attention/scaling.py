@@ -17,7 +17,7 @@ from vit.attention.scores import Score
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """Result of `spread`: the variance of the scores, and the median over queries of `softmax_gradient`."""
+    """Result of `score_spread`: the variance of the scores, and the median over queries of `softmax_gradient`."""
 
     variance: float
     gradient: float

@@ -89,7 +89,11 @@ class Additive(nn.Module):
         self.query = nn.Linear(query_width, hidden_width, bias=False)
         self.key = nn.Linear(key_width, hidden_width, bias=False)
         self.weight = nn.Parameter(torch.empty(hidden_width))
-        bound = hidden_width**-0.5
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Draw `weight` as a linear layer's, from torch's generator."""
+        bound = self.weight.shape[0] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
 
     @property

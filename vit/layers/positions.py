@@ -270,9 +270,8 @@ class RelativeBias(Positions):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
-        self.size = config.grid_size
         count = {"blocks": config.depth, "shared": 1, "both": 1 + config.depth}[config.relative_tables]
-        sides = [2 * side - 1 for side in self.size]
+        sides = [2 * side - 1 for side in config.grid_size]
         self.table = nn.Parameter(torch.empty(count, config.num_heads, *sides))
         """l h dr dc; with `both`, the shared one is the first."""
         self.prefix_table = None
@@ -293,7 +292,6 @@ class RelativeBias(Positions):
     def set_grid(self, grid: Grid) -> None:
         resized = resize_offsets(self.table, grid, self.config.position_resize)
         self.table = nn.Parameter(resized.clone(), self.table.requires_grad)
-        self.size = grid
 
     def _places(self, grid: Grid, kept: Tensor | None) -> Tensor:
         """The place of every pair of tokens among the offsets and the three numbers after them, `b N N`."""

@@ -62,9 +62,13 @@ class PatchDropout(_RandomLayer):
             return patches, None
         num_patches = patches.shape[1]
         num_kept = max(1, round(num_patches * (1 - self.rate)))
-        order = _uniform(patches, (num_patches,), self.stream, rng).argsort(dim=1, stable=True)
-        kept = order[:, :num_kept].sort(dim=1).values  # b k
+        kept = smallest(_uniform(patches, (num_patches,), self.stream, rng), num_kept)
         return take_patches(patches, kept), kept
+
+
+def smallest(numbers: Tensor, count: int) -> Tensor:
+    """Indices of the smallest numbers of each row, ascending, `b n -> b count`: of random ones, a random subset."""
+    return numbers.argsort(dim=1, stable=True)[:, :count].sort(dim=1).values
 
 
 def take_patches(patches: Tensor, kept: Tensor) -> Tensor:

@@ -96,8 +96,12 @@ def axis_coordinates(config: ViTConfig, size: int, reference: int, device: torch
     return places if size == reference else places / size * reference
 
 
+def axial_rates(config: ViTConfig, count: int, device: torch.device) -> Tensor:
+    """Angles a patch of the `count` frequencies along one axis, from 1 down to about 1 / `rope_temperature`."""
+    return config.rope_temperature ** -(torch.arange(count, device=device) / count)
+
+
 def axial_angles(config: ViTConfig, grid: Grid, device: torch.device) -> Tensor:
     """Angles of every patch, `n d/2`: the first half by its row, the second by its column, or the reverse."""
-    count = config.width // config.num_heads // 4
-    rates = config.rope_temperature ** -(torch.arange(count, device=device) / count)
+    rates = axial_rates(config, config.width // config.num_heads // 4, device)
     return torch.cat([places[:, None] * rates for places in patch_coordinates(config, grid, device)], dim=1)

@@ -40,7 +40,7 @@ from vit.attention.scores import Additive
 from vit.config import ViTConfig
 from vit.layers.patches import PatchProjection
 from vit.layers.regularization import LayerScale
-from vit.layers.rotary import Rotary
+from vit.layers.rotary import Rotary, axial_rates
 from vit.layers.text_positions import LearnedPositions
 
 STD = 0.02
@@ -156,8 +156,7 @@ def _initialize_vector(name: str, parameter: Tensor, config: ViTConfig) -> None:
 
 def _initialize_frequencies(frequencies: Tensor, config: ViTConfig) -> None:
     """Axial frequencies `2 l h d/2`, the two axes turned by a random angle for each head (Heo et al. 2024)."""
-    count = frequencies.shape[-1] // 2
-    rates = config.rope_temperature ** -(torch.arange(count, device=frequencies.device) / count)
+    rates = axial_rates(config, frequencies.shape[-1] // 2, frequencies.device)
     turn = torch.rand_like(frequencies[0, ..., :1]) * (2 * math.pi)  # l h 1
     for axis, along in zip(frequencies, (torch.sin, torch.cos), strict=True):
         axis.copy_(torch.cat((rates * along(turn), rates * along(turn + math.pi / 2)), dim=-1))
@@ -180,8 +179,7 @@ def initialize_text(model: nn.Module, kind: Literal["xavier", "normal"]) -> None
             case nn.GRU():
                 _initialize_gru(module)
             case Additive():
-                bound = module.weight.shape[0] ** -0.5
-                nn.init.uniform_(module.weight, -bound, bound)
+                module.initialize()
             case _:
                 own = [own_name for own_name, _ in module.named_parameters(recurse=False)]
                 assert not own, f"no first value is defined for the parameters {own} of {name}"

@@ -15,6 +15,7 @@ from vit.config import ViTConfig, check
 from vit.layers.block import STREAMS, Block
 from vit.layers.norm import build_norm
 from vit.layers.positions import sincos_2d
+from vit.layers.regularization import smallest
 from vit.models.initialization import initialize
 from vit.models.model import EncoderModel
 from vit.models.vision_transformer import FIRST_BLOCK_STREAM, VisionTransformer
@@ -136,5 +137,4 @@ def num_seen(num_patches: int, mask_ratio: float) -> int:
 
 def seen_patches(num_patches: int, mask_ratio: float, rng: SampleRandom) -> Tensor:
     """Random indices `b k`, ascending, of the patches that are seen."""
-    order = rng.uniform(num_patches).argsort(dim=1, stable=True)
-    return order[:, : num_seen(num_patches, mask_ratio)].sort(dim=1).values
+    return smallest(rng.uniform(num_patches), num_seen(num_patches, mask_ratio))

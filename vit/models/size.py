@@ -32,7 +32,8 @@ def least_parameters(config: ViTConfig | ResNetConfig) -> int:
         return _of_last_stage(config)
     width = config.width
     block_parameters = 4 * width**2 + 2 * width * round(config.mlp_ratio * width)
-    places = 0 if config.positions in ("rope", "none", "relative") else math.prod(config.grid_size)
+    places = math.prod(config.grid_size) if config.positions in ("learned_1d", "learned_1d_rope") else 0
+    places += sum(config.grid_size) // 2 if config.positions == "learned_2d" else 0  # each of half the width
     return (
         config.depth * block_parameters
         + (places + config.num_registers + math.prod(config.patch_size) * (config.stem == "patch")) * width

@@ -13,7 +13,7 @@ from einops import einsum
 from torch import Tensor, nn
 
 from vit.attention.masks import padding
-from vit.config import BertConfig, nearest
+from vit.config import BertConfig, check, nearest
 from vit.layers.regularization import Dropout
 from vit.layers.text_layers import ENCODER_STREAMS, EncoderLayer
 from vit.layers.text_positions import LearnedPositions
@@ -129,4 +129,7 @@ def _attention_mask(tokens: Tensor, lengths: Tensor | None, mask: Tensor | None)
         raise ValueError("mask: it is not valid together with lengths: give one of them")
     if lengths is not None:
         return padding(lengths, tokens.shape[1])[:, 0, 0]
-    return torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
+    if mask is None:
+        return torch.ones_like(tokens, dtype=torch.bool)
+    check(mask.shape == tokens.shape, "mask", tuple(mask.shape), f"it must be b n, {tuple(tokens.shape)}")
+    return mask.bool()

@@ -98,7 +98,12 @@ class VisionTransformer(Backbone):
         return self._tokens(images, rng, None, kept=kept)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False, *, separate_heads: bool = False) -> Tensor:
-        """Logits from `forward_features`' tokens; with `pre_logits`, the head's input, `b c`."""
+        """Logits from `forward_features`' tokens; with `pre_logits`, the head's input, `b c`.
+
+        ValueError for `separate_heads` of a model with one head, and together with `pre_logits`.
+        """
+        if pre_logits and separate_heads:
+            raise ValueError("separate_heads: True is not valid: pre_logits is what the class head reads")
         if self.distillation_head is None and separate_heads:
             rule = "the model has no second head (model.distillation_token)"
             raise ValueError(f"separate_heads: True is not valid: {rule}")
@@ -302,4 +307,10 @@ def _token(count: int, width: int) -> nn.Parameter:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    """Whether anyone looks at the inputs, outputs or gradients of its parts. Hooks of all modules at once do not count:
+    those of torch's FlopCounterMode must not change what it counts.
+    """
+    return any(
+        (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+        for part in module.modules()
+    )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vit.attention.backends import AttentionOptions
-from vit.attention.core import DOT_PRODUCT, as_4d, check_shapes
+from vit.attention.core import DOT_PRODUCT, as_4d, check_scale, check_shapes
 from vit.attention.scores import Score
 from vit.attention.statistics import fused, streamed
 from vit.attention.statistics.space import build_space
@@ -53,6 +53,7 @@ def attention_statistics(
     backend that does not support them.
     """
     check_shapes(query, key, key, score)
+    check_scale(scale)
     num_queries, num_keys = query.shape[2], key.shape[2]
     check(block_size is None or block_size > 0, "block_size", block_size, "it must be at least 1")
     check(cross or num_queries <= num_keys, "cross", cross, f"{num_queries} queries are not among {num_keys} keys")

@@ -115,7 +115,8 @@ def _statistics(
                 masses += tl.where(of_set == index, part[:, None], 0.0)
             highest = above
     total = tl.where(total == 0.0, 1.0, total)
-    entropy = tl.maximum(tl.log2(total) - surprise / total, 0.0) * LN_2  # only rounding takes it below 0
+    entropy = (tl.log2(total) - surprise / total) * LN_2
+    entropy = tl.where(entropy < 0.0, 0.0, entropy)  # only rounding takes it below; `maximum` would hide NaN
     of_row = (batch * sizes.heads + head) * sizes.queries + rows
     tl.store(outputs.entropy + of_row, entropy, mask=inside)
     if query_offset is not None:

@@ -34,21 +34,21 @@ class Space:
         return ~of_queries.isnan().any(dim=1), ~of_keys.isnan().any(dim=1)
 
     @property
-    def num_rooms(self) -> int:
-        """Tiles that `distances` writes to."""
+    def num_buffers(self) -> int:
+        """Number of tiles that `distances` writes to."""
         return 2 if self.table is None else 1
 
-    def distances(self, rows: slice, room: Tensor) -> Tensor:
+    def distances(self, rows: slice, buffers: Tensor) -> Tensor:
         """The distances from the queries `rows`, n m; 0 where there is none.
 
-        They are written to `room`, contiguous and `num_rooms` n m in their type: tiles as large would be allocated anew
-        for every call, which takes longer than the arithmetic.
+        They are written to `buffers`, contiguous and `num_buffers` n m in their type: tiles as large would be allocated
+        anew for every call, which takes longer than the arithmetic.
         """
         if self.table is not None:
-            return room[0].copy_(self.table[rows]).nan_to_num_(nan=0.0)
+            return buffers[0].copy_(self.table[rows]).nan_to_num_(nan=0.0)
         assert self.coordinates is not None
-        squares, difference = room
-        query_coordinates, key_coordinates = (coordinates.to(room.dtype) for coordinates in self.coordinates)
+        squares, difference = buffers
+        query_coordinates, key_coordinates = (coordinates.to(buffers.dtype) for coordinates in self.coordinates)
         first, *more = zip(query_coordinates[rows].unbind(1), key_coordinates.unbind(1), strict=True)
         torch.sub(first[0][:, None], first[1], out=squares).square_()
         for of_queries, of_keys in more:

@@ -33,6 +33,8 @@ class AttentionStatistics:
     """
     placed_mass: Tensor | None
     """The weight on the keys with a position; 0 for a query without one."""
+    own_distance: Tensor | None = None
+    """The distance (n,) of each query to itself in a table of distances; None: 0."""
 
     def renormalised_distance(self, *, without_self: bool = False) -> Tensor:
         """`distance` with the weights of keys with a position (without the query itself) rescaled to sum to 1.
@@ -42,12 +44,14 @@ class AttentionStatistics:
         """
         if self.distance is None or self.placed_mass is None:
             raise ValueError("coordinates: None is not valid: a distance needs coordinates or distances")
-        others = self.placed_mass
+        others, distance = self.placed_mass, self.distance
         if without_self:
             if self.self_mass is None:
                 raise ValueError("without_self: True is not valid: with cross, the queries are not among the keys")
             others = others - self.self_mass
-        return torch.where(others > 0, self.distance / others, 0.0)
+            if self.own_distance is not None:
+                distance = distance - self.self_mass * self.own_distance
+        return torch.where(others > 0, distance / others, 0.0)
 
 
 class RawStatistics(NamedTuple):
@@ -76,16 +80,19 @@ class StatisticsSpec:
     def name(self, raw: RawStatistics) -> AttentionStatistics:
         """The results by name; distance and placed_mass of a query without a position become 0."""
         masses = list(raw.masses.unbind(-1))
-        distance, placed_mass = raw.distance, None
+        distance, placed_mass, own_distance = raw.distance, None, None
         if self.space is not None and distance is not None:
             placed = self.space.has_position[0]
             distance, placed_mass = distance * placed, masses.pop(0) * placed
+            if self.space.table is not None and self.query_offset is not None:
+                own_distance = self.space.table.diagonal(self.query_offset).nan_to_num(nan=0.0)
         return AttentionStatistics(
             entropy=raw.entropy,
             mass=dict(zip(self.names, masses, strict=True)),
             self_mass=raw.self_mass,
             distance=distance,
             placed_mass=placed_mass,
+            own_distance=own_distance,
         )
 
 

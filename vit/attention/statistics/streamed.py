@@ -66,7 +66,7 @@ class Sums(NamedTuple):
     def normalised(self, spec: StatisticsSpec) -> RawStatistics:
         total = self.sets[..., 0]
         part = torch.where(total > 0, total.reciprocal(), 0.0)
-        entropy = torch.where(total > 0, (total.log2() - self.surprise * part) / LOG2_E, 0.0)
+        entropy = torch.where(total == 0, 0.0, (total.log2() - self.surprise * part) / LOG2_E)
         return RawStatistics(
             entropy=entropy.clamp_(min=0.0),  # only rounding takes it below
             masses=self.sets[..., 1:] * part[..., None],
@@ -135,17 +135,17 @@ def _by_tiles(
     tile_size: int,
     num_buffers: int,
 ) -> RawStatistics:
-    """`sum_tile` takes the scores, h n m, with as much room for each further buffer, and the distances."""
+    """`sum_tile` takes the scores, h n m, a buffer of that shape for each further one, and the distances."""
     dtype, (b, h, n), m = _summed_dtype(query), query.shape[:3], key.shape[2]
     write_scores, cost = _score_writer(query, key, spec, dtype)
     sums = Sums(query.new_zeros(b, h, n, 1 + len(spec.sets), dtype=dtype), *query.new_zeros(3, b, h, n, dtype=dtype))
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     num_rows, num_heads = _tile_size(h, n, m * cost, spec.block_size, tile_size * threads)
     buffers = query.new_empty(num_buffers, num_heads * num_rows * m, dtype=dtype)
-    room = query.new_empty(0 if spec.space is None else spec.space.num_rooms, num_rows, m, dtype=dtype)
+    of_distances = query.new_empty(0 if spec.space is None else spec.space.num_buffers, num_rows, m, dtype=dtype)
     for rows in _slices(n if m else 0, num_rows):
-        room = room[:, : rows.stop - rows.start]  # the last tile may have fewer rows
-        distances = None if spec.space is None else spec.space.distances(rows, room)  # n m
+        of_distances = of_distances[:, : rows.stop - rows.start]  # the last tile may have fewer rows
+        distances = None if spec.space is None else spec.space.distances(rows, of_distances)  # n m
         for sample, heads in product(range(b), _slices(h, num_heads)):
             tile = Tile(sample, heads, rows)
             views = tile.views(buffers, m)

@@ -20,9 +20,9 @@ from vit.attention.scores import Additive, ScaledDotProduct
 from vit.layers.embeddings import TokenTables
 from vit.layers.regularization import Dropout
 from vit.models.initialization import initialize_text
-from vit.models.memory import BeamMemory
 from vit.models.model import Model
 from vit.randomness import SampleRandom
+from vit.tasks.translation.beam_memory import BeamMemory
 from vit.tasks.translation.config import TranslatorConfig
 
 SOURCE_STREAM, TARGET_STREAM, READOUT_STREAM, FIRST_LAYER_STREAM = 0, 1, 2, 3

@@ -18,9 +18,9 @@ from vit.layers.rotary import Rotation
 from vit.layers.text_layers import DECODER_STREAMS, ENCODER_STREAMS, DecoderLayer, EncoderLayer
 from vit.layers.text_positions import TextPositions, build_text_positions
 from vit.models.initialization import initialize_text
-from vit.models.memory import BeamMemory
 from vit.models.model import Model
 from vit.randomness import SampleRandom
+from vit.tasks.translation.beam_memory import BeamMemory
 from vit.tasks.translation.config import TranslatorConfig
 
 NORM_EPS = 1e-5
