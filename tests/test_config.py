@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -478,3 +480,28 @@ def test_a_path_is_not_its_own_suggestion(tmp_path: Path) -> None:
     assert vit.config.rules.nearest_path(tmp_path / "photo") == f"did you mean {str(tmp_path / 'photos')!r}?"
     assert vit.config.rules.nearest_path(tmp_path / "notes") == ""
     assert vit.config.rules.nearest_path(tmp_path / "nowhere" / "photo") == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        (DataConfig, {"batch_size": 12.5}, "data.batch_size: 12.5 is not valid: it must be a whole number"),
+        (DataConfig, {"batch_size": "a"}, "data.batch_size: 'a' is not valid: it must be a whole number"),
+        (DataConfig, {"workers": True}, "data.workers: True is not valid: it must be a whole number"),
+        (AugmentConfig, {"pad": 1.5}, "augment.pad: 1.5 is not valid: it must be a whole number"),
+        (OptimConfig, {"lr": "a"}, "optim.lr: 'a' is not valid: it must be a number"),
+        (TrainConfig, {"epochs": 2.0}, "train.epochs: 2.0 is not valid: it must be a whole number"),
+        (BertConfig, {"width": 16.0}, "model.width: 16.0 is not valid: it must be a whole number"),
+    ],
+)
+def test_settings_made_in_python_have_their_types(
+    kind: Callable[..., Any], settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        kind(**settings)
+
+
+def test_a_list_in_python_is_a_tuple() -> None:
+    mean: Any = [0.5, 0.4, 0.3]
+    assert DataConfig(mean=mean) == DataConfig(mean=(0.5, 0.4, 0.3))
+    hash(DataConfig(mean=mean))

@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch, parent: list[str], **environment: s
 
 def test_missing_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"}
-    for words in (["--num_processes", "3", "--cpu"], ["--cpu", "--num_processes=3"]):
+    for words in (["--num_processes", "3", "--cpu"], ["--cpu", "--num-processes=3"]):
         command = started(monkeypatch, ["python", "accelerate", "launch", *words, "train.py"], **alone)
         assert command is not None
         assert command[0] == "3"

@@ -91,3 +91,10 @@ def test_a_terminal_without_a_size_gets_a_bar_too(lines: int, columns: int, monk
 )
 def test_durations(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+def test_nothing_done_for_long_has_no_speed(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("reading", 10, unit="image") as bar:
+        clock[0] += 31
+        bar.update(0)
+    assert capsys.readouterr().err.splitlines()[0] == "reading: 0 of 10 image"

@@ -308,3 +308,32 @@ def test_a_damaged_checkpoint_is_named_once(tmp_path: Path, caplog: pytest.LogCa
     for _ in range(3):
         find_checkpoint(tmp_path)
     assert len([each for each in caplog.messages if "refused a damaged checkpoint" in each]) == 1
+
+
+def test_the_same_step_again_is_never_without_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, 3, made(1.0))
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("a kill here would leave no folder of this name"))
+    assert read_checkpoint(write_checkpoint(tmp_path, 3, made(2.0))).state["value"] == 2.0
+
+
+def test_without_the_systems_exchange_two_renames_replace_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vit.runs.writing.ctypes.CDLL", lambda _: None)
+    for value in (1.0, 2.0):
+        write_checkpoint(tmp_path, 3, made(value))
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
+    assert read_checkpoint(tmp_path / "checkpoints" / "step-00000003").state["value"] == 2.0
+
+
+def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
+    for step in (99_999_999, 100_000_000):
+        write_checkpoint(tmp_path, step, made(0.0))
+    assert known(last_checkpoint(tmp_path)).name == "step-100000000"
+    discard_after(tmp_path, 99_999_999)
+    assert known(last_checkpoint(tmp_path)).name == "step-99999999"
+
+
+def known(path: Path | None) -> Path:
+    assert path is not None
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -603,3 +604,9 @@ def test_an_optimizer_that_the_command_line_names_has_its_own_momentum(tmp_path:
     own = resolve_run(file, ["--optim.name", "sgd", "--optim.momentum", "0.8"]).config.optim
     assert own.momentum == 0.8
     assert resolve_run(file, ["--optim.name", "muon"]).config.optim.momentum == 0.95
+
+
+@pytest.mark.parametrize("setting", ["data.root", "output_dir"])
+def test_a_name_in_bytes_that_are_not_utf_8_is_one_line(setting: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{re.escape(setting)}: .* is not valid: it is not text in UTF-8; give the"):
+        resolve_run("digits_vit", [f"--{setting}=caf\udce9"], "--config")

@@ -23,7 +23,7 @@ def test_one_is_singular(words: tuple[str, ...], said: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(1.817e8, "0.1817 G"), (3.3e6, "0.0033 G"), (1e5, "0.0001 G"), (37_900, "37.9 k")]
+    ("number", "text"), [(1.817e8, "0.1817 G"), (3.3e6, "0.0033 G"), (149_000, "149.0 k"), (37_900, "37.9 k")]
 )
 def test_no_number_is_shown_as_zeros(number: float, text: str) -> None:
     assert in_giga(number) == text

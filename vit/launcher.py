@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 _PR_SET_PDEATHSIG = 1
 _SECONDS_TO_END = 10.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -34,12 +36,10 @@ def start_missing_processes(words: list[str]) -> None:
     met = any(name in variables for name in ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
     if met or "MASTER_ADDR" not in variables or not launched_with_cpu_flag():
         return
-    import psutil
-
     # Accelerate leaves the other processes to `mpirun` and tells this one only an address, so N is read from the
     # command of the parent process.
     parent = " ".join(psutil.Process().parent().cmdline())
-    count = re.search(r"--num_processes[= ](\d+)", parent)
+    count = re.search(r"--num[-_]processes[= ](\d+)", parent)
     if count is None:
         raise ValueError(
             "accelerate: its launcher was asked for several processes on a CPU and started one; say "
@@ -80,7 +80,10 @@ def run_ranks(count: int, command: list[str]) -> int:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return _wait_for(processes)
+    try:
+        return _wait_for(processes)
+    finally:
+        _marker(psutil.Process()).unlink(missing_ok=True)
 
 
 def _wait_for(processes: list[subprocess.Popen[bytes]]) -> int:
@@ -114,18 +117,26 @@ def tells_first() -> bool:
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return True
-    import psutil
-
-    marker = Path(tempfile.gettempdir(), f"vit-ranks-{os.getuid()}-{os.getppid()}-{os.environ.get('MASTER_PORT')}")
-    if marker.exists() and marker.stat().st_mtime < psutil.Process().create_time():  # of a launch that is over
-        marker.unlink(missing_ok=True)
     try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(_marker(psutil.Process(os.getppid())), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return False
     return True
 
 
+def _marker(launcher: psutil.Process) -> Path:
+    """The file that the first of a launcher's processes makes; no later one can have its number and its start."""
+    return Path(tempfile.gettempdir(), f"vit-ranks-{os.getuid()}-{launcher.pid}-{launcher.create_time()}")
+
+
 def launched_with_cpu_flag() -> bool:
     """True under `accelerate launch --cpu`."""
     return os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
+
+
+def process_namespace() -> str:
+    """A name for the processes that this one sees by their numbers, as those of a container; empty where unknown."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        return ""

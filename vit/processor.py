@@ -76,11 +76,3 @@ def machine(device: str, packages: Iterable[str] = ()) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "versions": {"python": platform.python_version(), **package_versions(["torch", *packages])},
     }
-
-
-def process_namespace() -> str:
-    """A name for the processes that this one sees by their numbers, as those of a container; empty where unknown."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:  # not Linux
-        return ""

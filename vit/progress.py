@@ -131,7 +131,8 @@ class _Lines:
         self.num_lines += 1
         speed = (self.done - self.done_before) / seconds
         parts = [f"{self.done:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}"]
-        parts.append(f"{speed:,.0f} {self.unit}/s" if speed >= 1 else f"{1 / speed:,.0f} s a {self.unit}")
-        if self.total is not None and self.total > self.done:
+        if speed > 0:
+            parts.append(f"{speed:,.0f} {self.unit}/s" if speed >= 1 else f"{1 / speed:,.0f} s a {self.unit}")
+        if speed > 0 and self.total is not None and self.total > self.done:
             parts.append(f"{duration((self.total - self.done) / speed)} left")
         print(f"{self.title}: {', '.join([*parts, *([self.text] if self.text else [])])}", file=sys.stderr, flush=True)

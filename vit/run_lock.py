@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from vit.processor import process_namespace
+from vit.launcher import process_namespace
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ def run_locked(run: Path) -> Iterator[None]:
             holder = _read(path)
             if holder is None:
                 continue  # it was released meanwhile
-            _refuse_if_running(path, holder, mine)
+            why = _why_left(path, holder, mine)
             if _read(path) == holder:  # else another host has taken it over meanwhile
                 path.unlink(missing_ok=True)
-                log.warning("%s was left behind by %s, which has ended: taken over", path, _name(holder))
+                log.warning("%s was left behind by %s: taken over", path, why)
     ended = threading.Event()
     touching = threading.Thread(target=_touch, args=(path, mine, ended), name="lock", daemon=True)
     touching.start()
@@ -117,14 +117,16 @@ def _read(path: Path) -> dict[str, Any] | None:
         time.sleep(0.05)
 
 
-def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> None:
+def _why_left(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> str:
+    """Who left the lock behind, and why it may be taken over. ValueError where its holder is still training."""
+    ended = f"{_name(holder)}, which has ended"
     if not holder:
-        return
+        return ended
     # containers may share a name, and do not see each other's processes
     elsewhere = holder.get("host") != mine["host"] or holder.get("namespace", mine["namespace"]) != mine["namespace"]
     if elsewhere:
         if _seconds_untouched(path) > _SECONDS_UNTIL_LEFT:
-            return
+            return f"{_name(holder)}, which has not touched it for minutes"
         raise ValueError(
             f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}; if that has ended, wait for "
             f"{_SECONDS_UNTIL_LEFT / 60:.0f} minutes, or delete {path}"
@@ -135,6 +137,7 @@ def _refuse_if_running(path: Path, holder: dict[str, Any], mine: dict[str, Any])
             f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}, and two would spoil its history; "
             "wait for it, stop it, or choose another --output_dir"
         )
+    return f"a copy of the folder {holder.get('folder')}" if is_copy else ended
 
 
 def _seconds_untouched(path: Path) -> float:

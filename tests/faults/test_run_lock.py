@@ -202,12 +202,13 @@ def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.
             time.sleep(0.01)
 
 
-def test_a_copy_of_a_folder_in_use_is_another_folder(tmp_path: Path) -> None:
+def test_a_copy_of_a_folder_in_use_is_another_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a").mkdir()
     with run_locked(tmp_path / "a"):
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         with run_locked(tmp_path / "b"):
             assert lock_of(tmp_path / "b")["folder"] == str(tmp_path / "b")
+    assert f"was left behind by a copy of the folder {tmp_path / 'a'}: taken over" in caplog.text
 
 
 @pytest.mark.parametrize("words", [[], ["--resume"]])

@@ -117,3 +117,10 @@ def test_average_precisions_of_several_models_stand_side_by_side() -> None:
         plot_compared_precision(models | {"c": models["a"][:1]})
     with pytest.raises(ValueError, match=r"between 1 and 6 can be told apart"):
         plot_compared_precision(dict.fromkeys("abcdefg", models["a"]))
+
+
+def test_a_seventh_model_has_a_line_of_its_own() -> None:
+    models = {f"model {number}": {"noise": [0.5]} for number in range(7)}
+    figure = plot_corruption_accuracy(models, dict.fromkeys(models, 0.9))
+    looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
+    assert len(looks) == 7

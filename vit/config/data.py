@@ -131,6 +131,7 @@ class DataConfig:
         return is_named or any(path.is_dir() and part_named(path.name) for path in inside)
 
     def __post_init__(self) -> None:
+        check_types("data", self)
         check_finite("data", self)
         for name in ("split_seed", "subset_seed"):
             check_seed(f"data.{name}", getattr(self, name))
@@ -232,6 +233,7 @@ class AugmentConfig:
     """
 
     def __post_init__(self) -> None:
+        check_types("augment", self)
         check_finite("augment", self)
         check_positive("augment.first_image_size", self.first_image_size)
         grows = self.growing_epochs > 0 or self.first_image_size is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from vit.config.arguments import check_types
 from vit.config.data import AugmentConfig, DataConfig
 from vit.config.model import ModelConfig
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
@@ -45,6 +46,7 @@ class OptimConfig:
     """Gradients whose norm over all parameters is larger are scaled to it; null: no clipping."""
 
     def __post_init__(self) -> None:
+        check_types("optim", self)
         check_finite("optim", self)
         for name in ("lr", "clip_norm"):
             check_positive(f"optim.{name}", getattr(self, name))
@@ -104,6 +106,7 @@ class TrainConfig:
     """Experiment trackers that get each line of `metrics.jsonl` too, any of tensorboard, wandb and mlflow."""
 
     def __post_init__(self) -> None:
+        check_types("train", self)
         check_finite("train", self)
         counts = (
             *("epochs", "accumulation_steps", "evaluate_every_epochs", "save_every_epochs"),
@@ -138,7 +141,7 @@ class RunConfig:
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where it is computed; `auto`: CUDA, else MPS, else the CPU."""
+    """Where it is computed; `auto`: CUDA, else the CPU."""
     output_dir: str | None = None
     """None: `runs/` and the configuration file's name."""
 

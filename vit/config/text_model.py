@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vit.config.arguments import check_types
 from vit.config.rules import check_finite, check_positive, check_rate
 from vit.config.vit import Backend, check_heads
 
@@ -47,6 +48,7 @@ class BertConfig:
     backend: Backend = "auto"
 
     def __post_init__(self) -> None:
+        check_types("model", self)
         check_finite("model", self)
         sizes = ("vocabulary_size", "width", "depth", "num_heads", "hidden_width", "max_length", "num_token_types")
         for name in (*sizes, "norm_eps"):

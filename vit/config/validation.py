@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vit.config.arguments import describe_type
 from vit.config.other_names import OTHER_NAMES
-from vit.config.rules import nearest, shown
+from vit.config.rules import check, nearest, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,6 +34,9 @@ def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str
     given = flatten(content)
     refuse_unknown(kind, given, prefix)
     complete = flatten(asdict(kind())) | given  # a run may have other defaults than the section itself
+    for name, value in given.items():
+        rule = "it is not text in UTF-8; give the file or folder another name"
+        check(not isinstance(value, str) or _is_unicode(value), f"{prefix}{name}", shown(value), rule)
     try:
         # As JSON, because strict checks then accept lists for tuples and mappings for dataclasses.
         return _adapter(kind).validate_json(json.dumps(_nest(complete), default=_plain_value), strict=True)
@@ -47,6 +50,15 @@ def make_settings(kind: type[Settings], content: Mapping[str, Any], section: str
         value = complete[name]
         text = json.dumps(value) if value is None or isinstance(value, bool) else shown(value)
         raise ValueError(f"{prefix}{name}: {text} is not valid: it must be {describe_type(types[name])}") from None
+
+
+def _is_unicode(text: str) -> bool:
+    """False for a name in bytes that are not UTF-8, which Python gives as halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refuse_unknown(kind: type[Any], names: Iterable[str], prefix: str = "") -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vit.figures.attention_maps import plot_attention_overlays as plot_attention_overlays
     from vit.figures.attention_maps import plot_head_maps as plot_head_maps
     from vit.figures.average_precision import plot_average_precision as plot_average_precision
+    from vit.figures.average_precision import plot_compared_precision as plot_compared_precision
     from vit.figures.bleu_by_length import plot_bleu_by_length as plot_bleu_by_length
     from vit.figures.calibration import plot_calibration as plot_calibration
     from vit.figures.confusion_matrix import plot_confusion_matrix as plot_confusion_matrix
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from vit.figures.intervals import Estimate as Estimate
     from vit.figures.intervals import plot_interval_panels as plot_interval_panels
     from vit.figures.intervals import plot_intervals as plot_intervals
+    from vit.figures.kernel_regression import plot_errors as plot_errors
+    from vit.figures.kernel_regression import plot_estimates as plot_estimates
+    from vit.figures.kernel_regression import plot_kernels as plot_kernels
+    from vit.figures.kernel_regression import plot_weight_maps as plot_weight_maps
+    from vit.figures.kernel_regression import plot_wiggles as plot_wiggles
     from vit.figures.layer_probe import plot_layer_probe as plot_layer_probe
     from vit.figures.learning_curves import plot_learning_curves as plot_learning_curves
     from vit.figures.patch_filters import plot_patch_filters as plot_patch_filters
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from vit.figures.position_similarity import plot_position_similarity as plot_position_similarity
     from vit.figures.quantization_sensitivity import plot_quantization_sensitivity as plot_quantization_sensitivity
     from vit.figures.receptive_field import plot_receptive_field as plot_receptive_field
+    from vit.figures.reconstructions import plot_reconstructions as plot_reconstructions
     from vit.figures.reliability import plot_reliability as plot_reliability
     from vit.figures.representation_similarity import plot_representation_similarity as plot_representation_similarity
     from vit.figures.residual_streams import plot_residual_streams as plot_residual_streams

@@ -10,6 +10,8 @@ from matplotlib.ticker import PercentFormatter
 from vit.figures.style import COLORS, empty_figure, panel_grid, style
 
 _COLUMNS = 5
+_DASHES = ("-", "--", ":", "-.")
+"""The next one where the colours begin again."""
 
 
 def plot_corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]], clean: Mapping[str, float]) -> Figure:
@@ -22,8 +24,8 @@ def plot_corruption_accuracy(models: Mapping[str, Mapping[str, Sequence[float]]]
         for axes, kind in zip(grid, kinds, strict=True):
             for place, (name, accuracies) in enumerate(models.items()):
                 values = [clean[name], *accuracies[kind]]
-                color = COLORS[place % len(COLORS)]
-                axes.plot(range(len(values)), values, color=color, marker="o", markersize=3, label=name)
+                color, dash = COLORS[place % len(COLORS)], _DASHES[place // len(COLORS) % len(_DASHES)]
+                axes.plot(range(len(values)), values, dash, color=color, marker="o", markersize=3, label=name)
             axes.set_title(kind.replace("_", " "), fontsize=8)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         highest = max(*clean.values(), *(max(values) for found in models.values() for values in found.values()))

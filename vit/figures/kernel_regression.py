@@ -18,7 +18,7 @@ ERRORS = {
     "test": ("test points: to the curve, plus the noise", RED, "-"),
     "noise": ("the noise alone", GREY, ":"),
 }
-"""Label, colour and dash of each line that `errors` draws."""
+"""Label, colour and dash of each line that `plot_errors` draws."""
 
 
 def plot_estimates(

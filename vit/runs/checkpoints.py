@@ -20,12 +20,13 @@ from torch import Tensor
 
 from vit.config.run_state import check_state
 from vit.runs.history import HISTORY, read_metrics
-from vit.runs.writing import flush, make_folder, write_safetensors
+from vit.runs.writing import exchange, flush, make_folder, write_safetensors
 
 log = logging.getLogger(__name__)
 
 _HASHES = "hashes.json"
 _STATE = "state.json"
+_STEP = re.compile(r"step-(\d+)")
 
 
 class DamagedCheckpoint(ValueError):
@@ -63,18 +64,23 @@ def write_checkpoint(run: Path, step: int, checkpoint: Checkpoint, keep: int = 2
     (temporary / _HASHES).write_text(json.dumps(hashes, indent=1))
     for path in (*temporary.iterdir(), temporary):
         flush(path)
-    # the same step again: after a resume from an earlier checkpoint, or after a stop before its validation
-    replaced = _set_aside(target) if target.exists() else None
-    temporary.rename(target)
-    flush(root)
-    if replaced is not None:
+    if target.exists():  # after a resume from an earlier checkpoint, or after a stop before its validation
+        replaced = exchange(temporary, target)
+        flush(root)
         shutil.rmtree(replaced)
+    else:
+        temporary.rename(target)
+        flush(root)
     _delete_superseded(root, keep)
     return target
 
 
 def _folder_name(step: int) -> str:
     return f"step-{step:08d}"
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def _set_aside(folder: Path) -> Path:
@@ -89,7 +95,7 @@ def _discard(folder: Path) -> None:
 def discard_after(run: Path, step: int) -> None:
     """Delete the (damaged) checkpoints that are newer than the one a run continues from."""
     for folder in _step_folders(run / "checkpoints"):
-        if folder.name > _folder_name(step):
+        if _step_of(folder) > step:
             _discard(folder)
 
 
@@ -127,7 +133,7 @@ def verify_checkpoint(path: Path) -> None:
             raise DamagedCheckpoint(f"{file} is missing")
         if _sha256(file) != expected:
             raise DamagedCheckpoint(f"{file} is not what was written (its SHA-256 differs)")
-    named, state = re.fullmatch(r"step-(\d+)", path.name), _read_json(path / _STATE) or {}
+    named, state = _STEP.fullmatch(path.name), _read_json(path / _STATE) or {}
     step = state.get("progress", {}).get("step") if isinstance(state.get("progress"), dict) else None
     if named is not None and isinstance(step, int) and step != int(named[1]):
         raise DamagedCheckpoint(f"{path} holds the checkpoint of step {step}, which was written elsewhere")
@@ -239,7 +245,8 @@ def holds_checkpoints(location: Path) -> bool:
 
 
 def _step_folders(root: Path) -> list[Path]:
-    return sorted(folder for folder in root.glob("step-*") if folder.is_dir())
+    folders = (folder for folder in root.glob("step-*") if _STEP.fullmatch(folder.name) and folder.is_dir())
+    return sorted(folders, key=_step_of)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ def append_metrics(run: Path, record: dict[str, Any]) -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The logged lines of a run or checkpoint, without a last one that a killed process left unfinished."""
+    """The logged lines of a run or checkpoint, without damaged ones, such as a last one that a kill left unfinished."""
     path = run / HISTORY
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     records = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,10 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
+
+_HERE = -100
+"""AT_FDCWD: names are relative to the working folder."""
+_RENAME_EXCHANGE = 2
 
 
 @contextmanager
@@ -29,6 +34,20 @@ def replace_atomically(path: Path) -> Iterator[Path]:
         flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def exchange(new: Path, old: Path) -> Path:
+    """Give the folder `new` the name of the folder `old`; return where the old one is now.
+
+    In one step where the system has one (Linux's renameat2); otherwise a kill between two steps leaves both folders
+    under other names.
+    """
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is not None and renameat2(_HERE, os.fsencode(new), _HERE, os.fsencode(old), _RENAME_EXCHANGE) == 0:
+        return new
+    aside = old.rename(old.with_name(f".removing-{old.name}-{os.getpid()}"))
+    new.rename(old)
+    return aside
 
 
 def make_folder(path: Path) -> None:

@@ -18,8 +18,7 @@ import psutil
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from vit.launcher import end_with_parent, tells_first
-from vit.processor import process_namespace
+from vit.launcher import end_with_parent, process_namespace, tells_first
 from vit.tasks.task import NonFinite
 from vit.training.interruption import Stopped, leave_at_once
 
