@@ -92,14 +92,21 @@ def measure_deployed(
     }
     if sensitivity:
         part = balanced_subset(open_training(data)[1], sensitivity, stream="sensitivity")
-        found = quantization_sensitivity(
-            whole_model,
-            lambda each: answers(each, part)[1],
-            answers(whole_model, part)[0],
-            progress=lambda done, total: progress(f"layers alone in eight bits: {done} of {total}"),
-        )
-        result["sensitivity"] = found.numbers()
+        result["sensitivity"] = _layer_sensitivity(whole_model, lambda each: answers(each, part), progress)
     return result
+
+
+def _layer_sensitivity(
+    model: Model, answers: Callable[[Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]], progress: ProgressFn
+) -> dict[str, Any]:
+    """What each layer alone costs in eight bits; `answers` gives labels and logits of a model."""
+    found = quantization_sensitivity(
+        model,
+        lambda each: answers(each)[1],
+        answers(model)[0],
+        progress=lambda done, total: progress(f"layers alone in eight bits: {done} of {total}"),
+    )
+    return found.numbers()
 
 
 def line(name: str, row: dict[str, Any]) -> str:

@@ -27,9 +27,9 @@ from vit.deployment.compiled import Program, load_compiled
 from vit.deployment.program import Format, Number, write_program
 from vit.hub import create_model
 from vit.models.inference import for_inference
+from vit.models.initialization import perturb_weights
 from vit.models.vision_transformer import VisionTransformer
 from vit.processor import MULTIPLIES_BFLOAT16, MULTIPLIES_BYTES, machine
-from vit.weights.convert import perturb_weights
 
 Forward = Callable[[], Tensor]
 OURS = "vit int8 ahead"

@@ -45,10 +45,10 @@ from vit.evaluation.cost import multiply_adds
 from vit.hub import create_model
 from vit.layers.packed import PackedLinear
 from vit.models.inference import for_inference
+from vit.models.initialization import perturb_weights
 from vit.models.vision_transformer import VisionTransformer
 from vit.processor import machine
 from vit.runs import write_json
-from vit.weights.convert import perturb_weights
 
 Kind = Literal["forward", "step"]
 _CIFAR = {"image_size": 32, "patch_size": 4, "width": 128, "depth": 6, "num_heads": 4}

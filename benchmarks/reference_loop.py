@@ -15,10 +15,10 @@ from benchmarks.reference_models import build_reference
 from benchmarks.unsupported import Unsupported
 from vit.config import ViTConfig, check
 from vit.models import build_model
+from vit.models.initialization import perturb_weights
 from vit.models.vision_transformer import VisionTransformer
 from vit.tasks.classification.training import Classification
 from vit.training.session import Session, compile_as_configured
-from vit.weights.convert import perturb_weights
 
 
 def task_of(session: Session) -> Classification:

@@ -108,12 +108,6 @@ def rewritten(document: str) -> str:
     return _MARKED.sub(lambda match: f"<!--= {match['request']} -->{text_of(match['request'])}<!--/-->", document)
 
 
-def unmarked(document: str) -> str:
-    """Text that stands in a document outside markers and code: the text that may hold no measured number."""
-    plain = _MARKED.sub("", document)
-    return re.sub(r"```.*?```|`[^`\n]*`|^    .*$", "", plain, flags=re.DOTALL | re.MULTILINE)
-
-
 def expected(name: str) -> str:
     """The line `# Expected:` of a configuration with records, wrapped like its neighbours."""
     records = read_records(name)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vit.hub import create_model
-from vit.weights.convert import perturb_weights
+from vit.models.initialization import perturb_weights
 
 SMALL: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 24, "depth": 2, "num_heads": 2, "num_classes": 5}
 MODELS: dict[str, dict[str, Any]] = {

@@ -22,8 +22,9 @@ from vit.libraries import NoCounterpart
 from vit.libraries.timm import config_by_name, config_of
 from vit.libraries.timm_writing import build_timm
 from vit.models import VisionTransformer, build_model
+from vit.models.initialization import perturb_weights
 from vit.weights.aimv2 import APPLE, TIMM_AIMV2
-from vit.weights.convert import convert_model, is_round_trip_exact, perturb_weights, verify_conversion
+from vit.weights.convert import convert_model, is_round_trip_exact, verify_conversion
 from vit.weights.layout import invert_rules
 from vit.weights.layouts import find_layout
 from vit.weights.loader import load_weights

@@ -17,8 +17,9 @@ from vit.cli import main
 from vit.config import ModelConfig
 from vit.hub import load_model
 from vit.libraries import NoCounterpart
+from vit.models.initialization import perturb_weights
 from vit.weights import convert as convert_module
-from vit.weights.convert import convert_model, logit_difference, perturb_weights, verify_conversion
+from vit.weights.convert import convert_model, logit_difference, verify_conversion
 from vit.weights.files import read_tensors, write_tensors
 from vit.weights.layouts import get_layout
 from vit.weights.sources import open_source

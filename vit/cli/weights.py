@@ -38,7 +38,8 @@ def convert(argv: list[str]) -> None:
     check_outside_run("--output", args.output, args.model)
 
     from vit.hub import open_model, source_kind
-    from vit.weights.convert import check_output, convert_model, perturb_weights, verify_conversion
+    from vit.models.initialization import perturb_weights
+    from vit.weights.convert import check_output, convert_model, verify_conversion
     from vit.weights.huggingface import HowUsed
     from vit.weights.sources import open_source
 

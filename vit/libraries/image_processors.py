@@ -90,12 +90,6 @@ _OF_MODELS = {
 """The `model_type`s whose processor it is where the file names none, as the oldest files do."""
 
 
-def read_preprocessing(folder: Path) -> Preprocessing | None:
-    """The preprocessing of a folder; None without a file for it. ValueError, in one line, for an unsupported one."""
-    stated = _read_settings(folder)
-    return None if stated is None else preprocessing_of(*stated)
-
-
 def stated_preprocessing(folder: Path) -> tuple[Preprocessing | None, str]:
     """The preprocessing of a folder, and why there is none; empty where there is one, or no file for it.
 

@@ -117,14 +117,8 @@ def architecture_of(model: Any, name: str) -> ViTConfig | ResNetConfig:
 
 def config_of(model: Any, name: str) -> ViTConfig:
     """The architecture of a timm Vision Transformer. UnsupportedArchitecture naming an unsupported part."""
-    _refuse(type(model).__name__, name)
     kind = type(model).__name__
-    if kind not in (*PLAIN, *FINDERS):
-        raise _unsupported(name, f"the class {kind}; a plain VisionTransformer is")
-    if not len(model.blocks):
-        raise _unsupported(name, "no blocks")
-    if kind in FINDERS and (part := FINDERS[kind](model)):
-        raise _unsupported(name, part)
+    _check_kind(model, kind, name)
     own: dict[str, Any] = {}
     if kind == "NaFlexVit":
         own["position_resize"] = timm_naflex.position_resize(model)
@@ -169,6 +163,17 @@ def config_of(model: Any, name: str) -> ViTConfig:
     }
     common |= _pooling(model, block, reads_prefix=kind == "Eva")
     return ViTConfig(**(common | _feedforward(block, model.embed_dim, name) | own))
+
+
+def _check_kind(model: Any, kind: str, name: str) -> None:
+    """UnsupportedArchitecture for a class that is none of those whose parts are read."""
+    _refuse(kind, name)
+    if kind not in (*PLAIN, *FINDERS):
+        raise _unsupported(name, f"the class {kind}; a plain VisionTransformer is")
+    if not len(model.blocks):
+        raise _unsupported(name, "no blocks")
+    if kind in FINDERS and (part := FINDERS[kind](model)):
+        raise _unsupported(name, part)
 
 
 def _unsupported(name: str, what: str) -> UnsupportedArchitecture:

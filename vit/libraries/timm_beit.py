@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vit.config import ViTConfig
 from vit.libraries import NoCounterpart
+from vit.libraries.timm_ratio import exact_ratio
 
 
 def unsupported_part(model: Any) -> str | None:
@@ -64,7 +65,7 @@ def build_beit(config: ViTConfig) -> nn.Module:
         depth=config.depth,
         num_heads=config.num_heads,
         qkv_bias=config.qkv_bias,
-        mlp_ratio=(round(config.width * config.mlp_ratio) + 0.5) / config.width,  # timm rounds down
+        mlp_ratio=exact_ratio(round(config.width * config.mlp_ratio), config.width),
         norm_layer=partial(nn.LayerNorm, eps=config.norm_eps),
         init_values=config.layer_scale,
         use_abs_pos_emb=False,

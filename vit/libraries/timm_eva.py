@@ -14,6 +14,7 @@ from vit.config import ViTConfig
 from vit.config.vit import ROTARY_POSITIONS
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import NoCounterpart
+from vit.libraries.timm_ratio import exact_ratio
 
 ROPES = {"RotaryEmbeddingCat": "patch", "RotaryEmbeddingMixed": "patch", "RotaryEmbeddingDinoV3": "centred"}
 """Class of timm's rotary embedding → `model.rope_coordinates`."""
@@ -82,13 +83,13 @@ def build_eva(config: ViTConfig, *, attention: str = "eva", fused: bool = True, 
         num_classes=config.num_classes,
         global_pool={"cls": "token", "gap": "avg", "map": "map"}[config.pooling],
         attn_pool_num_heads=config.pool_heads,
-        attn_pool_mlp_ratio=None if config.pool_mlp_ratio is None else (pool_hidden + 0.5) / config.width,
+        attn_pool_mlp_ratio=None if config.pool_mlp_ratio is None else exact_ratio(pool_hidden, config.width),
         embed_dim=config.width,
         depth=config.depth,
         num_heads=config.num_heads,
         qkv_bias=config.qkv_bias,
         qkv_fused=fused,
-        mlp_ratio=(hidden + 0.5) / config.width,  # timm rounds down
+        mlp_ratio=exact_ratio(hidden, config.width),
         swiglu_mlp=config.feedforward == "swiglu",
         swiglu_align_to=1 if gate_apart and not config.feedforward_norm else 0,
         scale_mlp=config.feedforward_norm,

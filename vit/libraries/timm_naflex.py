@@ -13,6 +13,7 @@ from torch import nn
 
 from vit.config import PositionResize, ViTConfig
 from vit.libraries import NoCounterpart
+from vit.libraries.timm_ratio import exact_ratio
 
 RESIZES: dict[tuple[str, bool, bool, bool], PositionResize] = {
     ("bicubic", True, False, False): "bicubic_antialiased",
@@ -78,12 +79,15 @@ def build_naflex(config: ViTConfig) -> nn.Module:
         names = f"model.feedforward {config.feedforward!r} with model.position_resize {config.position_resize!r}"
         raise NoCounterpart(f"--to: timm has no NaFlexVit with {names}")
     mode, antialias, corners, square = ways[config.position_resize]
+    pool_ratio = None
+    if config.pool_mlp_ratio is not None:
+        pool_ratio = exact_ratio(round(config.width * config.pool_mlp_ratio), config.width)
     settings = NaFlexVitCfg(
         patch_size=config.patch_size,
         embed_dim=config.width,
         depth=config.depth,
         num_heads=config.num_heads,
-        mlp_ratio=(round(config.width * config.mlp_ratio) + 0.5) / config.width,  # timm rounds down
+        mlp_ratio=exact_ratio(round(config.width * config.mlp_ratio), config.width),
         qkv_bias=config.qkv_bias,
         qk_norm=config.qk_norm,
         proj_bias=config.proj_bias,
@@ -101,7 +105,7 @@ def build_naflex(config: ViTConfig) -> nn.Module:
         global_pool={"cls": "token", "gap": "avg", "map": "map"}[config.pooling],
         pool_include_prefix=config.pool_prefix,
         attn_pool_num_heads=config.pool_heads,
-        attn_pool_mlp_ratio=config.pool_mlp_ratio,
+        attn_pool_mlp_ratio=pool_ratio,
         act_layer=config.feedforward,
     )
     return NaFlexVit(settings, num_classes=config.num_classes)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vit.config import Preprocessing, ViTConfig
 from vit.layers.feedforward import swiglu_width
 from vit.libraries import NoCounterpart
+from vit.libraries.timm_ratio import exact_ratio
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer as TimmViT
@@ -97,7 +98,7 @@ def settings_of(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def _ratio(ratio: float, config: ViTConfig) -> float:
-    return (round(config.width * ratio) + 0.5) / config.width  # timm rounds down
+    return exact_ratio(round(config.width * ratio), config.width)
 
 
 def _plain_arguments(config: ViTConfig) -> dict[str, Any]:

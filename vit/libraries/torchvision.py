@@ -16,7 +16,7 @@ RESNETS = (
     *("resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d"),
 )
 """ResNets with the same names, and names of tensors, in this package."""
-HEADS = {768: 12, 1024: 16, 1280: 16}
+HEADS_BY_WIDTH = {768: 12, 1024: 16, 1280: 16}
 """Width → heads of its Vision Transformers."""
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")
 PLAIN = (

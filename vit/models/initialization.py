@@ -216,3 +216,13 @@ def _initialize_gru(module: nn.GRU) -> None:
 def _orthogonal_thirds(weight: Tensor) -> None:
     for gate in weight.chunk(3):
         nn.init.orthogonal_(gate)
+
+
+@torch.no_grad()
+def perturb_weights(model: nn.Module, *, scale: float = 0.05) -> None:
+    """Add random numbers to parameters and BatchNorm's statistics: initial zeros and ones would hide a wrong name."""
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            noise = torch.randn(tensor.shape, generator=generator) * scale
+            tensor.add_(noise.abs() if name.endswith("running_var") else noise)

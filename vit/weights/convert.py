@@ -144,16 +144,6 @@ def _compare_source(model: nn.Module, source: Source, report: LoadReport | None)
     return _compare(f"source ({source.layout.name})", model, reference)
 
 
-@torch.no_grad()
-def perturb_weights(model: nn.Module, *, scale: float = 0.05) -> None:
-    """Add random numbers to parameters and BatchNorm's statistics: initial zeros and ones would hide a wrong name."""
-    generator = torch.Generator().manual_seed(0)
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point():
-            noise = torch.randn(tensor.shape, generator=generator) * scale
-            tensor.add_(noise.abs() if name.endswith("running_var") else noise)
-
-
 def _compare(what: str, model: nn.Module, forward: Forward) -> str:
     largest = _difference(model, forward)
     result = f"{what}: largest relative difference of logits on {NUM_IMAGES} random images {largest:.1e}"

@@ -1,8 +1,8 @@
 """Facebook's original files where their names differ from timm's: DeiT-III, DINO, DINOv2, DINOv3, MAE with its decoder.
 
 Touvron et al. 2022; Caron et al. 2021; Oquab et al. 2023; Siméoni et al. 2025; He et al. 2022. DeiT's files, DINO's
-backbones and MAE's encoders use timm's names and need no table here. The width determines the number of heads (`HEADS`;
-DINOv3's files determine it themselves); a model of another width must be named.
+backbones and MAE's encoders use timm's names and need no table here. The width determines the number of heads
+(`HEADS_BY_WIDTH`; DINOv3's files determine it themselves); a model of another width must be named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vit.weights.layout import (
 )
 from vit.weights.timm import RULES, is_named_as_eva
 
-HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16, 1536: 24}
+HEADS_BY_WIDTH = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16, 1536: 24}
 """Width → heads of Facebook's models."""
 DINOV3_TEMPERATURE = 100.0
 
@@ -133,9 +133,9 @@ def _dinov3_forward(config: ViTConfig, tensors: Tensors) -> Forward:
 
 
 def _config(tensors: Tensors, **options: Any) -> ViTConfig | None:
-    """Derive the architecture from the tensors; None for a width that is not in `HEADS`."""
+    """Derive the architecture from the tensors; None for a width that is not in `HEADS_BY_WIDTH`."""
     width, _, *patch = shape_of(tensors, "patch_embed.proj.weight", 4)
-    if width not in HEADS:
+    if width not in HEADS_BY_WIDTH:
         return None
     count = tensors["pos_embed"].shape[1]
     on_class_token = math.isqrt(count) ** 2 != count
@@ -147,7 +147,7 @@ def _config(tensors: Tensors, **options: Any) -> ViTConfig | None:
         patch_size=(patch[0], patch[1]),
         width=width,
         depth=sum(name.endswith(".norm1.weight") and not name.startswith("decoder") for name in tensors),
-        num_heads=HEADS[width],
+        num_heads=HEADS_BY_WIDTH[width],
         mlp_ratio=hidden * (1.5 if gated else 1) / width,
         feedforward="swiglu" if gated else "gelu",
         positions_on_prefix=on_class_token,

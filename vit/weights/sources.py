@@ -32,7 +32,7 @@ from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.lookalike import architecture_like
 from vit.weights.timm_folder import is_timm_folder, read_timm_folder
 
-HEADS = (
+HEAD_NAMES = (
     *("head.weight", "fc.weight", "linear.weight", "heads.head.weight"),
     *("head/bias", "classifier.weight", "cls_classifier.weight", "visual_projection.weight"),
     *("head.fc.weight", "resnet/head/conv2d/bias"),
@@ -66,7 +66,7 @@ class Source:
     def num_classes(self) -> int:
         """Classes of the head; 0: there is no head."""
         tensors = self.tensors if self.layout is None else strip_prefixes(self.layout, self.tensors)
-        return next((len(tensors[name]) for name in HEADS if name in tensors and tensors[name].dim()), 0)
+        return next((len(tensors[name]) for name in HEAD_NAMES if name in tensors and tensors[name].dim()), 0)
 
     @property
     def hint(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from vit.config import ViTConfig
-from vit.libraries.torchvision import HEADS, build_torchvision, check_expressible
+from vit.libraries.torchvision import HEADS_BY_WIDTH, build_torchvision, check_expressible
 from vit.weights.layout import Forward, Layout, Tensors, block_rules, copied, positions, shape_of
 
 _LAYER = "encoder.layers.encoder_layer_{layer}"
@@ -31,7 +31,7 @@ RULES = (
 def torchvision_config(tensors: Tensors) -> ViTConfig | None:
     """Derive the architecture from the tensors; None for a width that torchvision does not have."""
     width, _, *patch = shape_of(tensors, "conv_proj.weight", 4)
-    if width not in HEADS:
+    if width not in HEADS_BY_WIDTH:
         return None
     side = math.isqrt(tensors["encoder.pos_embedding"].shape[1] - 1)
     representation = tensors.get("heads.pre_logits.weight")
@@ -42,7 +42,7 @@ def torchvision_config(tensors: Tensors) -> ViTConfig | None:
         patch_size=(patch[0], patch[1]),
         width=width,
         depth=len([name for name in tensors if name.endswith(".ln_1.weight")]),
-        num_heads=HEADS[width],
+        num_heads=HEADS_BY_WIDTH[width],
         mlp_ratio=len(first) / width,
         representation_width=None if representation is None else len(representation),
         num_classes=0 if head is None else len(head),
