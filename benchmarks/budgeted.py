@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ablation import KEPT
-from benchmarks.epochs import as_options, fitting_epochs
+from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.processor import machine
 from vit.runs import holds_run, make_folder, write_json
+from vit.settings import flat_settings, resolve_run
 
 REHEARSAL_MINUTES = 0.02
 """In place of those of the list."""
@@ -58,7 +59,8 @@ def read_list(path: Path, *, rehearse: bool) -> list[BudgetedRun]:
     found = list[BudgetedRun]()
     assert isinstance(runs, dict)
     for name, own in runs.items():
-        check(isinstance(name, str) and Path(name).name == name, "runs", name, "a run's name is text, and a folder's")
+        is_folder = isinstance(name, str) and Path(name).name == name and name not in ("", "..")
+        check(is_folder, "runs", name, "a run's name is text, and a folder's")
         fits = isinstance(own, dict) and {"config", "minutes"} <= set(own) <= {"config", "minutes", "settings"}
         check(fits, f"runs.{name}", own, "it has config, minutes and, if any, settings")
         config, minutes = own["config"], own["minutes"]
@@ -102,20 +104,25 @@ def _record_of(run: BudgetedRun, folder: Path) -> Path:
 
 
 def _asked(run: BudgetedRun) -> dict[str, Any]:
-    """All that the list says of a run, as JSON gives it back."""
-    return {"config": run.config, "minutes": run.minutes, "settings": json.loads(json.dumps(dict(run.settings)))}
+    """All that a run is trained with but its epochs, as JSON gives it back."""
+    resolved = resolve_run(run.config, as_options(run.settings, TRIED_EPOCHS), f"runs.{run.name}.config")
+    asked = {"minutes": run.minutes, **flat_settings(resolved.config)}
+    return dict(json.loads(json.dumps(asked)))
 
 
 def _check_begun(run: BudgetedRun, folder: Path) -> None:
-    """ValueError for a run that was begun as another one."""
-    if not holds_run(folder / run.name):
-        return
+    """ValueError for a run that was begun as another one. Those of earlier versions have no record."""
     file = _record_of(run, folder)
-    check(file.is_file(), "runs", run.name, f"{folder / run.name} was not begun by a list; give it another name")
-    before, asked = json.loads(file.read_text()), _asked(run)
-    for name, value in asked.items():
+    if not (holds_run(folder / run.name) and file.is_file()):
+        return
+    try:
+        before = dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"runs.{run.name}: {file}, which says how it was begun, is damaged: {error}") from error
+    asked = _asked(run)
+    for name in sorted(asked.keys() & before.keys()):  # a later version may have other settings
         rule = f"{folder / run.name} was begun with {before[name]!r}; give the run another name"
-        check(before[name] == value, f"runs.{run.name}.{name}", value, rule)
+        check(before[name] == asked[name], f"runs.{run.name}.{name}", asked[name], rule)
 
 
 def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str], None]) -> None:

@@ -99,7 +99,7 @@ def measure_deployed(
 def _layer_sensitivity(
     model: Model, answers: Callable[[Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]], progress: ProgressFn
 ) -> dict[str, Any]:
-    """What each layer alone costs in eight bits; `answers` gives labels and logits of a model."""
+    """Measure what each layer alone costs in eight bits; `answers` gives labels and logits of a model."""
     found = quantization_sensitivity(
         model,
         lambda each: answers(each)[1],

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vit.config import check
 from vit.evaluation.statistics import p_above
 from vit.processor import machine
 from vit.runs import make_folder, write_json
@@ -60,7 +61,7 @@ def speedrun(
     for seed in seeds:
         record = folder / f"seed{seed}.json"
         row = _read_record(record)
-        if row is not None and all(row.get(name) == value for name, value in asked.items()):
+        if row is not None and all(row.get(name, value) == value for name, value in asked.items()):
             say(f"seed {seed}: {describe(row)}, measured before")
         else:
             row = {**asked, **run_seed(config, overrides, seed, folder / f"seed{seed}")}
@@ -71,12 +72,16 @@ def speedrun(
 
 
 def _read_record(file: Path) -> dict[str, Any] | None:
+    """A seed's row, None where there is none; those of earlier versions have no settings. ValueError if damaged."""
     if not file.is_file():
         return None
     try:
-        return dict(json.loads(file.read_text()))
-    except ValueError as error:
-        raise ValueError(f"speedrun: {file} is damaged ({error}); remove it, and its seed is measured again") from error
+        row = json.loads(file.read_text())
+    except ValueError:
+        row = None
+    rule = "it is damaged; remove it, and its seed is measured again"
+    check(isinstance(row, dict) and {"words", *_KEPT[:2], "parts"} <= row.keys(), "--folder", str(file), rule)
+    return dict(row)
 
 
 def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dict[str, Any]:

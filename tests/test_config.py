@@ -490,6 +490,7 @@ def test_a_path_is_not_its_own_suggestion(tmp_path: Path) -> None:
         (DataConfig, {"workers": True}, "data.workers: True is not valid: it must be a whole number"),
         (AugmentConfig, {"pad": 1.5}, "augment.pad: 1.5 is not valid: it must be a whole number"),
         (OptimConfig, {"lr": "a"}, "optim.lr: 'a' is not valid: it must be a number"),
+        (DataConfig, {"root": Path("a")}, "data.root: PosixPath('a') is not valid: it must be text; give str() of it"),
         (TrainConfig, {"epochs": 2.0}, "train.epochs: 2.0 is not valid: it must be a whole number"),
         (BertConfig, {"width": 16.0}, "model.width: 16.0 is not valid: it must be a whole number"),
     ],

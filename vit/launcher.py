@@ -6,6 +6,7 @@ Imports no torch.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import math
 import os
 import re
@@ -83,7 +84,7 @@ def run_ranks(count: int, command: list[str]) -> int:
     try:
         return _wait_for(processes)
     finally:
-        _marker(psutil.Process()).unlink(missing_ok=True)
+        _marker(os.getpid(), address["MASTER_PORT"]).unlink(missing_ok=True)
 
 
 def _wait_for(processes: list[subprocess.Popen[bytes]]) -> int:
@@ -113,20 +114,25 @@ def end_with_parent() -> None:
 def tells_first() -> bool:
     """Whether this process is the first of its launch on this machine to say how the launch ends: true once.
 
-    Always true where there is one process. The ranks share a parent, the launcher, after which a marker is named.
+    Always true where there is one process. The ranks share a parent, the launcher, after which a file is named; it says
+    when a rank of the last launch told.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return True
-    try:
-        os.close(os.open(_marker(psutil.Process(os.getppid())), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except FileExistsError:
-        return False
-    return True
+    begun = psutil.Process().create_time()
+    with _marker(os.getppid(), os.environ.get("MASTER_PORT", "")).open("a+") as marker:
+        fcntl.flock(marker, fcntl.LOCK_EX)
+        marker.seek(0)
+        told = marker.read()
+        if told and float(told) > begun:
+            return False
+        marker.truncate(0)
+        marker.write(str(time.time()))
+        return True
 
 
-def _marker(launcher: psutil.Process) -> Path:
-    """The file that the first of a launcher's processes makes; no later one can have its number and its start."""
-    return Path(tempfile.gettempdir(), f"vit-ranks-{os.getuid()}-{launcher.pid}-{launcher.create_time()}")
+def _marker(launcher: int, port: str) -> Path:
+    return Path(tempfile.gettempdir(), f"vit-ranks-{os.getuid()}-{launcher}-{port}")
 
 
 def launched_with_cpu_flag() -> bool:

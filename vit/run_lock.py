@@ -131,13 +131,14 @@ def _why_left(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> str:
             f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}; if that has ended, wait for "
             f"{_SECONDS_UNTIL_LEFT / 60:.0f} minutes, or delete {path}"
         )
-    is_copy = holder.get("folder") != mine["folder"]  # of the folder of a run that goes on elsewhere
-    if not is_copy and _runs(holder):
+    if not _runs(holder):
+        return ended
+    if holder.get("folder") == mine["folder"]:
         raise ValueError(
             f"output_dir: {str(path.parent)!r} is being trained by {_name(holder)}, and two would spoil its history; "
             "wait for it, stop it, or choose another --output_dir"
         )
-    return f"a copy of the folder {holder.get('folder')}" if is_copy else ended
+    return f"the copying of {holder.get('folder')}, in which {_name(holder)} goes on"
 
 
 def _seconds_untouched(path: Path) -> float:

@@ -10,4 +10,4 @@ def counted(count: float, noun: str, plural: str | None = None) -> str:
 
 def in_giga(number: float) -> str:
     """`0.1817 G`; below a million `37.9 k`, of which four decimals of a billion would show next to nothing."""
-    return f"{number / 1e9:.4f} G" if number >= 1e6 else f"{number / 1e3:.1f} k"
+    return f"{number / 1e9:.4f} G" if number >= 999_950 else f"{number / 1e3:.1f} k"

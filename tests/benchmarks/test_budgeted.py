@@ -67,6 +67,7 @@ def test_a_share_is_a_part_of_the_epochs() -> None:
         ("runs: {a: {config: [digits_vit], minutes: 1}}", r"runs\.a\.config: .* name a configuration"),
         ("runs: {a: {config: digits_vit, minutes: 1, settings: [1]}}", r"settings: \[1\] .* names with their values"),
         ("runs: {1: {config: digits_vit, minutes: 1}}", "runs: 1 is not valid: a run's name is text"),
+        ("runs: {'..': {config: digits_vit, minutes: 1}}", "runs: '..' is not valid: a run's name is text"),
         ("runs: {a/b: {config: digits_vit, minutes: 1}}", "runs: 'a/b' is not valid: a run's name is text"),
     ],
 )
@@ -147,17 +148,18 @@ def test_a_run_that_was_begun_as_another_one_is_refused(file: Path, tmp_path: Pa
     (run, _), folder = read_list(file, rehearse=False), tmp_path / "runs"
     (folder / "first").mkdir(parents=True)
     (folder / "first" / "config.yaml").write_text("seed: 3\n")
-    with pytest.raises(ValueError, match=r"^runs: 'first' is not valid: .*first was not begun by a list"):
-        train_list([run], folder, 0.0, print)
+    assert train_list([run], folder, 0.0, print)["unfinished"] == ["first"]  # an earlier version wrote no record
     (folder / "first.json").write_text(json.dumps(module._asked(run)))
     assert train_list([run], folder, 0.0, print)["unfinished"] == ["first"]
     for changes, said in (
+        ({"minutes": 9}, r"^runs\.first\.minutes: 9 is not valid: .*first was begun with 0\.5; give"),
         (
-            {"minutes": 9},
-            r"^runs\.first\.minutes: 9 is not valid: .*first was begun with 0\.5; give",
+            {"settings": {**run.settings, "seed": 4}},
+            r"^runs\.first\.seed: 4 is not valid: .*first was begun with 3",
         ),
-        ({"config": "digits_resnet"}, r"^runs\.first\.config: 'digits_resnet' is not valid"),
-        ({"settings": {"seed": 4}}, r"^runs\.first\.settings: \{'seed': 4\} is not valid"),
     ):
         with pytest.raises(ValueError, match=said):
             train_list([replace(run, **changes)], folder, 0.0, print)
+    (folder / "first.json").write_text("{")
+    with pytest.raises(ValueError, match=r"^runs\.first: .*first\.json, which says how it was begun, is damaged"):
+        train_list([run], folder, 0.0, print)

@@ -92,13 +92,19 @@ def test_a_seed_is_measured_again_where_the_settings_behind_the_words_have_chang
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, found = tmp_path / "mine.yaml", iter((0.5, 0.6))
-    row = {"seconds": 1.0, "parts": {"steps": 1.0}}
+    row = {"seed": 0, "seconds": 1.0, "parts": {"steps": 1.0}}
     monkeypatch.setattr(speedrun, "run_seed", lambda *_: row | {"test.top1": next(found)})
     for epochs, top1 in ((1, 0.5), (1, 0.5), (2, 0.6)):
         config.write_text(f"model: {{name: vit_digits}}\ndata: {{name: digits}}\ntrain: {{epochs: {epochs}}}\n")
         result = speedrun.speedrun(str(config), ["--optim.warmup_epochs=0"], [0], tmp_path / "runs", lambda _: None)
         assert result["runs"][0]["test.top1"] == top1
         assert "settings" not in result["runs"][0]
-    (tmp_path / "runs" / "seed0.json").write_text("{")
-    with pytest.raises(ValueError, match=r"seed0\.json is damaged .* remove it, and its seed is measured again"):
-        speedrun.speedrun(str(config), [], [0], tmp_path / "runs", lambda _: None)
+    record = tmp_path / "runs" / "seed0.json"
+    kept = {name: value for name, value in json.loads(record.read_text()).items() if name != "settings"}
+    record.write_text(json.dumps(kept))  # as an earlier version wrote it
+    again = speedrun.speedrun(str(config), ["--optim.warmup_epochs=0"], [0], tmp_path / "runs", lambda _: None)
+    assert again["runs"][0]["test.top1"] == 0.6
+    for text in ("{", "[1]", "{}"):
+        record.write_text(text)
+        with pytest.raises(ValueError, match=r"^--folder: .*seed0\.json' is not valid: it is damaged; remove it"):
+            speedrun.speedrun(str(config), [], [0], tmp_path / "runs", lambda _: None)

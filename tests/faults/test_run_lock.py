@@ -208,7 +208,7 @@ def test_a_copy_of_a_folder_in_use_is_another_folder(tmp_path: Path, caplog: pyt
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         with run_locked(tmp_path / "b"):
             assert lock_of(tmp_path / "b")["folder"] == str(tmp_path / "b")
-    assert f"was left behind by a copy of the folder {tmp_path / 'a'}: taken over" in caplog.text
+    assert f"was left behind by the copying of {tmp_path / 'a'}, in which process {os.getpid()} on " in caplog.text
 
 
 @pytest.mark.parametrize("words", [[], ["--resume"]])

@@ -283,3 +283,17 @@ def test_numpys_archives_hold_no_bfloat16(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^--output: .*w\.npz' is not valid: a is bfloat16, which numpy lacks"):
         write_tensors(tmp_path / "w.npz", {"a": torch.ones(2, dtype=torch.bfloat16)})
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    (tmp_path / "w.pth").symlink_to("big/w.pth")
+    write_tensors(tmp_path / "w.pth", {"a": torch.ones(2)})
+    assert (tmp_path / "w.pth").is_symlink()
+    assert read_tensors(tmp_path / "big" / "w.pth")["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".npz"])
+def test_a_sparse_tensor_is_named(suffix: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^--output: .* is not valid: a is sparse; weights are plain arrays"):
+        write_tensors(tmp_path / f"w{suffix}", {"a": torch.eye(3).to_sparse()})

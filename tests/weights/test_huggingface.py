@@ -14,7 +14,7 @@ from tests.weights.hf_models import CASES, LARGE, MLP, Case, prove_folder, saved
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model, open_model
 from vit.models import VisionTransformer, build_model
-from vit.weights.huggingface import FAMILIES, HowUsed, read_folder, write_folder
+from vit.weights.huggingface import FAMILIES, read_folder, write_folder
 
 transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -219,10 +219,3 @@ def test_written_folders_are_read_back_bitwise(tmp_path: Path) -> None:
     assert again.config == config
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert MLP["hidden_size"] == json.loads((tmp_path / "config.json").read_text())["hidden_size"]
-
-
-def test_two_classes_of_one_name_are_not_written(tmp_path: Path) -> None:
-    config = ViTConfig(image_size=(8, 8), patch_size=(4, 4), width=12, depth=1, num_heads=1, num_classes=3)
-    with pytest.raises(ValueError, match=r"^--to: 'hf' is not valid: two classes are named \['a'\]"):
-        write_folder(tmp_path / "new", config, VisionTransformer(config).state_dict(), HowUsed(None, ["a", "a", "b"]))
-    assert not (tmp_path / "new").exists()

@@ -41,7 +41,7 @@ def window(num_queries: int, radius: int, num_keys: int | None = None, *, device
 
 
 def _positions(num_queries: int, num_keys: int, device: torch.device | None) -> Tensor:
-    """Of the queries among the keys (n,): they are the last ones."""
+    """Positions of the queries among the keys (n,): they are the last ones."""
     return torch.arange(num_queries, device=device) + (num_keys - num_queries)
 
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import cache, wraps
+from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -71,7 +72,9 @@ def check_type(name: str, value: object, hint: Any) -> None:
     shown = type(value).__name__ if len(text) > _LONGEST_SHOWN or "\n" in text else text
     rule = f"it must be {describe_type(_without_none(hint))}"
     attribute = name.rpartition(".")[2]
-    if getattr(value, attribute, None) is not None and fits(getattr(value, attribute), hint):
+    if isinstance(value, PurePath) and fits(str(value), hint):
+        rule += "; give str() of it"
+    elif getattr(value, attribute, None) is not None and fits(getattr(value, attribute), hint):
         rule += f"; give its .{attribute}"  # an opened model's module
     elif hasattr(value, "tolist") and fits(value.tolist(), hint):
         rule += "; give its .tolist()"

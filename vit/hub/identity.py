@@ -3,70 +3,169 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import pickle
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
+from enum import Enum
+from functools import partial, singledispatch
+from pathlib import Path, PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
-_KNOWN = ("torch", "vit")
-"""Packages whose code is not read."""
-_WITHOUT_EFFECT = {"backend", "training"}
-"""Names of attributes and settings: the backend of attention changes results by rounding only."""
+_BOOKKEEPING = frozenset(vars(nn.Module()))
+"""Attributes that torch gives to every module: its parts, hooks and mode."""
+_FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_KNOWN = ("torch", "vit", "builtins")
+"""Packages whose code is not described."""
+_ADDED = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__parameters__"))
+_WITHOUT_EFFECT = frozenset(
+    ("backend", "init", "dropout_rate", "attention_dropout_rate", "patch_dropout_rate", "stochastic_depth_rate")
+)
+"""Settings of our models that change no logits in evaluation; the backend changes them by rounding only."""
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum, PurePath)
+_UNKNOWN = secrets.token_hex()
+"""Stands for what cannot be described: another in every process, so that nothing stored by an earlier one is used."""
 
 
 def model_digest(model: nn.Module) -> str:
-    """12 hexadecimal digits that change with any name, type or number of the weights, with the architecture and with
-    the code of modules that are neither torch's nor ours.
+    """12 hexadecimal digits that change with any name, type or number of the weights and buffers, with the settings of
+    our models, and with attributes, forward hooks and code of other modules.
 
-    Code that cannot be read, such as that of a class which was typed into an interpreter, gives other digits each time,
-    so that nothing stored is used.
+    Code of theirs that is neither in their classes nor in the files that define these does not count.
     """
     digest = hashlib.sha256()
-    for part in (*_weights(model), *_settings(model), *_code(model)):
+    for name, value in sorted({**dict(model.named_buffers()), **model.state_dict()}.items()):
+        digest.update(f"{name}\t".encode())
+        if isinstance(value, Tensor):
+            digest.update(_header(value))
+            digest.update(_numbers(value))
+        else:  # a module's `get_extra_state` may return anything
+            digest.update(_described(value).encode())
+    for part in (*_modules(model), *_files(model)):
         digest.update(part)
     return digest.hexdigest()[:12]
 
 
-def _weights(model: nn.Module) -> Iterator[bytes]:
-    for name, value in sorted(model.state_dict().items()):
-        if not isinstance(value, Tensor):  # a module's `get_extra_state` may return anything
-            yield name.encode() + pickle.dumps(value)
-            continue
-        yield f"{name}\t{value.dtype}\t{tuple(value.shape)}\n".encode()
-        yield value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+def _header(tensor: Tensor) -> bytes:
+    return f"{tensor.dtype}\t{tuple(tensor.shape)}\n".encode()
 
 
-def _settings(model: nn.Module) -> Iterator[bytes]:
-    """Class, configuration, and attributes that are numbers or text, of each module."""
+def _numbers(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _modules(model: nn.Module) -> Iterator[bytes]:
     for name, module in model.named_modules():
-        attributes = {key: value for key, value in vars(module).items() if not key.startswith("_") and _is_plain(value)}
-        config = getattr(module, "config", None)
-        if is_dataclass(config) and not isinstance(config, type):
-            attributes |= asdict(config)
-        for key in _WITHOUT_EFFECT & attributes.keys():
-            del attributes[key]
-        kind = type(module).__qualname__
-        yield json.dumps([name, kind, module.extra_repr(), attributes], sort_keys=True, default=str).encode()
+        kind, attributes = type(module), vars(module)
+        hooks = [list(attributes[each].values()) for each in _FORWARD_HOOKS]
+        parts: list[Any] = [name, kind, hooks, attributes.get("forward")]
+        if _package(kind) == "vit":
+            config = getattr(module, "config", None)
+            settings = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+            parts.append({key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT})
+        elif not isinstance(module, _DropoutNd):
+            parts.append({key: value for key, value in attributes.items() if key not in _BOOKKEEPING})
+            parts += [_own(each) for each in kind.__mro__ if _package(each) not in _KNOWN]
+        yield _described(parts).encode()
 
 
-def _is_plain(value: object) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, str))
+def _own(kind: type) -> dict[str, Any]:
+    """Methods and attributes of a class, without what Python adds to each."""
+    return {name: value for name, value in vars(kind).items() if name not in _ADDED}
 
 
-def _code(model: nn.Module) -> Iterator[bytes]:
-    """The files that define the classes of its modules."""
-    homes = {type(module).__module__ for module in model.modules()}
-    for home in sorted(home for home in homes if home.partition(".")[0] not in _KNOWN):
+def _files(model: nn.Module) -> Iterator[bytes]:
+    """The files that define the classes, for the functions beside these."""
+    kinds = {each for module in model.modules() for each in type(module).__mro__ if _package(each) not in _KNOWN}
+    for home in sorted({kind.__module__ for kind in kinds}):
         file = getattr(sys.modules.get(home), "__file__", None)
-        try:
-            yield Path(file or "").read_bytes()
-        except OSError:
-            yield secrets.token_bytes()
+        if file is not None and Path(file).is_file():
+            yield Path(file).read_bytes()
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _described(value: Any, above: tuple[int, ...] = ()) -> str:
+    """A text that is the same for equal values, in any process; `above`: the objects that this one is in."""
+    if value is None or isinstance(value, _PLAIN):
+        return repr(value)
+    if id(value) in above:
+        return "itself"
+    inside = (*above, id(value))
+    if isinstance(value, Tensor):
+        return hashlib.sha256(_header(value) + _numbers(value)).hexdigest()
+    if isinstance(value, (set, frozenset)):
+        return f"set {sorted(_described(each, inside) for each in value)}"
+    if isinstance(value, Mapping):
+        return f"mapping {sorted((_described(key, inside), _described(value[key], inside)) for key in value)}"
+    parts, named = (
+        _parts(value),
+        value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value),
+    )
+    described = _UNKNOWN if parts is None else [_described(each, inside) for each in parts]
+    return f"{named.__module__}.{named.__qualname__} {described}"
+
+
+@singledispatch
+def _parts(value: object) -> Sequence[object] | None:
+    """All that an object's results depend on; None where that cannot be told."""
+    return [vars(value)] if hasattr(value, "__dict__") else None
+
+
+@_parts.register
+def _(value: list | tuple) -> Sequence[object]:  # type: ignore[type-arg]
+    return value
+
+
+@_parts.register
+def _(value: type | BuiltinFunctionType) -> Sequence[object]:  # noqa: ARG001
+    return ()  # the name says it
+
+
+@_parts.register
+def _(value: ModuleType) -> Sequence[object]:
+    return (value.__name__,)
+
+
+@_parts.register
+def _(value: FunctionType) -> Sequence[object]:
+    cells = [cell.cell_contents for cell in value.__closure__ or ()]
+    return value.__code__, value.__defaults__, value.__kwdefaults__, cells
+
+
+@_parts.register
+def _(value: CodeType) -> Sequence[object]:
+    return value.co_code, value.co_names, value.co_consts
+
+
+@_parts.register
+def _(value: MethodType) -> Sequence[object]:
+    # a module's own parts are described beside it
+    return value.__func__, type(value.__self__) if isinstance(value.__self__, nn.Module) else value.__self__
+
+
+@_parts.register
+def _(value: partial) -> Sequence[object]:  # type: ignore[type-arg]
+    return value.func, value.args, value.keywords
+
+
+@_parts.register
+def _(value: staticmethod | classmethod) -> Sequence[object]:  # type: ignore[type-arg]
+    return (value.__func__,)
+
+
+@_parts.register
+def _(value: property) -> Sequence[object]:
+    return (value.fget,)
+
+
+@_parts.register
+def _(value: GeneratorType) -> Sequence[object]:  # type: ignore[type-arg]
+    return (value.gi_code,)  # of a decorator made of a context manager, which has not begun

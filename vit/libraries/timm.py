@@ -307,8 +307,9 @@ def set_image_size(model: Any, size: tuple[int, int], name: str) -> None:
     """Set timm's model to images of that size. ValueError where its size is fixed, and where its patches do not divide
     it: timm would leave the rest out.
     """
-    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    if isinstance(patch, tuple) and len(patch) == 2:
+    embedding = getattr(model, "patch_embed", None)
+    patch, step = getattr(embedding, "patch_size", None), getattr(getattr(embedding, "proj", None), "stride", None)
+    if patch is not None and patch == step and not getattr(embedding, "dynamic_img_pad", False):
         divided = not any(side % step for side, step in zip(size, patch, strict=True))
         check(divided, "image_size", size, f"the patches of {name}, {patch}, must divide it")
     if hasattr(model, "set_input_size"):

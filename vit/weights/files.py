@@ -107,29 +107,49 @@ def read_file(path: Path) -> TensorFile:
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of the kind that its suffix, one of `SUFFIXES`, says; an earlier one is replaced in one step.
 
-    ValueError for another suffix, and for bfloat16, which numpy lacks, in an `.npz`.
+    ValueError for another suffix, a sparse tensor and, in an `.npz`, number formats that numpy lacks, as bfloat16.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # of a link the file that it names is replaced
     if path.suffix not in SUFFIXES:
         raise ValueError(f"--output: {str(path)!r} is not valid: its suffix must be one of {', '.join(SUFFIXES)}")
-    # a view would bring all of its storage into a torch file, and safetensors refuses tensors that share one
-    plain = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
-    unknown = next((name for name, tensor in plain.items() if tensor.dtype == torch.bfloat16), None)
-    rule = f"{unknown} is bfloat16, which numpy lacks; convert it to float32"
-    check(path.suffix != ".npz" or unknown is None, "--output", str(path), rule)
+    plain = {name: _plain(name, tensor, path) for name, tensor in tensors.items()}
     with replace_atomically(path) as unfinished:
         if path.suffix == ".safetensors":
-            write_safetensors(unfinished, plain)
+            write_safetensors(unfinished, _unshared(plain))
         elif path.suffix == ".npz":
             _write_npz(unfinished, plain)
         else:
             torch.save(plain, unfinished)
 
 
+def _plain(name: str, tensor: Tensor, path: Path) -> Tensor:
+    """The tensor alone, on the CPU: a view would bring all of its storage into a torch file. ValueError for a sparse
+    one, and for a number format that the file cannot hold.
+    """
+    check(tensor.layout == torch.strided, "--output", str(path), f"{name} is sparse; weights are plain arrays")
+    plain = tensor.detach().cpu().contiguous()
+    try:
+        if path.suffix == ".npz":
+            plain.numpy()
+    except TypeError as error:
+        kind = str(plain.dtype).removeprefix("torch.")
+        rule = f"{name} is {kind}, which numpy lacks; convert it to float32"
+        raise ValueError(f"--output: {str(path)!r} is not valid: {rule}") from error
+    return plain.clone() if plain.untyped_storage().nbytes() > plain.numel() * plain.itemsize else plain
+
+
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with a copy of each that shares its numbers with an earlier one, which safetensors refuses."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        result[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return result
+
+
 def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """As `numpy.savez`, whose first argument would stand in the way of a tensor named `file`."""
+    """Write what `numpy.savez` writes, which takes no tensor named `file`."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, tensor in tensors.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit.config import Preprocessing, ViTConfig, check
+from vit.config import Preprocessing, ViTConfig
 from vit.libraries import NoCounterpart, UnsupportedArchitecture
 from vit.libraries.foreign_json import HuggingFaceFile, IndexFile, check_schema, read_json
 from vit.libraries.image_processors import PREPROCESSING, processor_of, stated_preprocessing
@@ -215,14 +215,12 @@ def to_huggingface(config: ViTConfig, tensors: Tensors) -> tuple[dict[str, Any],
 def write_folder(folder: Path, config: ViTConfig, tensors: Tensors, use: HowUsed | None = None) -> None:
     """Write a folder that transformers' `from_pretrained` and, with all of `use`, its `pipeline` reads.
 
-    ValueError if it has no such model, and for two classes of one name.
+    ValueError if it has no such model. Of two classes with one name, as ImageNet's cranes, `label2id` has the last.
     """
     content, theirs = to_huggingface(config, tensors)
     use = use or HowUsed()
     if "num_labels" in content:
         if len(use.class_names) == content["num_labels"]:
-            twice = [name for name in use.class_names if use.class_names.count(name) > 1]
-            check(not twice, "--to", "hf", f"two classes are named {twice[:1]}, and a name stands for one there")
             content["id2label"] = dict(enumerate(use.class_names))
             content["label2id"] = {name: number for number, name in enumerate(use.class_names)}
         if use.multilabel:

@@ -24,7 +24,7 @@ COUNT = ".num_batches_tracked"
 _HEADS = ("head.", "distillation_head.", "fc.")
 _POSITION_DIMENSIONS = {f"positions.{name}": 3 for name in ("grid", "prefix")}
 _POSITION_DIMENSIONS |= {f"positions.{name}": 2 for name in ("rows", "columns")} | {"positions.table": 4}
-"""Of tensors that are resized, whether the model has them or not."""
+"""Those of tensors that are resized, whether the model has them or not."""
 
 
 @check_arguments
