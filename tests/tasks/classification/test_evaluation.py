@@ -144,9 +144,16 @@ def test_a_runs_features_are_those_of_its_model_on_the_same_images(precision: st
     )
     assert of_run["transfer"] == opened["transfer"]
     assert of_run["transfer"]["head"]["num_train"] == config.data.fake_images
-    stored = [next((tmp_path / each).rglob("head-00000.safetensors")) for each in ("run", "model")]
-    for one, other in zip(*(load_file(path).values() for path in stored), strict=True):
-        assert torch.equal(one, other)
+    stored = [
+        sorted(
+            map(load_file, (tmp_path / each).rglob("head-00000.safetensors")), key=lambda found: len(found["indices"])
+        )
+        for each in ("run", "model")
+    ]
+    assert [len(each) for each in stored] == [2, 2]  # test and training images
+    for ours, theirs in zip(*stored, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert "balanced_accuracy" in of_run
     assert strict_json(tmp_path / "run" / "fake_best_auto.json")["conventions"]["knn"]
 
