@@ -105,10 +105,8 @@ def _described(value: Any, above: tuple[int, ...] = ()) -> str:
         return f"set {sorted(_described(each, inside) for each in value)}"
     if isinstance(value, Mapping):
         return f"mapping {sorted((_described(key, inside), _described(value[key], inside)) for key in value)}"
-    parts, named = (
-        _parts(value),
-        value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value),
-    )
+    has_name = hasattr(value, "__qualname__") and hasattr(value, "__module__")
+    named, parts = value if has_name else type(value), _parts(value)
     described = _UNKNOWN if parts is None else [_described(each, inside) for each in parts]
     return f"{named.__module__}.{named.__qualname__} {described}"
 

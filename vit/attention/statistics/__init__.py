@@ -53,7 +53,6 @@ def attention_statistics(
     backend that does not support them.
     """
     check_shapes(query, key, key, score)
-    check_scale(scale)
     num_queries, num_keys = query.shape[2], key.shape[2]
     check(block_size is None or block_size > 0, "block_size", block_size, "it must be at least 1")
     check(cross or num_queries <= num_keys, "cross", cross, f"{num_queries} queries are not among {num_keys} keys")
@@ -68,10 +67,8 @@ def attention_statistics(
     )
     groups = key_groups or {}
     mask, bias = as_4d("mask", mask, query, key), as_4d("bias", bias, query, key)
-    if bias is not None and not bool(bias.isfinite().all()):
-        raise ValueError("bias: infinite or NaN entries are not valid: exclude keys by a boolean mask")
     spec = StatisticsSpec(
-        options=AttentionOptions(score=score, scale=scale, mask=mask, bias=bias),
+        options=_checked(AttentionOptions(score=score, scale=scale, mask=mask, bias=bias)),
         names=tuple(groups),
         sets=key_sets(space, groups, key),
         space=space,
@@ -83,6 +80,14 @@ def attention_statistics(
     compute = STATISTICS_BACKENDS["streamed" if backend == "auto" else backend]
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         return spec.name(compute(query, key, spec))
+
+
+def _checked(options: AttentionOptions) -> AttentionOptions:
+    """ValueError for a scale or a bias that is not finite."""
+    check_scale(options.scale)
+    if options.bias is not None and not bool(options.bias.isfinite().all()):
+        raise ValueError("bias: infinite or NaN entries are not valid: exclude keys by a boolean mask")
+    return options
 
 
 __all__ = ["STATISTICS_BACKENDS", "AttentionStatistics", "attention_statistics"]
