@@ -215,7 +215,8 @@ def _defaults(name: str) -> dict[str, Any]:
         size, patch, pixels = regular[1], int(regular[2]), int(regular[3])
         others: dict[str, Any] = {}
     else:
-        check(name in IRREGULAR, "model.name", name, nearest_model(name))
+        if name not in IRREGULAR:  # the nearest name takes time to find
+            check(False, "model.name", name, nearest_model(name))
         size, patch, pixels, others = IRREGULAR[name]
     return {"image_size": (pixels, pixels), "patch_size": (patch, patch)} | SIZES[size] | others
 
