@@ -28,6 +28,7 @@ python -m benchmarks NAME …
   ablation    what each ingredient of a recipe brings              FILE --minutes M
   budgeted    trainings of a list, in calls of limited time         FILE --minutes M [--rehearse]
   speedrun    disk to test accuracy: whole trainings over seeds    --config NAME [--seeds 0 1 2 3 4]
+  recipes     how long trainings take, from some of their steps    RECIPE RECIPE… [--turns 3]
   transfer    frozen features against a loop of timm, scikit-learn  --source DIR --data DIR
   capture     architectures whose attention can be read
   memory      peaks of whole commands, with their bounds           [--only NAME …]
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], None]] = {
     "ablation": trainings.ablation,
     "budgeted": trainings.budgeted,
     "speedrun": trainings.speedrun,
+    "recipes": trainings.recipes,
     "transfer": processes.transfer,
     "capture": attention.capture,
     "memory": processes.memory,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine_load import Load
 from vit.config import check
 from vit.evaluation.statistics import p_above
 from vit.processor import machine
@@ -32,17 +33,11 @@ CONVENTIONS = {
     "other_load": "share of all cores that other processes, and the host, took meanwhile",
     "p": "one-sided t-test over seeds: the chance of these accuracies if the true mean were at the bar",
 }
-MOST_OTHER_LOAD = 0.05
-"""Share of the machine; more makes a time worthless."""
 _SAMPLE = 2.0
 """Seconds for which the load is watched before a seed."""
 _POLL = 0.1
 _KEPT = ("seed", "test.top1", "epochs", "images_seen", "params", "gmacs", "precision", "commit")
 """Keys of a run's summary that are kept."""
-
-
-class BusyMachine(ValueError):
-    """Other processes took too much of the machine for a time to mean anything."""
 
 
 def speedrun(
@@ -51,8 +46,8 @@ def speedrun(
     """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated, unless the
     settings in `config` have changed.
 
-    ValueError for a damaged record. BusyMachine if other processes take more than `MOST_OTHER_LOAD`; RuntimeError for
-    a run that fails.
+    ValueError for a damaged record. BusyMachine if other processes take more than a twentieth of the machine;
+    RuntimeError for a run that fails.
     """
     rows = []
     settings = flat_settings(resolve_run(config, list(overrides), "--config").config)
@@ -108,27 +103,6 @@ def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dic
     return {**kept, "seconds": seconds, "parts": parts, "other_load": share, "machine": machine("cpu")}
 
 
-class Load:
-    """The machine's load from now on, as Linux counts it."""
-
-    def __init__(self) -> None:
-        self._busy, self._begun = _busy_seconds(), time.monotonic()
-
-    def refuse(self, own: float = 0.0) -> float:
-        """The share of all cores that others took until now; `own`: processor seconds of the measured process.
-
-        BusyMachine if it is more than `MOST_OTHER_LOAD`.
-        """
-        capacity = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        share = min(1.0, max(0.0, _busy_seconds() - self._busy - own) / capacity)  # ticks are rounded
-        if share > MOST_OTHER_LOAD:
-            raise BusyMachine(
-                f"speedrun: other processes took {share:.0%} of this machine, and at most {MOST_OTHER_LOAD:.0%} leave "
-                "a time that means something; stop them, then repeat"
-            )
-        return share
-
-
 def over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means and, of several seeds, standard deviations of accuracy and seconds."""
     found = {}
@@ -150,13 +124,6 @@ def describe(row: dict[str, Any]) -> str:
     """One line: accuracy, minutes and where they went."""
     parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in row["parts"].items())
     return f"{row['test.top1']:.2%} in {row['seconds'] / 60:.1f} minutes ({parts})"
-
-
-def _busy_seconds() -> float:
-    """Processor seconds since the start of the machine in which any core was not idle, the host's included; Linux."""
-    ticks = [int(number) for number in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    user, nice, system, _idle, _waiting, irq, softirq, steal = ticks
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _run_process(words: list[str], run: Path) -> tuple[float, dict[str, float]]:

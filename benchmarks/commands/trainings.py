@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.commands.reporting import progress, write_result
+from benchmarks.commands.reporting import benchmark_parser, progress, write_result
 from vit.cli.parsing import Parser, add_at_once_option, check_file, check_folder
 from vit.config import check_positive
 
@@ -36,6 +36,21 @@ def speedrun(argv: list[str]) -> None:
     if args.bar is not None:
         result["above"] = above(result["runs"], args.bar)
     write_result(result | {"conventions": CONVENTIONS}, args.output, show=True)
+
+
+def recipes(argv: list[str]) -> None:
+    what = (
+        "How long the trainings of several recipes take here: some of their steps at each size of the images, in "
+        "turns. A machine with other load is refused. On Linux."
+    )
+    parser = benchmark_parser("recipes", what, turns=3)
+    recipe = "a configuration, with options of `vit train` in one pair of quotation marks"
+    parser.add_argument("recipes", nargs="+", metavar="RECIPE", help=recipe)
+    args = parser.parse_args(argv)
+    check_file("--output", args.output)
+    from benchmarks.recipe_time import recipe_times
+
+    write_result(recipe_times(args.recipes, args.turns, progress), args.output, show=True)
 
 
 def ablation(argv: list[str]) -> None:

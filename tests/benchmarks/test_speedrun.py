@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import speedrun
+from benchmarks import machine_load, speedrun
 from benchmarks.__main__ import main
 
 SMALL = ["--model.width=16", "--model.depth=1", "--model.num_heads=2", "--train.epochs=1", "--optim.warmup_epochs=0"]
@@ -19,7 +19,7 @@ SMALL = ["--model.width=16", "--model.depth=1", "--model.num_heads=2", "--train.
 def test_seeds_are_run_once_and_their_time_is_accounted_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(speedrun, "MOST_OTHER_LOAD", 1.0)  # tests run beside one another
+    monkeypatch.setattr(machine_load, "MOST_OTHER_LOAD", 1.0)  # tests run beside one another
     words = ["speedrun", "--config", "digits_vit", "--seeds", "0", "1", "--bar", "0.001", *SMALL]
     words += ["--folder", str(tmp_path), "--output", str(tmp_path / "result.json")]
     assert main(words) == 0
@@ -38,20 +38,20 @@ def test_seeds_are_run_once_and_their_time_is_accounted_for(
 
 def test_a_busy_machine_is_refused() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
-        load = speedrun.Load()
+        load = machine_load.Load()
         time.sleep(1)
         other.kill()
-    with pytest.raises(speedrun.BusyMachine, match="other processes took"):
+    with pytest.raises(machine_load.BusyMachine, match="other processes took"):
         load.refuse()
 
 
 def test_the_measured_process_is_not_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = speedrun.Load()
-    before = speedrun._busy_seconds()
+    load = machine_load.Load()
+    before = machine_load._busy_seconds()
     time.sleep(0.2)
-    monkeypatch.setattr(speedrun, "_busy_seconds", lambda: before + 5.0)
+    monkeypatch.setattr(machine_load, "_busy_seconds", lambda: before + 5.0)
     assert load.refuse(own=6.0) == 0
-    with pytest.raises(speedrun.BusyMachine):
+    with pytest.raises(machine_load.BusyMachine):
         load.refuse(own=3.0)
 
 
@@ -83,7 +83,7 @@ def test_wrong_words_are_one_line(words: list[str], line: str, capsys: pytest.Ca
 
 
 def test_a_run_that_fails_is_an_error_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speedrun, "MOST_OTHER_LOAD", 1.0)
+    monkeypatch.setattr(machine_load, "MOST_OTHER_LOAD", 1.0)
     with pytest.raises(RuntimeError, match=r"exit code 2: .*optim\.lr"):
         speedrun.run_seed("digits_vit", ["--optim.lr", "-1"], 0, tmp_path / "run")
 
