@@ -41,6 +41,7 @@ from vit.processor import machine
 from vit.runs import write_json
 from vit.settings import flat_settings, resolve_run
 from vit.tasks.classification import require_classification
+from vit.wording import markdown_table
 
 CONVENTIONS = {
     "epochs": "as many as fit into the minutes on the machine `timed_on`, to the nearest, by the seconds of its own "
@@ -305,13 +306,13 @@ def table(result: Mapping[str, Any]) -> str:
         if not seeds or row["seed"] in seeds:
             by_variant.setdefault(row["variant"], []).append(row)
     told = {effect["variant"]: effect for effect in result["effects"]}
-    lines = ["| variant | epochs | test top-1 | the ingredient brings |", "| --- | --- | --- | --- |"]
+    lines = []
     for name, rows in by_variant.items():
         values = [100 * row["test.top1"] for row in rows]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        cells = (name, str(rows[0]["epochs"]), f"{statistics.fmean(values):.2f}{spread} %", _brings(told.get(name)))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        accuracy = f"{statistics.fmean(values):.2f}{spread} %"
+        lines.append((name, str(rows[0]["epochs"]), accuracy, _brings(told.get(name))))
+    return markdown_table(("variant", "epochs", "test top-1", "the ingredient brings"), lines)
 
 
 def _brings(effect: Mapping[str, Any] | None) -> str:

@@ -31,6 +31,7 @@ from vit.config.yaml_files import read_yaml
 from vit.processor import machine
 from vit.runs import holds_run, make_folder, write_json
 from vit.settings import flat_settings, resolve_run
+from vit.wording import markdown_table
 
 REHEARSAL_MINUTES = 0.02
 """In place of those of the list."""
@@ -148,9 +149,8 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
 
 def table(result: Mapping[str, Any]) -> str:
     """Markdown: a row for each finished run."""
-    lines = ["| run | epochs | seconds of steps | test top-1 | multiply-adds |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {row['run']} | {row['epochs']} | {row['seconds']:.0f} | {row['test.top1']:.2%} | {row['gmacs']:.3f} G |"
+    rows = [
+        (row["run"], str(row["epochs"]), f"{row['seconds']:.0f}", f"{row['test.top1']:.2%}", f"{row['gmacs']:.3f} G")
         for row in result["runs"]
     ]
-    return "\n".join(lines)
+    return markdown_table(("run", "epochs", "seconds of steps", "test top-1", "multiply-adds"), rows)

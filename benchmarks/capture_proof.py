@@ -17,6 +17,7 @@ from benchmarks.unsupported import check_installed
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.hub import create_model
 from vit.models import VisionTransformer
+from vit.wording import markdown_table
 
 SIDE, SIDE_OF_14 = 96, 98
 """Side of the images in pixels; the second is for patches of 14."""
@@ -92,13 +93,17 @@ def prove(name: str, build: Callable[[], nn.Module]) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Format the rows as Markdown."""
-    lines = [
-        f"| {row['architecture']} | {row['first_layer']} | {row['layers']} | {row['tokens']} | "
-        f"{row['largest_difference']:.1e} |"
+    cells = [
+        (
+            row["architecture"],
+            row["first_layer"],
+            str(row["layers"]),
+            str(row["tokens"]),
+            f"{row['largest_difference']:.1e}",
+        )
         for row in rows
     ]
-    head = "| architecture | first layer | layers | tokens | largest difference |"
-    return "\n".join([head, "|---|---|---|---|---|", *lines])
+    return markdown_table(("architecture", "first layer", "layers", "tokens", "largest difference"), cells)
 
 
 def _ours(options: dict[str, Any]) -> nn.Module:

@@ -30,6 +30,7 @@ from vit.models.inference import for_inference
 from vit.models.initialization import perturb_weights
 from vit.models.vision_transformer import VisionTransformer
 from vit.processor import MULTIPLIES_BFLOAT16, MULTIPLIES_BYTES, machine
+from vit.wording import markdown_table
 
 Forward = Callable[[], Tensor]
 OURS = "vit int8 ahead"
@@ -90,12 +91,12 @@ def markdown(result: dict[str, Any]) -> str:
     """A table: images/s of int8, and how many times as fast that is as every other side."""
     others = list(dict.fromkeys(name for row in result["rows"] for name in row["times_as_fast"]))
     head = ["model", "batch", f"{OURS}, images/s", *(f"over {name}" for name in others)]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for row in result["rows"]:
         ratios = [row["times_as_fast"].get(name) for name in others]
         shown = ["–" if ratio is None else f"{ratio['median']:.2f}" for ratio in ratios]
         lines.append([row["model"], str(row["batch_size"]), f"{row['images_per_second'][OURS]['median']:.1f}", *shown])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown_table(head, lines)
 
 
 class _Ahead:

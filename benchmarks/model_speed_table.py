@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.timing import PEAK_CONVENTIONS, STEP_GFLOP, format_quartiles
 from vit.runs import write_json
+from vit.wording import markdown_table
 
 _CELLS = "cells"
 CONVENTIONS = {
@@ -43,13 +44,13 @@ def line(row: dict[str, Any]) -> str:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Format the table, the other peers' ratios, and the conditions of the measurement."""
-    lines = ["# Speed of whole models", "", *_table(_HEADER, [_columns(row) for row in rows]), ""]
+    lines = ["# Speed of whole models", "", markdown_table(_HEADER, map(_columns, rows)), ""]
     lines += ["Ours over each peer, median of the turns (quartiles); — if it has no such model:", ""]
     names = sorted({name for row in rows for name in row["conditions"]["peers"]})
     others = [
         [" ".join(_columns(row)[:5]), *(format_quartiles(row["ratios"].get(name), 3) for name in names)] for row in rows
     ]
-    lines += [*_table(("cell", *names), others), ""]
+    lines += [markdown_table(("cell", *names), others), ""]
     lines += [f"- {name}: {meaning}" for name, meaning in CONVENTIONS.items()]
     measured: dict[str, list[str]] = {}
     for row in rows:
@@ -103,7 +104,3 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
     cell = (row["kind"], row["model"], str(row["batch_size"]), row["dtype"], mode)
     share, code = f"{row['share_of_peak']['vit']:.1%}", row.get("code", "older")[:6]
     return (*cell, format_quartiles(rates["vit"], 1), *of_peer, share, format_quartiles(row["peak_gflops"], 1), code)
-
-
-def _table(header: tuple[str, ...], rows: list[Any]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ("---",) * len(header), *rows)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.timing import PEAK_CONVENTIONS, STEP_GFLOP, format_quartiles
+from vit.wording import markdown_table
 
 OURS = "vit"
 _LOADING_FACTS = ("image_size", "batch_size", "augment", "turns", "machine")
@@ -50,9 +51,15 @@ def markdown(result: dict[str, Any]) -> str:
     """Format the table, followed by the meaning of its numbers."""
     peers = sorted({name for row in result["rows"] for name in row["ratios"]})
     of_peak = ["of peak", "peak GFLOP/s"] if result["bench"] == "epoch" else []
-    header = ["workers", "kept", "on_device", "vit images/s", *of_peak, *(f"{name} images/s | ratio" for name in peers)]
-    lines = [f"# {result['bench']}: {result['dataset']}, {result['images']:,} images", ""]
-    lines += [f"| {' | '.join(header)} |", f"|{' --- |' * (4 + len(of_peak) + 2 * len(peers))}"]
+    header = [
+        "workers",
+        "kept",
+        "on_device",
+        "vit images/s",
+        *of_peak,
+        *(head for name in peers for head in (f"{name} images/s", "ratio")),
+    ]
+    lines = []
     for row in result["rows"]:
         where = [str(row[name]).lower() for name in ("kept", "on_device")]
         cells = [str(row["workers"]), *where, format_quartiles(row["images_per_second"][OURS], 0)]
@@ -61,7 +68,8 @@ def markdown(result: dict[str, Any]) -> str:
         for name in peers:
             cells.append(format_quartiles(row["images_per_second"].get(name), 0))
             cells.append(format_quartiles(row["ratios"].get(name), 2))
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(cells)
+    title = f"# {result['bench']}: {result['dataset']}, {result['images']:,} images"
     conventions = result["conventions"]
     names = _FACTS[result["bench"]]
     facts = [
@@ -69,7 +77,7 @@ def markdown(result: dict[str, Any]) -> str:
         for name in names
     ]
     others = [f"- {name}: {what}" for name, what in conventions.items() if name not in names]
-    return "\n".join([*lines, "", *facts, *others]) + "\n"
+    return "\n".join([title, "", markdown_table(header, lines), "", *facts, *others]) + "\n"
 
 
 def _fact(value: Any) -> str:

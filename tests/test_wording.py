@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vit
-from vit.wording import counted, in_giga
+from vit.wording import counted, in_giga, markdown_table
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ def test_one_is_singular(words: tuple[str, ...], said: tuple[str, ...]) -> None:
 )
 def test_no_number_is_shown_as_zeros(number: float, text: str) -> None:
     assert in_giga(number) == text
+
+
+def test_a_bar_within_a_cell_does_not_end_it() -> None:
+    lines = markdown_table(("class", "images"), [("cat | dog", "3")], "---:").splitlines()
+    assert lines == ["| class | images |", "| ---: | ---: |", "| cat \\| dog | 3 |"]
 
 
 @pytest.mark.parametrize("folder", ["vit", "benchmarks", "results"])

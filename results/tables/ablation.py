@@ -7,7 +7,8 @@ from typing import Any
 
 from results.pictures import effects, whole_seeds
 from results.records import RESULTS, percent
-from results.tables.markdown import markdown, points
+from results.tables.cells import points
+from vit.wording import markdown_table
 
 
 def ingredient_effects(name: str) -> str:
@@ -21,7 +22,7 @@ def ingredient_effects(name: str) -> str:
     own = [[run for run in runs if run["variant"] == recipe] for recipe in ("plain", "best")[: len(columns)]]
     accuracies = [f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own]
     rows = [(cells[0]["name"], *map(_cell, cells)) for cells in zip(*columns.values(), strict=True)]
-    return markdown(("ingredient", *columns), [("*test top-1 of the recipe*", *accuracies), *rows])
+    return markdown_table(("ingredient", *columns), [("*test top-1 of the recipe*", *accuracies), *rows])
 
 
 def _cell(effect: dict[str, Any]) -> str:

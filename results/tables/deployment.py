@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 
 from results.records import RESULTS, percent
-from results.tables.markdown import markdown, points
+from results.tables.cells import points
+from vit.wording import markdown_table
 
 
 def deployed(names: Mapping[str, str]) -> str:
@@ -20,7 +21,7 @@ def deployed(names: Mapping[str, str]) -> str:
         changes = [points(form["difference"], form["interval"], 2) for form in found["forms"].values()]
         rows.append((name, f"{found['images']:,}", percent([found["top1"]]), *changes))
     header = ("model", "test images", "float32", *found["forms"])
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def sensitivity(file: str, most: int) -> str:
@@ -35,4 +36,4 @@ def sensitivity(file: str, most: int) -> str:
         (name, points(-lost, (-high, -low), 2), f"{change:.1%}")
         for name, lost, low, high, change in (*sorted(alone, key=lambda row: -row[-1])[:most], together)
     ]
-    return markdown(("in eight bits", "points gained or lost", "change of the logits"), rows)
+    return markdown_table(("in eight bits", "points gained or lost", "change of the logits"), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from results.records import RESULTS
-from results.tables.markdown import markdown
+from vit.wording import markdown_table
 
 
 def memory() -> str:
@@ -13,7 +13,7 @@ def memory() -> str:
     rows = []
     for row in json.loads((RESULTS / "memory.json").read_text())["large"].values():
         rows.append((row["title"], f"{row['peak']:,} MiB", f"{row['bound']:,} MiB", row["rule"]))
-    return markdown(("command", "peak", "bound", "grows with"), rows)
+    return markdown_table(("command", "peak", "bound", "grows with"), rows)
 
 
 def malformed() -> str:
@@ -21,7 +21,7 @@ def malformed() -> str:
     rows = []
     for kind, found in json.loads((RESULTS / "malformed.json").read_text()).items():
         rows.append((kind, *(f"{found[name]:,}" for name in ("tried", "one line", "taken", "failures"))))
-    return markdown(("kind", "tried", "one line", "valid after all", "failures"), rows)
+    return markdown_table(("kind", "tried", "one line", "valid after all", "failures"), rows)
 
 
 def freed_memory() -> str:
@@ -30,4 +30,4 @@ def freed_memory() -> str:
     for row in json.loads((RESULTS / "memory.json").read_text())["repeated"].values():
         peaks = [", ".join(f"{peak:,}" for peak in row["peaks"][way]) + " MiB" for way in ("kept", "returned")]
         rows.append((row["title"], *peaks, f"{row['peak_ratio']:.2f}"))
-    return markdown(("command", "peak, kept", "peak, returned", "kept over returned"), rows)
+    return markdown_table(("command", "peak, kept", "peak, returned", "kept over returned"), rows)

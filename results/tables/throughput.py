@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.records import ROOT
-from results.tables.markdown import markdown
+from vit.wording import markdown_table
 
 MODELS = ("Ti", "S", "B")
 
@@ -27,7 +27,7 @@ def speed(batch_size: int, *, compiled: bool) -> str:
             shares = [f"{row['share_of_peak']['vit']:.0%}" for row in wanted]
             rows.append((f"{type_name}, {pass_name}", *ratios, ", ".join(rates), ", ".join(shares)))
     header = (f"batch {batch_size}", *(f"ViT-{name}/16" for name in MODELS), "images/s", "share of the peak")
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def eight_bits(*files: str, others: Sequence[str] = ()) -> str:
@@ -53,7 +53,7 @@ def compiled_bfloat16(*files: str) -> str:
         over = (f"{first / other:.2f}" for other in (*others, row["images_per_second"]["vit fp32 ahead"]["median"]))
         rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{first:.1f}", *over))
     header = ("model, images at once", "images/s", *(f"over {side}" for side in (*sides[1:], "vit fp32 ahead")))
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def _models_and_batches(files: Sequence[str]) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def _over(
         change = [f"{row['change'][ours]:.1%}"] * rounds
         rows.append((f"ViT-{row['model']}/16, {row['batch_size']}", f"{rate:.1f}", *over, *change))
     header = ("model, images at once", "images/s", *(f"over {name}" for name in others))
-    return markdown((*header, *["change of the logits"] * rounds), rows)
+    return markdown_table((*header, *["change of the logits"] * rounds), rows)
 
 
 def every_cell(file: str) -> str:
@@ -86,7 +86,7 @@ def every_cell(file: str) -> str:
         over = f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
         rows.append((f"ViT-{row['model']}/16", what, f"{rate:,.0f}", over, f"{row['share_of_peak']['vit']:.0%}"))
     header = ("model", "images at once", "images/s", "over the best other library (quartiles)", "share of the peak")
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def attention_on_device(file: str) -> str:
@@ -100,7 +100,7 @@ def attention_on_device(file: str) -> str:
         (mask, f"{tokens:,}", *(found[mask, tokens, backend] for backend in backends))
         for mask, tokens in dict.fromkeys(key[:2] for key in found)
     ]
-    return markdown(("mask", "tokens", *(f"`{backend}`" for backend in backends)), rows)
+    return markdown_table(("mask", "tokens", *(f"`{backend}`" for backend in backends)), rows)
 
 
 def behind(file: str) -> str:

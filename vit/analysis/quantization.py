@@ -17,6 +17,7 @@ from vit.config import check, check_arguments
 from vit.evaluation.statistics import paired_share_interval
 from vit.models.inference import check_quantizable, for_inference, quantizable_layers
 from vit.models.model import Model
+from vit.wording import markdown_table
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -57,10 +58,15 @@ class QuantizationSensitivity:
 
     def table(self) -> str:
         """Markdown, a row for each layer."""
-        head = "| in eight bits | accuracy | points lost (95 % interval) | same class | change of the logits |"
+        header = ("in eight bits", "accuracy", "points lost (95 % interval)", "same class", "change of the logits")
         rows = [
-            f"| {name} | {quantized:.2%} | {100 * lost:+.2f} ({100 * low:+.2f} to {100 * high:+.2f}) "
-            f"| {same:.2%} | {change:.2%} |"
+            (
+                name,
+                f"{quantized:.2%}",
+                f"{100 * lost:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})",
+                f"{same:.2%}",
+                f"{change:.2%}",
+            )
             for name, quantized, lost, low, high, same, change in zip(
                 self.layers,
                 self.quantized.tolist(),
@@ -71,7 +77,7 @@ class QuantizationSensitivity:
                 strict=True,
             )
         ]
-        return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
+        return markdown_table(header, rows)
 
     def plot(self) -> Figure:
         """Draw the change of the logits and the points lost against the block, in a colour for each kind of layer."""

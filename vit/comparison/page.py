@@ -9,7 +9,7 @@ from typing import Any
 
 from vit.comparison.tables import Table, all_tables, verdicts
 from vit.evaluation.html_page import html_cell, html_definitions, html_document, html_figure, html_text
-from vit.wording import counted
+from vit.wording import counted, markdown_table
 
 
 def data_summary(result: dict[str, Any]) -> str:
@@ -60,15 +60,11 @@ def page_markdown(page: Page, figures: Mapping[str, str]) -> str:
     if page.warnings:
         parts.append("**Not like for like:**\n\n" + "\n".join(f"- {line}" for line in page.warnings))
     for table in page.tables:
-        lines = [_line(table.header), _line(["---"] * len(table.header)), *map(_line, table.rows)]
-        parts.append(f"## {table.title}\n\n" + "\n".join(lines) + (f"\n\n{table.note}" if table.note else ""))
+        shown = markdown_table(table.header, table.rows)
+        parts.append(f"## {table.title}\n\n{shown}" + (f"\n\n{table.note}" if table.note else ""))
     parts += [f"![{caption}]({path})\n\n{caption}" for path, caption in figures.items()]
     parts.append("## Conventions\n\n" + "\n".join(f"- {name}: {meaning}" for name, meaning in page.conventions.items()))
     return "\n\n".join(parts) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 # ------------------------------------------------------------------ HTML

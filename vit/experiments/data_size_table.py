@@ -11,6 +11,7 @@ from vit.evaluation.statistics import accuracy_spread
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
 from vit.runs import write_csv
+from vit.wording import markdown_table
 
 CONVENTIONS = {
     "test.top1": "fraction of the whole test set, by the weights that were best on the validation set",
@@ -79,13 +80,17 @@ def data_size_markdown(result: Mapping[str, Any]) -> str:
     curves, differences = result["curves"], result["differences"]
     first = next(iter(curves))
     head = ["data", "images", *curves, *(f"{recipe} − {first}" for recipe in differences)]
-    lines = [_line(head), _line(["---:"] * len(head))]
     columns = [_by_fraction(points, _accuracy) for points in curves.values()]
     columns += [_by_fraction(points, _difference) for points in differences.values()]
-    for point in curves[first]:
-        cells = [column.get(point["fraction"], "–") for column in columns]
-        lines.append(_line([f"{100 * point['fraction']:.4g} %", f"{point['num_images']:,}", *cells]))
-    return "\n".join([*lines, "", *_notes(result), ""])
+    rows = [
+        [
+            f"{100 * point['fraction']:.4g} %",
+            f"{point['num_images']:,}",
+            *(column.get(point["fraction"], "–") for column in columns),
+        ]
+        for point in curves[first]
+    ]
+    return "\n".join([markdown_table(head, rows, "---:"), "", *_notes(result), ""])
 
 
 def _notes(result: Mapping[str, Any]) -> list[str]:
@@ -154,7 +159,3 @@ def _accuracy(point: Mapping[str, Any]) -> str:
 def _difference(point: Mapping[str, Any]) -> str:
     interval = "" if point["low"] is None else f" [{100 * point['low']:+.2f}, {100 * point['high']:+.2f}]"
     return f"{100 * point['mean']:+.2f}{interval}".replace("-", "−")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -19,7 +19,7 @@ from vit.data.splits import Split, balanced_subset
 from vit.tasks.image_report import ImageReport, notes_of_broken
 from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
-from vit.wording import counted, in_giga
+from vit.wording import counted, in_giga, markdown_table
 
 NEXT = (
     "vit eval {run} --transfer",
@@ -118,11 +118,10 @@ class EncoderReport(ImageReport, ABC):
             ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
             ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
         ]
-        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
         place = shlex.quote(str(run))
         return (
             f"# {summary['model']}, {self.title.format(dataset=summary['dataset'])}\n\n"
-            f"| measured | |\n|---|---|\n{table}\n\n"
+            f"{markdown_table(('measured', ''), rows)}\n\n"
             "No label was used in training; the k-NN accuracy uses those of training images. Every setting and its "
             "origin: `config.yaml`. Evaluate the frozen features, or train a classifier from the encoder's weights, "
             "with\n\n"

@@ -31,7 +31,7 @@ from vit.tasks.classification.training import Classification
 from vit.tasks.image_report import ImageReport, notes_of_broken
 from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
-from vit.wording import counted, in_giga
+from vit.wording import counted, in_giga, markdown_table
 
 MOST_COMPARED = 30_000
 """Images of a user's own that are searched for near-duplicates; more would take longer than a minute or two."""
@@ -176,14 +176,13 @@ def model_card(run: Path, summary: dict[str, Any], class_names: list[str], confi
         ),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     broken = notes_of_broken(summary)
     notes = "".join(f"- {note}\n" for note in [summary["data.notes"], *_duplicate_notes(summary), *broken] if note)
     start = f"Started from `{config.model.pretrained}`.\n\n" if config.model.pretrained else ""
     data = f"`{config.data.root}`" if config.data.name == "imagefolder" else summary["dataset"]
     return (
         f"# {summary['model']} on {data}\n\n{start}"
-        f"| measured | |\n|---|---|\n{table}\n\n"
+        f"{markdown_table(('measured', ''), rows)}\n\n"
         f"Classes: {shown}.\n\n{notes and notes + chr(10)}"
         "The test set was evaluated after training and chose nothing; the weights were chosen on validation images, "
         "which were not trained on. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"

@@ -24,7 +24,7 @@ from vit.tasks.multilabel.metrics import (
 from vit.tasks.multilabel.table import open_test
 from vit.tasks.multilabel.training import Multilabel
 from vit.tasks.task import Rates
-from vit.wording import counted, in_giga
+from vit.wording import counted, in_giga, markdown_table
 
 MOST_READ = 30_000
 """Images of a part whose files are compared before training; more would take longer than a minute or two."""
@@ -91,16 +91,21 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
         ("training", f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']:.0f} s"),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    classes = "\n".join(
-        f"| {name} | {'–' if one['average_precision'] is None else format(one['average_precision'], '.2%')} | "
-        f"{one['f1']:.4f} | {one['threshold']:.3f} | {one['images']} |"
+    header = ("class", "average precision", "F1", "threshold", "test images")
+    classes = [
+        (
+            name,
+            "–" if one["average_precision"] is None else format(one["average_precision"], ".2%"),
+            f"{one['f1']:.4f}",
+            f"{one['threshold']:.3f}",
+            str(one["images"]),
+        )
         for name, one in metrics_by_class(predictions).items()
-    )
+    ]
     broken = "".join(f"- {note}\n\n" for note in notes_of_broken(summary))
     return (
-        f"# {summary['model']}, any number of labels an image\n\n| measured | |\n|---|---|\n{table}\n\n"
-        f"| class | average precision | F1 | threshold | test images |\n|---|---|---|---|---|\n{classes}\n\n{broken}"
+        f"# {summary['model']}, any number of labels an image\n\n{markdown_table(('measured', ''), rows)}\n\n"
+        f"{markdown_table(header, classes)}\n\n{broken}"
         "The test set was read once, after training; weights and thresholds were chosen on a validation split cut from "
         "the training table. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"

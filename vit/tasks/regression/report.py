@@ -20,7 +20,7 @@ from vit.tasks.regression.curve import INTERVAL, Points, even_points, true_curve
 from vit.tasks.regression.metrics import CONVENTIONS, Regression, evaluate_kernel, regression_metrics
 from vit.tasks.regression.training import KernelRegression
 from vit.tasks.task import Rates
-from vit.wording import counted
+from vit.wording import counted, markdown_table
 
 _MOST_PANELS = 5
 _MOST_ROWS = 200
@@ -221,10 +221,9 @@ def model_card(run: Path, summary: dict[str, Any]) -> str:
         ),
         ("device, seed", f"{summary['device']}, {summary['seed']}"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     pictures = "\n\n".join(f"![{name}](figures/{name}.png)" for name in _PICTURES)
     return (
-        f"# Nadaraya–Watson kernel regression, one learned width a key\n\n| measured | |\n|---|---|\n{table}\n\n"
+        f"# Nadaraya–Watson kernel regression, one learned width a key\n\n{markdown_table(('measured', ''), rows)}\n\n"
         "Training points have noise and so have errors at them and at the validation points; the test error is to the "
         "curve itself. Each training point was estimated from the others. Evaluate again with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n{pictures}\n"

@@ -20,7 +20,7 @@ from vit.tasks.translation.loading import TextEvalLoader
 from vit.tasks.translation.metrics import CONVENTIONS, Translations, bleu, bleu_by_length, bleu_signature
 from vit.tasks.translation.text import open_test
 from vit.tasks.translation.training import Translation
-from vit.wording import counted
+from vit.wording import counted, markdown_table
 
 Result = tuple[Translations, dict[str, float]]
 """The beam search's translations, and the metrics of the references."""
@@ -110,12 +110,11 @@ def model_card(run: Path, summary: dict[str, Any], data: TextDataConfig) -> str:
         ),
         ("precision, device, seed", f"{summary['precision']}, {summary['device']}, {summary['seed']}"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     task = f"from {data.source_language} to {data.target_language}" if data.name == "multi30k" else "to copy"
     command = f'vit translate {shlex.quote(str(run))} "…"'
     return (
         f"# {summary['model']} on {summary['dataset']}, {task}\n\n"
-        f"| measured | |\n|---|---|\n{table}\n\n"
+        f"{markdown_table(('measured', ''), rows)}\n\n"
         "The test set was read once, after training; the weights were chosen on the validation set. The translations: "
         "`predictions/test.jsonl`. Every setting and its origin: `config.yaml`. Translate with\n\n"
         f"    {command}\n\n"
