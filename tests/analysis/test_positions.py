@@ -14,8 +14,9 @@ from torchvision.models.vision_transformer import interpolate_embeddings
 from tests.analysis.models import hugging, timm_model, torchvision_model
 from vit.analysis.positions import PositionTable, position_similarity, position_vectors, similarity_of
 from vit.config import ViTConfig
-from vit.config.vit import Positions
-from vit.layers.positions import resize_grid, sincos_2d
+from vit.config.vit import PositionKind
+from vit.layers.position_resize import resize_grid
+from vit.layers.positions import sincos_2d
 from vit.models import VisionTransformer
 
 SMALL: dict[str, Any] = {
@@ -98,7 +99,7 @@ def test_a_larger_grid_is_the_one_that_the_model_computes_with() -> None:
 
 
 @pytest.mark.parametrize("kind", ["relative", "none"])
-def test_kinds_without_vectors_are_refused(kind: Positions) -> None:
+def test_kinds_without_vectors_are_refused(kind: PositionKind) -> None:
     with pytest.raises(ValueError, match=r"no (vectors to compare|position vectors)"):
         position_similarity(VisionTransformer(ViTConfig(**SMALL, positions=kind)))
 

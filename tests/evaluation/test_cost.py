@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.config import ModelConfig, ResNetConfig, ViTConfig
-from vit.config.vit import Backend, Positions
+from vit.config.vit import Backend, PositionKind
 from vit.evaluation.cost import (
     activation_memory,
     count_parameters,
@@ -123,7 +123,7 @@ def test_the_formula_whatever_the_backend(backend: str, changes: dict[str, Any])
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "none"])
-def test_counting_leaves_the_model_as_it_was(positions: Positions) -> None:
+def test_counting_leaves_the_model_as_it_was(positions: PositionKind) -> None:
     model = build_model(replace(SMALL, positions=positions, width=48)).train()
     images = torch.rand(2, 3, 24, 40)
     expected = model(images)

@@ -9,8 +9,9 @@ import torch
 from timm.layers import resample_abs_pos_embed, resize_rel_pos_bias_table
 
 from vit.config import PositionResize, ViTConfig
-from vit.config.vit import Positions
-from vit.layers.positions import RelativeBias, build_positions, resize_grid, resize_offsets, sincos_2d
+from vit.config.vit import PositionKind
+from vit.layers.position_resize import resize_grid, resize_offsets
+from vit.layers.positions import RelativeBias, build_positions, sincos_2d
 
 CPU = torch.device("cpu")
 GRID_WAYS = tuple(way for way in get_args(PositionResize) if way != "geometric")
@@ -158,7 +159,7 @@ def test_resize_to_thin_grids_equals_its_transpose(new: tuple[int, int], how: Po
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope"])
-def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: Positions) -> None:
+def test_every_kind_distinguishes_rows_and_columns_on_any_grid(kind: PositionKind) -> None:
     config = ViTConfig(image_size=(12, 20), patch_size=(4, 4), width=32, depth=2, num_heads=2, positions=kind)
     positions = build_positions(config)
     for parameter in positions.parameters():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vit.config.text_model import TextPlaces
+from vit.config.text_model import TextPositionKind
 from vit.layers.text_positions import build_text_positions, rotation_along, sinusoidal
 
 
@@ -67,7 +67,7 @@ def test_late_positions_are_as_exact_as_early_ones() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rope", "none"])
-def test_a_later_start_continues_the_sequence(kind: TextPlaces) -> None:
+def test_a_later_start_continues_the_sequence(kind: TextPositionKind) -> None:
     positions = build_text_positions(kind, 12, 3, 11)
     for parameter in positions.parameters():
         torch.nn.init.normal_(parameter)

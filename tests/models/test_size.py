@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vit.config import ModelConfig, ViTConfig
-from vit.config.vit import Positions
+from vit.config.vit import PositionKind
 from vit.models import VisionTransformer, build_model, list_models, resolve
 from vit.models.size import check_fits_memory, least_parameters
 
@@ -35,6 +35,6 @@ def test_it_is_refused_before_it_is_built() -> None:
 
 
 @pytest.mark.parametrize("positions", ["sincos_2d", "learned_2d", "learned_1d", "none"])
-def test_a_fine_grid_has_no_fewer_parameters(positions: Positions) -> None:
+def test_a_fine_grid_has_no_fewer_parameters(positions: PositionKind) -> None:
     config = ViTConfig(image_size=(64, 64), patch_size=(1, 1), width=8, depth=1, num_heads=1, positions=positions)
     assert least_parameters(config) <= sum(each.numel() for each in VisionTransformer(config).parameters())

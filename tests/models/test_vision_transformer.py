@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit.attention.multihead import SelfAttention
 from vit.config import ViTConfig
-from vit.config.vit import Backend, FeedForwardKind, Pooling, Positions
+from vit.config.vit import Backend, FeedForwardKind, Pooling, PositionKind
 from vit.layers.block import Block
 from vit.models import VisionTransformer
 from vit.models.initialization import initialize
@@ -143,7 +143,7 @@ def test_every_option_has_an_effect(field: str) -> None:
 
 @pytest.mark.parametrize("positions", ["learned_1d", "learned_2d", "sincos_2d", "relative", "rope"])
 @pytest.mark.parametrize("pooling", ["cls", "gap", "map"])
-def test_positions_and_pooling_give_different_answers(positions: Positions, pooling: Pooling) -> None:
+def test_positions_and_pooling_give_different_answers(positions: PositionKind, pooling: Pooling) -> None:
     base = replace(BASE, pooling=pooling)
     assert not torch.allclose(result(replace(base, positions=positions)), result(replace(base, positions="none")))
     shuffled = images()[:, :, :, torch.arange(24).roll(8)]
@@ -153,7 +153,7 @@ def test_positions_and_pooling_give_different_answers(positions: Positions, pool
 
 
 @pytest.mark.parametrize("positions", ["learned_1d", "relative", "rope"])
-def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions: Positions) -> None:
+def test_a_sample_does_not_depend_on_how_the_batch_is_divided(positions: PositionKind) -> None:
     config = replace(BASE, positions=positions, **RANDOM)
     model, batch, rng = fill(VisionTransformer(config)), images(count=6), SampleRandom.at(5, 2, torch.arange(6))
     whole = model(batch, rng=rng)

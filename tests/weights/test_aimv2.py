@@ -19,7 +19,8 @@ from vit.hub import create_model, open_model
 from vit.layers.norm import build_norm
 from vit.layers.pooling import QueryPool
 from vit.libraries import NoCounterpart
-from vit.libraries.timm import config_by_name, config_of
+from vit.libraries.timm import config_by_name
+from vit.libraries.timm_reading import config_of
 from vit.libraries.timm_writing import build_timm
 from vit.models import VisionTransformer, build_model
 from vit.models.initialization import perturb_weights

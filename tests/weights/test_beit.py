@@ -19,7 +19,7 @@ from tests.weights.proof import compare_names
 from vit.analysis.capture import capturing
 from vit.config import ViTConfig
 from vit.hub import create_model
-from vit.libraries.timm import config_of
+from vit.libraries.timm_reading import config_of
 from vit.models import VisionTransformer, build_model
 from vit.weights.beit import BEIT
 from vit.weights.convert import convert_model, is_round_trip_exact

@@ -15,7 +15,8 @@ from torch import nn
 from tests.weights.proof import compare_names
 from vit.config import ViTConfig
 from vit.hub import create_model
-from vit.libraries.timm import config_by_name, config_of
+from vit.libraries.timm import config_by_name
+from vit.libraries.timm_reading import config_of
 from vit.models import VisionTransformer, build_model
 from vit.weights.convert import is_round_trip_exact
 from vit.weights.eva import LAYOUTS

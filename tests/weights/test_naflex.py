@@ -13,7 +13,8 @@ from torch import nn
 from tests.weights.proof import compare_names
 from tests.weights.test_eva import largest_difference
 from vit.hub import open_model
-from vit.libraries.timm import config_by_name, config_of
+from vit.libraries.timm import config_by_name
+from vit.libraries.timm_reading import config_of
 from vit.models import VisionTransformer, build_model
 from vit.weights.convert import convert_model, is_round_trip_exact, logit_difference, verify_conversion
 from vit.weights.layouts import find_layout

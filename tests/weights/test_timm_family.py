@@ -11,8 +11,8 @@ import torch
 
 from tests.weights.proof import Row, shapes
 from tests.weights.timm_family import examine, names, state_of
-from vit.libraries.timm import architecture_of
 from vit.libraries.timm import config_by_name as timm_config
+from vit.libraries.timm_reading import architecture_of
 from vit.models import build_model
 from vit.weights.layout import apply_rules, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported

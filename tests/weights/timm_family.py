@@ -6,7 +6,8 @@ import timm
 import torch
 
 from tests.weights.proof import Row, compare_names, filled, prove
-from vit.libraries.timm import FAMILIES, architecture_of, config_of
+from vit.libraries.timm import FAMILIES
+from vit.libraries.timm_reading import architecture_of, config_of
 from vit.weights.layouts import find_layout
 
 BUILT_BELOW = {100: 128_000_000, 200: 90_000_000, 330: 64_000_000}

@@ -17,11 +17,11 @@ from einops import rearrange, reduce, repeat
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
-from vit.analysis.model_structure import Grid, check_images, crop_to_patches, has_class_token, logits_of, patch_grid
+from vit.analysis.model_structure import check_images, crop_to_patches, has_class_token, logits_of, patch_grid
 from vit.analysis.tokens import pictures_of, token_layout
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
-from vit.config import check, check_arguments
+from vit.config import Grid, check, check_arguments
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure

@@ -15,11 +15,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.analysis.unsupported import Unsupported
-from vit.config import check
+from vit.config import Grid, check
 from vit.layers.patches import check_image_dtype, check_image_shape
 from vit.models import VisionTransformer
 
-Grid = tuple[int, int]
 TensorCallback = Callable[[str, Tensor], None]
 
 BLOCKS = {

@@ -15,9 +15,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import Grid, check_images, crop_to_patches, forward_hooks, residual_blocks
+from vit.analysis.model_structure import check_images, crop_to_patches, forward_hooks, residual_blocks
 from vit.analysis.tokens import block_patches, pictures_of
-from vit.config import check, check_arguments
+from vit.config import Grid, check, check_arguments
 from vit.evaluation.evaluate import evaluating
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import Grid, patch_grid
+from vit.analysis.model_structure import patch_grid
 from vit.analysis.unsupported import Unsupported
-from vit.config import PositionResize, check, check_arguments
+from vit.config import Grid, PositionResize, check, check_arguments
 from vit.config.arguments import check_type
-from vit.layers.positions import Positions, RelativeBias, resize_grid
+from vit.layers.position_resize import resize_grid
+from vit.layers.positions import Positions, RelativeBias
 from vit.libraries import timm_naflex
 
 if TYPE_CHECKING:

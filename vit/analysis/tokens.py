@@ -13,9 +13,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import Grid, channels_last, has_class_token, patch_grid, patch_size
+from vit.analysis.model_structure import channels_last, has_class_token, patch_grid, patch_size
 from vit.analysis.unsupported import Unsupported
-from vit.config import check
+from vit.config import Grid, check
 
 MOST_PREFIX = 64
 

@@ -11,7 +11,7 @@ from vit.config.resnet import ResNetConfig, Shortcut
 from vit.config.rules import check, check_no_pipe, check_positive, nearest
 from vit.config.run import ImageRun, OptimConfig, OptimizerName, RunConfig, TrainConfig
 from vit.config.text_model import BertConfig, LayerConfig
-from vit.config.vit import Backend, PositionResize, Stem, ViTConfig
+from vit.config.vit import Backend, Grid, PositionResize, StemKind, ViTConfig
 
 __all__ = [
     "DATA_SETS",
@@ -19,6 +19,7 @@ __all__ = [
     "Backend",
     "BertConfig",
     "DataConfig",
+    "Grid",
     "ImageRun",
     "Interpolation",
     "LayerConfig",
@@ -30,7 +31,7 @@ __all__ = [
     "ResNetConfig",
     "RunConfig",
     "Shortcut",
-    "Stem",
+    "StemKind",
     "TrainConfig",
     "ViTConfig",
     "check",

@@ -10,7 +10,7 @@ from vit.config.rules import check, check_positive
 from vit.config.sizes import MOST_CHANNELS, MOST_PIXELS, check_most
 
 Shortcut = Literal["projection", "padding", "average"]
-ResNetStem = Literal["imagenet", "cifar", "deep"]
+ResNetStemKind = Literal["imagenet", "cifar", "deep"]
 
 STAGES: dict[int, tuple[Literal["basic", "bottleneck"], tuple[int, ...]]] = {
     18: ("basic", (2, 2, 2, 2)),
@@ -35,7 +35,7 @@ class ResNetConfig:
     """Outputs of the head; 0: no head, and `forward` returns the pooled features."""
     image_size: tuple[int, int] = (224, 224)
     """Height and width of the images in pixels, or one number for both."""
-    stem: ResNetStem = "imagenet"
+    stem: ResNetStemKind = "imagenet"
     """The first layers. `imagenet`: a 7×7 convolution and pooling; `cifar`: a 3×3 convolution of stride 1 and no
     pooling, for images of 8 to 64 pixels; `deep`: three 3×3 convolutions in place of the 7×7 (ResNet-D).
     """

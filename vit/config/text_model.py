@@ -11,7 +11,7 @@ from vit.config.vit import Backend, check_heads
 
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu"]
-TextPlaces = Literal["sinusoidal", "learned", "rope", "none"]
+TextPositionKind = Literal["sinusoidal", "learned", "rope", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,10 @@ from vit.config.arguments import check_types
 from vit.config.rules import check, check_finite, check_positive, check_rate
 from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_PIXELS, check_most
 
+Grid = tuple[int, int]
+"""Rows and columns of patches."""
 Pooling = Literal["cls", "gap", "map", "query", "cls_gap"]
-Positions = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope", "none"]
+PositionKind = Literal["learned_1d", "learned_2d", "sincos_2d", "relative", "rope", "learned_1d_rope", "none"]
 PositionResize = Literal[
     "bicubic_antialiased",
     "bicubic",
@@ -28,8 +30,8 @@ LEARNED_POSITIONS = ("learned_1d", "learned_2d", "learned_1d_rope")
 ROTARY_POSITIONS = ("rope", "learned_1d_rope")
 FeedForwardKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
-Norm = Literal["layer", "rms"]
-Stem = Literal["patch", "conv", "resnet"]
+NormKind = Literal["layer", "rms"]
+StemKind = Literal["patch", "conv", "resnet"]
 Initialization = Literal["xavier", "normal", "mimetic"]
 Backend = Literal["auto", "reference", "matmul", "sdpa", "flex", "triton"]
 _MOST = {
@@ -83,7 +85,7 @@ class ViTConfig:
     """Give the distillation token its own head; false: only the class token's head is used."""
     num_registers: int = 0
     """Learned tokens that are read by no head (registers: Darcet et al. 2024)."""
-    positions: Positions = "learned_1d"
+    positions: PositionKind = "learned_1d"
     """How the patches' places are told. `learned_1d`: a learned vector for each place (ViT); `learned_2d`: one for each
     row and one for each column; `sincos_2d`: fixed sines and cosines; `relative`: learned biases of the scores (BEiT);
     `rope`: rotated queries and keys; `learned_1d_rope`: both (EVA-02); `none`: not at all.
@@ -126,7 +128,7 @@ class ViTConfig:
     """Biases of queries, keys and values."""
     proj_bias: bool = True
     """Biases of the attention's output and of the feed-forward layers; false in AIMv2."""
-    norm: Norm = "layer"
+    norm: NormKind = "layer"
     """`rms`: RMSNorm in place of every LayerNorm (AIMv2: Fini et al. 2024)."""
     embedding_norm: bool = False
     """A norm on the patches before positions are added (AIMv2)."""
@@ -146,7 +148,7 @@ class ViTConfig:
     """Initial value of LayerScale; None: none."""
     norm_eps: float = 1e-6
     """Added to the variance in every norm."""
-    stem: Stem = "patch"
+    stem: StemKind = "patch"
     """How patches are embedded. `patch`: one linear layer; `conv`: two small convolutions whose windows overlap;
     `resnet`: the first stage of a ResNet-18 (ViT's hybrid).
     """

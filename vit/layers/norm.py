@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from vit.config import ViTConfig
-from vit.config.vit import Norm
+from vit.config.vit import NormKind
 
-NORMS: dict[Norm, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NORMS: dict[NormKind, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 def build_norm(config: ViTConfig, *, present: bool = True) -> nn.Module:

@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from vit.config import Stem
+from vit.config import StemKind
 from vit.layers.residual import BasicBlock
 from vit.linear import matmul_dtype
 
@@ -102,7 +102,7 @@ class PatchEmbedding(nn.Module):
         width: int,
         patch_size: tuple[int, int],
         *,
-        stem: Stem = "patch",
+        stem: StemKind = "patch",
         bias: bool = True,
         in_channels: int = 3,
     ) -> None:

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from vit.config import Shortcut
 
-Norm = Callable[[int], nn.Module]
+MakeNorm = Callable[[int], nn.Module]
 
 
 def convolution(source: int, width: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -33,7 +33,7 @@ class PaddingShortcut(nn.Module):
         return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
 
 
-def shortcut_of(source: int, width: int, stride: int, kind: Shortcut, norm: Norm) -> nn.Module:
+def shortcut_of(source: int, width: int, stride: int, kind: Shortcut, norm: MakeNorm) -> nn.Module:
     """The block's input in the shape of its output; unchanged where it has it."""
     if stride == 1 and source == width:
         return nn.Identity()
@@ -56,7 +56,7 @@ class BasicBlock(nn.Module):
         stride: int = 1,
         *,
         shortcut: Shortcut = "projection",
-        norm: Norm = nn.BatchNorm2d,
+        norm: MakeNorm = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
         self.conv1 = convolution(source, width, 3, stride)
@@ -88,7 +88,7 @@ class Bottleneck(nn.Module):
         *,
         groups: int = 1,
         shortcut: Shortcut = "projection",
-        norm: Norm = nn.BatchNorm2d,
+        norm: MakeNorm = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
         self.conv1 = convolution(source, inner, 1)

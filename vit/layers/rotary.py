@@ -15,9 +15,7 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
-from vit.config import ViTConfig
-
-Grid = tuple[int, int]
+from vit.config import Grid, ViTConfig
 
 
 @dataclass(frozen=True)

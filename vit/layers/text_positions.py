@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.config.text_model import TextPlaces
+from vit.config.text_model import TextPositionKind
 from vit.layers.rotary import Rotation, rotation_by
 
 TEMPERATURE = 10_000.0
@@ -66,7 +66,7 @@ class LearnedPositions(TextPositions):
         return tokens + self.table[start:needed]
 
 
-class Rotary(TextPositions):
+class RotaryPositions(TextPositions):
     """Rotates queries and keys by `rotation_along`."""
 
     def __init__(self, head_width: int) -> None:
@@ -81,13 +81,13 @@ def _positions(tokens: Tensor, start: int) -> Tensor:
     return torch.arange(start, start + tokens.shape[1], device=tokens.device)
 
 
-def build_text_positions(kind: TextPlaces, width: int, num_heads: int, max_length: int) -> TextPositions:
+def build_text_positions(kind: TextPositionKind, width: int, num_heads: int, max_length: int) -> TextPositions:
     match kind:
         case "sinusoidal":
             return Sinusoidal()
         case "learned":
             return LearnedPositions(max_length, width)
         case "rope":
-            return Rotary(width // num_heads)
+            return RotaryPositions(width // num_heads)
         case "none":
             return TextPositions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-Grid = tuple[int, int]
+from vit.config import Grid
 
 
 def infer_grid(rows: int, *, num_prefix: int, possible_prefix: int, model_grid: Grid, name: str) -> Grid:

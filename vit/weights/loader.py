@@ -9,10 +9,10 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from vit.config import ViTConfig, check_arguments
-from vit.layers.positions import resize_axis, resize_grid, resize_offsets
+from vit.config import Grid, ViTConfig, check_arguments
+from vit.layers.position_resize import resize_axis, resize_grid, resize_offsets
 from vit.models import Classifier
-from vit.weights.grids import Grid, check_grid, infer_grid
+from vit.weights.grids import check_grid, infer_grid
 from vit.weights.layout import Architecture, Layout, apply_rules, strip_prefixes, without_dropped
 from vit.weights.layouts import find_layout, refuse_unsupported
 from vit.weights.report import LoadReport

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vit.config import Preprocessing, ResNetConfig, ViTConfig, check_arguments, nearest
+from vit.config import Grid, Preprocessing, ResNetConfig, ViTConfig, check_arguments, nearest
 from vit.libraries import (
     LibraryModel,
     Provenance,
@@ -19,13 +19,13 @@ from vit.libraries import (
     download_error,
     library_and_name,
     timm,
+    timm_reading,
     torchvision,
     transformers,
 )
 from vit.libraries.image_processors import PREPROCESSING, PROCESSOR
 from vit.weights.extent import check_extent
 from vit.weights.files import read_file
-from vit.weights.grids import Grid
 from vit.weights.huggingface import is_huggingface_folder, read_config, read_folder
 from vit.weights.layout import Layout, strip_prefixes
 from vit.weights.layouts import find_layout, refuse_unsupported
@@ -159,7 +159,7 @@ def _open_library_model_as_ours(
     else:
         tensors = theirs.model.state_dict()
         if theirs.library == "timm":
-            config = timm.architecture_of(theirs.model, name)
+            config = timm_reading.architecture_of(theirs.model, name)
             layout = find_layout(tensors, config)
         else:
             layout = find_layout(tensors)

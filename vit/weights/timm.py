@@ -2,7 +2,7 @@
 
 timm (Wightman, github.com/huggingface/pytorch-image-models) keeps one `pos_embed` for prefix tokens and patches; here
 they are two tensors, so that the grid can be resized on its own. Facebook's DeiT, DINO and MAE use these names too.
-timm's architectures are in `vit.libraries.timm`.
+timm's architectures are in `vit.libraries.timm_reading`.
 """
 
 from __future__ import annotations

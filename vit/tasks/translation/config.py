@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from vit.config.rules import check, check_effect, check_finite, check_positive, check_rate, check_seed
 from vit.config.run import RunConfig, TrainConfig
 from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, MOST_SAMPLES, check_most
-from vit.config.text_model import Activation, LayerConfig, NormPlacement, TextPlaces
+from vit.config.text_model import Activation, LayerConfig, NormPlacement, TextPositionKind
 from vit.config.vit import Backend, check_heads
 
 SMALLEST_VOCABULARY = 260
@@ -42,7 +42,7 @@ class TranslatorConfig:
     """LayerNorm before each part of a layer, or after it as in Vaswani et al."""
     activation: Activation = "relu"
     """Activation of the feed-forward layers."""
-    positions: TextPlaces = "sinusoidal"
+    positions: TextPositionKind = "sinusoidal"
     """How the places of tokens are told; `rope` rotates queries and keys."""
     max_length: int = 256
     """`positions: learned` only: tokens of the longest sequence there is a position for."""
