@@ -46,7 +46,7 @@ def header(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
     frozen = "" if all(each.requires_grad for each in parameters) else f", {_num_trained(session):,} of them trained"
     cost = f"; {rows['multiply-adds an image'].partition(' forward')[0]} multiply-adds" if "images" in rows else ""
     rows["model"] += f"; {count_parameters(session.unwrapped_model):,} parameters{frozen}{cost}"
-    notes = {name: rows.pop(name) for name in list(rows) if name.startswith("note") or name in ("reset", SHRUNK)}
+    notes = {name: rows.pop(name) for name in list(rows) if name.startswith("note") or name in ("reset", "shrunk")}
     for name in ("parameters", "multiply-adds an image"):
         rows.pop(name, None)
     return rows | {"run": str(session.run)} | notes
@@ -71,7 +71,7 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
         **({"reset": f"{', '.join(reset)}; {_WHY_RESET}"} if reset else {}),
-        **({SHRUNK: ", ".join(shrunk)} if shrunk else {}),
+        **({"shrunk": f"{', '.join(shrunk)}, with train.epochs"} if shrunk else {}),
     }
 
 
