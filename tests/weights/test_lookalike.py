@@ -14,7 +14,10 @@ from vit.hub.pretrained import load_model
 from vit.weights.lookalike import architecture_like
 from vit.weights.timm import TIMM
 
-OWN = {"name": "vit", "image_size": 64, "patch_size": 8, "pooling": "gap", "class_token": False}
+OWN = {
+    **{"name": "vit", "image_size": 64, "patch_size": 8, "pooling": "gap", "class_token": False},
+    **{"positions": "learned_1d_rope", "stem": "conv", "init": "mimetic"},
+}
 """As `your_images` has it."""
 
 
