@@ -15,7 +15,7 @@ from vit.config import check
 from vit.settings import ResolvedRun, resolve_run
 from vit.tasks.classification.training import Classification
 from vit.training.loop import steps
-from vit.training.session import open_session
+from vit.training.session import Session, open_session
 
 _SHARE = re.compile(r"\d+/\d+")
 _WARMUP_STEPS, _TIMED_STEPS = 4, 16
@@ -51,17 +51,29 @@ def nearest_epochs(minutes: float, seconds: float) -> int:
 
 def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
     """Mean over the epochs of a run, from some steps at each size of its images."""
-    session = open_session(resolved.config, folder)
+    return seconds_of(open_session(resolved.config, folder))
+
+
+def check_long_enough(session: Session) -> None:
+    """ValueError where an epoch has too few steps to be timed."""
+    batch_size = session.config.data.batch_size  # type: ignore[attr-defined]
+    rule = f"an epoch needs more than {_WARMUP_STEPS} steps to be timed"
+    check(session.task.train_loader.steps_per_epoch > _WARMUP_STEPS, "data.batch_size", batch_size, rule)
+
+
+def seconds_of(session: Session) -> float:
+    """`seconds_per_epoch` of a run that has been opened."""
     assert isinstance(session.task, Classification)
+    check_long_enough(session)
     loader, epoch, total = session.task.train_loader, 0, 0.0
-    for count in loader.augment.epochs_by_size(resolved.config.train.epochs).values():
+    for count in loader.augment.epochs_by_size(session.config.train.epochs).values():
         session.progress.epoch, session.progress.step_in_epoch = epoch, 0
-        total += _seconds_per_step(steps(session), session.task.config.data.batch_size) * count
+        total += _seconds_per_step(steps(session)) * count
         epoch += count
-    return total * loader.steps_per_epoch / resolved.config.train.epochs
+    return total * loader.steps_per_epoch / session.config.train.epochs
 
 
-def _seconds_per_step(taken: Iterator[object], batch_size: int) -> float:
+def _seconds_per_step(taken: Iterator[object]) -> float:
     """The mean, after the first steps, in which the machine warms up and compiles.
 
     Not the median: one step in every few augments the images of the whole group.
@@ -70,6 +82,4 @@ def _seconds_per_step(taken: Iterator[object], batch_size: int) -> float:
         pass
     begin = time.perf_counter()
     count = sum(1 for _ in islice(taken, _TIMED_STEPS))
-    rule = f"an epoch needs more than {_WARMUP_STEPS} steps to be timed"
-    check(count > 0, "data.batch_size", batch_size, rule)
     return (time.perf_counter() - begin) / count

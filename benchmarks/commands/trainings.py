@@ -44,7 +44,7 @@ def recipes(argv: list[str]) -> None:
         "turns. A machine with other load is refused. On Linux."
     )
     parser = benchmark_parser("recipes", what, turns=3)
-    recipe = "a configuration, with options of `vit train` in one pair of quotation marks"
+    recipe = "a configuration, or one with settings in quotation marks: 'digits_vit --epochs 5'"
     parser.add_argument("recipes", nargs="+", metavar="RECIPE", help=recipe)
     args = parser.parse_args(argv)
     check_file("--output", args.output)

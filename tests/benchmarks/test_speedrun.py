@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -34,25 +31,6 @@ def test_seeds_are_run_once_and_their_time_is_accounted_for(
     monkeypatch.setattr(speedrun, "run_seed", lambda *_: pytest.fail("a finished seed was run again"))
     assert main(words) == 0
     assert capsys.readouterr().err.count("measured before") == 2
-
-
-def test_a_busy_machine_is_refused() -> None:
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
-        load = machine_load.Load()
-        time.sleep(1)
-        other.kill()
-    with pytest.raises(machine_load.BusyMachine, match="other processes took"):
-        load.refuse()
-
-
-def test_the_measured_process_is_not_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = machine_load.Load()
-    before = machine_load._busy_seconds()
-    time.sleep(0.2)
-    monkeypatch.setattr(machine_load, "_busy_seconds", lambda: before + 5.0)
-    assert load.refuse(own=6.0) == 0
-    with pytest.raises(machine_load.BusyMachine):
-        load.refuse(own=3.0)
 
 
 def test_the_bar_is_met_by_the_mean_over_seeds() -> None:
