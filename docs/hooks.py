@@ -20,6 +20,7 @@ from mkdocs.structure.files import File, Files
 from vit.cli import COMMANDS
 from vit.config.descriptions import SettingDescription, describe_settings
 from vit.tasks import TASKS
+from vit.wording import markdown_table
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = (
@@ -90,10 +91,11 @@ In the section `model`, null means: as in the architecture that `model.name` nam
 
 
 def _settings_table(settings: list[SettingDescription]) -> Iterator[str]:
-    yield from ("| setting | default | |", "|---|---|---|")
+    rows = []
     for each in settings:
-        text = f"{each.values[0].upper()}{each.values[1:]}. {each.text}".strip().replace("|", "\\|")
-        yield f"| `{each.name}` | `{each.default}` | {text} |"
+        text = f"{each.values[0].upper()}{each.values[1:]}. {each.text}".strip()
+        rows.append((f"`{each.name}`", f"`{each.default}`", text))
+    yield markdown_table(("setting", "default", ""), rows)
 
 
 def commands_page() -> str:

@@ -404,7 +404,7 @@ def test_a_run_of_fewer_epochs_says_what_shrank_and_continues(
     recipe.write_text(dump_run_config(tiny(CONFIG, train={"epochs": 4}, optim={"warmup_epochs": 2.0}), {}))
     words = ["train", "--config", str(recipe), "--output_dir", str(run), "--train.epochs", "1"]
     assert main(words) == 0
-    assert re.search("shrunk +optim.warmup_epochs to 0.5, with train.epochs\n", capsys.readouterr().out)
+    assert re.search("shrunk +optim.warmup_epochs to 0.5; in proportion to train.epochs\n", capsys.readouterr().out)
     assert "  warmup_epochs: 0.5  # shrunk with train.epochs\n" in (run / "config.yaml").read_text()
     assert main([*words, "--resume"]) == 0
     assert main(["train", "--config", str(run / "config.yaml"), "--resume"]) == 0

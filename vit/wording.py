@@ -16,7 +16,7 @@ def in_giga(number: float) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:
-    """A Markdown table; `align`: of its columns, `---:` to the right. A `|` within a cell does not end it."""
+    """A Markdown table; `align`: the rule below the header, `---:` for numbers. A `|` within a cell does not end it."""
     return "\n".join(map(_line, (header, [align] * len(header), *rows)))
 
 

@@ -147,7 +147,7 @@ def test_it_says_what_shrank_with_the_epochs(tmp_path: Path) -> None:
     recipe.write_text(dump_run_config(tiny(CONFIG, optim={"warmup_epochs": 2.0}), {}))
     run = resolve_run(recipe, ["--train.epochs", "1"])
     rows = make_plan(run.config, run.origins).rows
-    assert rows["shrunk"] == "optim.warmup_epochs to 0.5, with train.epochs"
+    assert rows["shrunk"] == "optim.warmup_epochs to 0.5; in proportion to train.epochs"
     assert rows["warm-up"] == "2 steps"
 
 

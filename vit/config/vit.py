@@ -196,7 +196,7 @@ class ViTConfig:
         self._check_positions()
         if self.stem == "conv":
             fits = all(side % 2 == 0 for side in self.patch_size)
-            rule = "the strides of the convolutional stem's two layers multiply to the patch: use an even one"
+            rule = "the convolutional stem's two strides multiply to the patch: use an even one, or model.stem 'patch'"
             check(fits, "model.patch_size", self.patch_size, rule)
             rule = "the convolutional stem's first layer has half as many channels: use an even width"
             check(self.width % 2 == 0, "model.width", self.width, rule)
@@ -293,7 +293,7 @@ class ViTConfig:
         return self.positions in (*LEARNED_POSITIONS, "relative")
 
     @property
-    def grid_size(self) -> tuple[int, int]:
+    def grid_size(self) -> Grid:
         """Number of patches along height and width."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
 

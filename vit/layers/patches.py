@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from vit.config import StemKind
+from vit.config import Grid, StemKind
 from vit.layers.residual import BasicBlock
 from vit.linear import matmul_dtype
 
@@ -128,7 +128,7 @@ class PatchEmbedding(nn.Module):
         check_image_dtype(images, self.projection.weight)
         return self.projection(self.stem(images))
 
-    def grid_size(self, images: Tensor) -> tuple[int, int]:
+    def grid_size(self, images: Tensor) -> Grid:
         """Patches along height and width. ValueError unless images are `b k H W` and divisible by the patch."""
         check_image_shape(images, self.in_channels)
         sides = tuple(images.shape[-2:])

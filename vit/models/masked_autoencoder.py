@@ -11,7 +11,7 @@ import torch
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
-from vit.config import ViTConfig, check
+from vit.config import Grid, ViTConfig, check
 from vit.layers.block import STREAMS, Block
 from vit.layers.norm import build_norm
 from vit.layers.positions import sincos_2d
@@ -64,7 +64,7 @@ class Decoder(nn.Module):
         self.pixels = nn.Linear(config.width, height * width * encoder.in_channels)
         initialize(self, config)
 
-    def forward(self, tokens: Tensor, kept: Tensor, grid: tuple[int, int]) -> Tensor:
+    def forward(self, tokens: Tensor, kept: Tensor, grid: Grid) -> Tensor:
         x = self.embedding(self.input_norm(tokens))
         prefix, seen = x[:, : self.num_prefix_tokens], x[:, self.num_prefix_tokens :]
         patches = self.mask_token.to(x.dtype).expand(len(x), grid[0] * grid[1], -1)
@@ -124,7 +124,7 @@ def patch_pixels(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
     return rearrange(images, "b k (gh p) (gw q) -> b (gh gw) (p q k)", p=height, q=width)
 
 
-def pixels_to_images(pixels: Tensor, grid: tuple[int, int], patch_size: tuple[int, int]) -> Tensor:
+def pixels_to_images(pixels: Tensor, grid: Grid, patch_size: tuple[int, int]) -> Tensor:
     """The inverse of `patch_pixels`."""
     sizes = {"gh": grid[0], "gw": grid[1], "p": patch_size[0], "q": patch_size[1]}
     return rearrange(pixels, "b (gh gw) (p q k) -> b k (gh p) (gw q)", **sizes)

@@ -71,7 +71,7 @@ def run_facts(session: Session, origins: Mapping[str, str]) -> dict[str, str]:
         "device": f"{session.accelerator.device.type}, {session.precision}, "
         f"{counted(processes, 'process', 'processes')}",
         **({"reset": f"{', '.join(reset)}; {_WHY_RESET}"} if reset else {}),
-        **({"shrunk": f"{', '.join(shrunk)}, with train.epochs"} if shrunk else {}),
+        **({"shrunk": f"{', '.join(shrunk)}; in proportion to train.epochs"} if shrunk else {}),
     }
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.config import check
+from vit.config import Grid, check
 from vit.models import VisionTransformer
 
 MOST_MAPS = 4
@@ -84,7 +84,7 @@ class Guidance:
         return torch.stack(losses).mean(dim=0)
 
 
-def similarity_losses(patches: Tensor, feature_map: Tensor, grid: tuple[int, int]) -> Tensor:
+def similarity_losses(patches: Tensor, feature_map: Tensor, grid: Grid) -> Tensor:
     """Mean squared differences (b,) of cosine similarity over all pairs of patches: `b n c` against a map `b k h w`.
 
     The map is averaged over each patch of the grid (gh, gw).
