@@ -43,6 +43,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
             *("cifar10_full/finetuned/dinov2", "cifar10_full/finetuned/resnet56-4bfd9763"),
         )
     ),
+    "photographs": lambda: trained(
+        tuple(
+            f"photographs/{name}"
+            for name in ("vit", "resnet", "vit_all_patches", "vit_growing", "resnet_growing", "vit_earlier_recipe")
+        )
+    ),
     "speedrun-seeds": lambda: paired("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu", ("ViT", "ResNet")),
     "speedrun-wall-time": lambda: whole_processes(("cifar10_speedrun_compiled.json",)),
     "cifar10-data-size": lambda: data_size_markdown(data_size("cifar10_data_size")).strip(),
