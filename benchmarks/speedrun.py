@@ -46,7 +46,7 @@ def speedrun(
     """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated, unless the
     settings in `config` have changed.
 
-    ValueError for a damaged record. BusyMachine if other processes take more than `MOST_OTHER_LOAD`;
+    ValueError for a damaged record. BusyMachine if other processes take more than `machine_load.MOST_OTHER_LOAD`;
     RuntimeError for a run that fails.
     """
     rows = []
