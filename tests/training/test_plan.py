@@ -156,6 +156,8 @@ def test_epochs_of_smaller_images_cost_less() -> None:
     small = 1 * 48 * 16 + 2 * (2 * 16 * 48 + 2 * 2 * 2 * 16 + 2 * 16 * 16 + 2 * 2 * 16 * 64) + 16 * 3
     rows = make_plan(tiny(CONFIG, augment={"first_image_size": 4, "growing_epochs": 2})).rows
     assert rows["model"].endswith(" image (8, 8) (the first epoch's (4, 4)), 3 classes")
+    each = f"{(MULTIPLY_ADDS + small) / 2e3:.1f} k forward, mean over the epochs: growing images"
+    assert rows["multiply-adds in training"] == each
     assert rows["training arithmetic"].startswith(f"{6 * (MULTIPLY_ADDS + small) * 54 * 2 / 1e15:.4g} PFLOP")
 
 
@@ -164,6 +166,7 @@ def test_patches_that_are_left_out_cost_nothing() -> None:
     without = 4 * 48 * 16 + 2 * (3 * 16 * 48 + 2 * 3 * 3 * 16 + 3 * 16 * 16 + 2 * 3 * 16 * 64) + 16 * 3
     rows = make_plan(tiny(CONFIG, model={"patch_dropout_rate": 0.5})).rows
     assert rows["multiply-adds an image"].startswith(f"{MULTIPLY_ADDS / 1e3:.1f} k")
+    assert rows["multiply-adds in training"] == f"{without / 1e3:.1f} k forward, mean over the epochs: patch dropout"
     assert rows["training arithmetic"].startswith(f"{6 * without * 54 * 4 / 1e15:.4g} PFLOP")
 
 

@@ -18,6 +18,9 @@ from vit.wording import in_giga
 class ImageReport:
     """The data and costs of a task on images, for the header, the plan and the summary."""
 
+    training_only = "patch dropout"
+    """The reason for which an image costs other multiply-adds in a training step than in an evaluation."""
+
     def __init__(self, task: ImageTask[Any]) -> None:
         self._task = task
 
@@ -73,17 +76,29 @@ class ImageReport:
         }
 
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
-        task, config = self._task, self._task.config
-        factor = 1 if config.model.freeze_backbone else 3  # backward is twice forward
-        samples = task.train_loader.samples_per_epoch
-        operations = 2 * factor * self._training_multiply_adds() * config.train.epochs * samples
         parts = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in self._memory.items())
         memory = f"about {sum(self._memory.values()) / 2**20:.0f} MiB a process ({parts}), "
         memory += "and 1 GiB or more for libraries and temporaries"
-        return {
-            "training arithmetic": f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)",
-            "memory": memory if self._memory else "not known: the model cannot be traced",
+        return self._arithmetic() | {"memory": memory if self._memory else "not known: the model cannot be traced"}
+
+    def _arithmetic(self) -> dict[str, str]:
+        """Multiply-adds of an image in training, where they are not those of an evaluation, and of all steps."""
+        config, loader, an_image = self._task.config, self._task.train_loader, self._training_multiply_adds()
+        passes = 1 if config.model.freeze_backbone else 3  # backward is twice forward
+        operations = 2 * passes * an_image * config.train.epochs * loader.samples_per_epoch
+        total = f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)"
+        why = "; ".join(self._why_training_differs())
+        own = {"multiply-adds in training": f"{in_giga(an_image)} forward, mean over the epochs: {why}"} if why else {}
+        return own | {"training arithmetic": total}
+
+    def _why_training_differs(self) -> list[str]:
+        augment, size = self._task.train_loader.augment, self._task.preprocessing.image_size
+        reasons = {
+            f"{augment.views} views of an image": augment.views > 1,
+            "growing images": len(augment.epochs_by_size(self._task.config.train.epochs)) > 1,
+            self.training_only: self._step_multiply_adds(size) != self._multiply_adds(size),
         }
+        return [reason for reason, holds in reasons.items() if holds]
 
     def _training_multiply_adds(self) -> float:
         """The backbone's forward pass of an image, of all its views, a mean over the epochs."""

@@ -210,8 +210,10 @@ def test_plan_counts_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[st
         settings = tmp_path / f"{config.task}.yaml"
         settings.write_text(dump_run_config(config, {}))
         assert main(["plan", "--config", str(settings)]) == 0
-        costs.append(float(capsys.readouterr().out.split("training arithmetic")[1].split()[0]))
+        out = capsys.readouterr().out
+        costs.append(float(out.split("training arithmetic")[1].split()[0]))
     assert costs[1] == pytest.approx(2 * costs[0], rel=0.01)
+    assert "forward, mean over the epochs: 2 views of an image; patch dropout" in out
 
 
 def changed_run(change: dict[str, Any]) -> ContrastiveRun:

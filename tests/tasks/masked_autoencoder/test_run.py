@@ -159,6 +159,7 @@ def test_plan_counts_the_patches_that_are_seen(tmp_path: Path, capsys: pytest.Ca
         assert main(["plan", "--config", str(settings)]) == 0
         out = capsys.readouterr().out
         assert f"masked autoencoder, {ratio:.0%} of the patches hidden, decoder 16 wide, 1 block" in out
+        assert "forward, mean over the epochs: hidden patches, decoder included" in out
         costs.append(float(out.split("training arithmetic")[1].split()[0]))
     assert costs[0] > 1.5 * costs[1]
 

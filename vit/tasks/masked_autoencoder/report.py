@@ -29,6 +29,7 @@ class MaskedAutoencoderReport(EncoderReport):
     loss = "of the patches that are hidden"
     beside = "decoder"
     counts = "decoder included"
+    training_only = "hidden patches, decoder included"
 
     def __init__(self, task: MaskedPrediction) -> None:
         super().__init__(task)
@@ -44,10 +45,7 @@ class MaskedAutoencoderReport(EncoderReport):
         return list(self.task.data_notes)
 
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
-        samples = self._task.config.train.epochs * self._task.train_loader.samples_per_epoch
-        operations = 6 * self._training_multiply_adds() * samples  # backward: twice forward
-        arithmetic = f"{operations / 1e15:.4g} PFLOP (forward and backward, 2 operations a multiply-add)"
-        return {"training arithmetic": arithmetic}
+        return self._arithmetic()
 
     def _step_multiply_adds(self, image_size: tuple[int, int]) -> int:
         """Multiply-adds of the encoder on the visible patches plus the decoder on all of them."""
