@@ -88,6 +88,13 @@ def test_other_classes_without_a_new_head_are_refused(timm_file: Callable[[str],
         load_model(ModelConfig(name=name, pretrained=str(timm_file(name)[1]), **LAYOUTS[name][1]), num_classes=5)
 
 
+def test_a_stem_that_weights_do_not_have_is_named(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
+    _, path = timm_file("vit_tiny_patch16_224")
+    rule = "it embeds patches without these layers; set model.stem 'patch'"
+    with pytest.raises(ValueError, match=rf"does not have embedding\.stem\.0\.weight.*: {rule}"):
+        create_model("vit_tiny_patch16_224", pretrained=str(path), num_classes=37, stem="conv", **OURS)
+
+
 def test_a_head_is_ignored_if_the_model_has_none(timm_file: Callable[[str], tuple[Any, Path]]) -> None:
     for name in ("vit_tiny_patch16_224", "resnet18"):
         theirs, path = timm_file(name)

@@ -39,9 +39,13 @@ class LoadReport:
 
     def check(self, heads: tuple[str, ...] = ()) -> None:
         """Raise ValueError naming tensors that are missing or unexpected; `heads`: the first parts of heads' names."""
-        if self.missing and not self.unexpected and all(name.startswith(heads) for name in self.missing):
-            rule = "it has no head; set model.new_head true to train a new one"
-            raise ValueError(f"model.pretrained: {self.source} does not have {', '.join(self.missing)}: {rule}")
+        rules = {
+            heads: "it has no head; set model.new_head true to train a new one",
+            ("embedding.stem.",): "it embeds patches without these layers; set model.stem 'patch'",
+        }
+        for beginnings, rule in rules.items():
+            if self.missing and not self.unexpected and all(name.startswith(beginnings) for name in self.missing):
+                raise ValueError(f"model.pretrained: {self.source} does not have {', '.join(self.missing)}: {rule}")
         for what, names in (("does not have", self.missing), ("has, and the model does not,", self.unexpected)):
             if names:
                 shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
