@@ -80,7 +80,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
 """Kind → timm's name, options, and the figures that it lacks with the reasons."""
 QUICK = tuple(KINDS)[:6]
 ALL = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
-COMPILED = ("windows",)
+COMPILED = ("windows", "grouped queries")
 """Exported in every format; the compiler takes half a minute and more for each of the others."""
 EXPORTED = [
     pytest.param(

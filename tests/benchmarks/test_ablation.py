@@ -327,7 +327,6 @@ def test_a_file_of_something_else_is_refused_and_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_two_variants_are_timed_and_trained_at_once(recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(FILE.replace("  averaging: {train.ema_decay: 0.9}\n", ""))
     words = ["ablation", str(recipe), "--minutes", "0.01", "--seeds", "0", "--at_once", "2"]

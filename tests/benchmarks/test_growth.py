@@ -136,7 +136,6 @@ def test_the_speed_of_processes_is_printed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_two_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "_RUN", growth._RUN.replace("2048", "300").replace("width: 128", "width: 16"))
     result = measure_processes(2, turns=1)

@@ -73,7 +73,7 @@ def train_traced(config: RunConfig, run: Path, kill_at: int | None, told: Path |
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name == "regression" else pytest.mark.exhaustive)
+        pytest.param(name, marks=[] if name in ("resnet", "regression") else pytest.mark.exhaustive)
         for name in [*RUNS, "multilabel"]
     ],
 )

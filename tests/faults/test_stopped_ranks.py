@@ -19,7 +19,7 @@ from vit.training.interruption import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPED_AFTER = 4
-SAMPLE = [("vit", 2), ("regression", 1)]
+SAMPLE = [("vit", 2), ("resnet", 3), ("regression", 1)]
 
 
 def stopped_in(config: RunConfig, run: Path, number: int) -> int:

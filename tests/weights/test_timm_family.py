@@ -51,8 +51,6 @@ SAME_NAMES = (
     "vit_pe_core_tiny_patch16_384",
 )
 """Models of other architectures whose names are, or begin as, a layout's."""
-SAMPLE = ("beit", "cait", "convit", "deit", "hiera", "naflexvit", "resnet")
-"""timm's modules that are not left to the exhaustive test."""
 
 
 def check(rows: list[Row] | str) -> None:
@@ -106,10 +104,7 @@ def test_other_architectures_with_the_same_names(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    [pytest.param(module, marks=[] if module in SAMPLE else pytest.mark.exhaustive) for module in timm.list_modules()],
-)
+@pytest.mark.parametrize("module", timm.list_modules())
 def test_every_architecture_of_timm_is_taken_only_as_what_it_is(module: str) -> None:
     of_module = timm.list_models(module=module)
     for name in of_module if module in ("beit", "deit", "eva", "naflexvit", "vision_transformer") else of_module[:1]:
