@@ -7,17 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from einops import rearrange
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from vit.config import Shortcut
 
 MakeNorm = Callable[[int], nn.Module]
 
 
+MAX_PIXELS_OF_MATRIX_PRODUCT = 4
+"""Largest map whose convolution is trained as a matrix product on a CPU; from 16 pixels on that is slower (LOG.md)."""
+
+
+class Convolution3x3(nn.Conv2d):
+    """A 3×3 convolution; in training on a CPU, small maps are multiplied by the filters in one matrix product.
+
+    A ResNet ends in maps of 1 or 4 pixels if its images have up to 64. For these, oneDNN's gradient of the wide filters
+    took up to half of a training step.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_small = self.training and x.device.type == "cpu" and x.shape[2] * x.shape[3] <= MAX_PIXELS_OF_MATRIX_PRODUCT
+        return self._matrix_product(x) if is_small and self.groups == 1 else super().forward(x)
+
+    def _matrix_product(self, x: Tensor) -> Tensor:
+        windows = pad(x, (1, 1, 1, 1)).unfold(2, 3, self.stride[0]).unfold(3, 3, self.stride[1])
+        rows = rearrange(windows, "b c h w i j -> (b h w) (c i j)")
+        product = linear(rows, self.weight.flatten(1))
+        return rearrange(product, "(b h w) c -> b c h w", b=windows.shape[0], h=windows.shape[2])
+
+
 def convolution(source: int, width: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """Without a bias, as a norm follows; padded so that stride 1 keeps the size."""
-    return nn.Conv2d(source, width, kernel, stride, kernel // 2, groups=groups, bias=False)
+    kind = Convolution3x3 if kernel == 3 else nn.Conv2d
+    return kind(source, width, kernel, stride, kernel // 2, groups=groups, bias=False)
 
 
 class PaddingShortcut(nn.Module):
