@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vit.layers import residual
 from vit.layers.residual import convolution
 
 
@@ -19,7 +20,10 @@ def output_and_gradients(module: nn.Module, images: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 2), (4, 1), (5, 3)])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_trained_on_small_maps_it_is_the_convolution(size: tuple[int, int], stride: int, groups: int) -> None:
+def test_trained_on_small_maps_it_is_the_convolution(
+    size: tuple[int, int], stride: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residual, "MIN_WEIGHTS_OF_MATRIX_PRODUCT", 0)
     ours = convolution(6, 4, 3, stride, groups).double()
     plain = nn.Conv2d(6, 4, 3, stride, 1, groups=groups, bias=False, dtype=torch.float64)
     plain.load_state_dict(ours.state_dict())
@@ -29,7 +33,7 @@ def test_trained_on_small_maps_it_is_the_convolution(size: tuple[int, int], stri
         torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_only_small_maps_in_training_are_a_matrix_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_small_maps_and_large_filters_in_training_are_a_matrix_product(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     original = nn.Conv2d._conv_forward
 
@@ -38,10 +42,12 @@ def test_only_small_maps_in_training_are_a_matrix_product(monkeypatch: pytest.Mo
         return original(self, x, weight, bias)
 
     monkeypatch.setattr(nn.Conv2d, "_conv_forward", counted)
-    layer = convolution(6, 4, 3)
-    layer(torch.randn(3, 6, 2, 2))
+    layer = convolution(384, 384, 3)
+    layer(torch.randn(3, 384, 2, 2))
     assert len(calls) == 0
-    layer(torch.randn(3, 6, 3, 2))
+    layer(torch.randn(3, 384, 3, 2))
     assert len(calls) == 1
-    layer.eval()(torch.randn(3, 6, 2, 2))
+    layer.eval()(torch.randn(3, 384, 2, 2))
     assert len(calls) == 2
+    convolution(192, 192, 3)(torch.randn(3, 192, 2, 2))
+    assert len(calls) == 3

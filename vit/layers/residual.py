@@ -17,19 +17,22 @@ MakeNorm = Callable[[int], nn.Module]
 
 
 MAX_PIXELS_OF_MATRIX_PRODUCT = 4
-"""Largest map whose convolution is trained as a matrix product on a CPU; from 16 pixels on that is slower (LOG.md)."""
+MIN_WEIGHTS_OF_MATRIX_PRODUCT = 2**20
+"""Maps and filters for which, in training on a CPU, a matrix product is faster than a convolution (LOG.md)."""
 
 
 class Convolution3x3(nn.Conv2d):
-    """A 3×3 convolution; in training on a CPU, small maps are multiplied by the filters in one matrix product.
+    """A 3×3 convolution; in training on a CPU, small maps are multiplied by large filters in one matrix product.
 
-    A ResNet ends in maps of 1 or 4 pixels if its images have up to 64. For these, oneDNN's gradient of the wide filters
-    took up to half of a training step.
+    A ResNet-18 ends in maps of 1 or 4 pixels and 512 channels if its images have up to 64. For these, oneDNN's gradient
+    of the filters took up to half of a training step.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        is_small = self.training and x.device.type == "cpu" and x.shape[2] * x.shape[3] <= MAX_PIXELS_OF_MATRIX_PRODUCT
-        return self._matrix_product(x) if is_small and self.groups == 1 else super().forward(x)
+        is_cpu_training = self.training and self.groups == 1 and x.device.type == "cpu"
+        is_small = x.shape[2] * x.shape[3] <= MAX_PIXELS_OF_MATRIX_PRODUCT
+        is_large = self.weight.numel() >= MIN_WEIGHTS_OF_MATRIX_PRODUCT
+        return self._matrix_product(x) if is_cpu_training and is_small and is_large else super().forward(x)
 
     def _matrix_product(self, x: Tensor) -> Tensor:
         windows = pad(x, (1, 1, 1, 1)).unfold(2, 3, self.stride[0]).unfold(3, 3, self.stride[1])
