@@ -130,8 +130,8 @@ def export_classifier(
 
     ValueError for a model that cannot be exported, for weights too large for one ONNX file, for a precision that the
     format or the model does not have, and for `compiled` without a C++ compiler. `Unfaithful` for a file
-    whose accuracy is further from the model's than the trial allows, and for one whose outputs for random images are
-    not the model's; it is removed.
+    whose accuracy is further from the model's than the trial allows, or, without a trial, whose outputs for random
+    images are not the model's, and for one whose outputs are not numbers; it is removed.
     """
     output = Path(output)
     check_export(format, output)
