@@ -133,6 +133,7 @@ def test_an_empty_image_for_a_resnet(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["eval", "{run}", "--weights", "ema"], "kept no average"),
         (["eval", "{run}", "--data.fake_classes", "5"], "its 5 classes are not the run's 7: class 5 is"),
         (["eval", "{run}", "--data.mean", "[0.1,0.1,0.1]"], "which is enforced"),
+        (["eval", "{run}", "--data.squash", "true"], "which is enforced"),
         (["eval", "{run}", "--image_size", "10"], "nearest: 8 or 12"),
         (["eval", "{run}", "--nonsense"], "--nonsense: there is no such setting"),
         (["eval", "{run}", "--image_size", "0"], "--image_size: 0 is not valid"),

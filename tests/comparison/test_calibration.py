@@ -36,6 +36,11 @@ def test_the_temperature_of_a_coin() -> None:
     assert after.brier == pytest.approx(2 * 0.75 * 0.25, abs=1e-6)
 
 
+def test_logits_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="samples have logits that are not finite"):
+        fit_temperature(coin(np.nan, 3, 1))
+
+
 def test_no_mistake_and_nothing_but_mistakes_have_no_best_temperature() -> None:
     assert fit_temperature(coin(4.0, 7, 0)) == TEMPERATURE_LIMITS[0]
     assert fit_temperature(coin(4.0, 0, 7)) == TEMPERATURE_LIMITS[1]

@@ -125,6 +125,19 @@ def test_a_copy_of_the_data_in_another_folder_is_the_same_data(tmp_path: Path) -
     assert len(provenance_warnings([*gone[:2], other])) == 1
 
 
+def test_images_with_other_labels_are_other_data(tmp_path: Path) -> None:
+    for place, shift in (("a", 0), ("swapped", 5)):
+        for number, name in enumerate(("cat", "dog")):
+            folder, test = (tmp_path / place / part / name for part in ("train", "test"))
+            folder.mkdir(parents=True)
+            test.mkdir(parents=True)
+            Image.new("RGB", (8, 8), (0, 0, number)).save(test / "0.png")
+            for image in range(10):
+                Image.new("RGB", (8, 8), (0, 0, (10 * number + image + shift) % 20)).save(folder / f"{image}.png")
+    (line,) = provenance_warnings([run_on(tmp_path / place) for place in ("a", "swapped")])
+    assert line.startswith("Trained on different data")
+
+
 def run_on(root: Path) -> OpenedModel:
     config = replace(tiny(), data=DataConfig(name="imagefolder", root=str(root)))
     state = {"config": asdict(config), "progress": {"step": 7, "samples_seen": 1234}, "data_fingerprint": "same"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.image_folders import make_folder, truncate
 from vit.cli import main
 from vit.comparison.metrics import Resampling
 from vit.comparison.transfer import compare_kind
@@ -139,6 +140,21 @@ def test_what_cannot_be_compared_is_one_line(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert not (tmp_path / "out").exists()
+
+
+def test_images_that_could_not_be_read_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = make_folder(tmp_path / "images" / "train", {"a": 5, "b": 5, "c": 5}).parent
+    make_folder(images / "test", {"a": 3, "b": 3, "c": 3})
+    for place in ("train/a/001.png", "test/b/000.png", "test/c/002.png"):
+        truncate(images / place)
+    models = ["tests.cli.every_source:build", "tests.comparison.test_transfer:shallow"]
+    given = ["--data", str(images), "--data.on_broken_image", "skip", "--data.workers", "0"]
+    assert (
+        main(["compare", *models, "--transfer", *given, "--output_dir", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    )
+    said = "3 images could not be read; features are evaluated on the others."
+    assert json.loads((tmp_path / "out" / "transfer.json").read_text())["warnings"].count(said) == 1
+    assert said in capsys.readouterr().out
 
 
 def shallow() -> tuple[torch.nn.Module, object, list[str]]:

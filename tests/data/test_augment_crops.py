@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as V
 
 from tests.data.augment_batches import augmented, batch_of, coded_images, random_batch
+from vit.config import AugmentConfig, Preprocessing
+from vit.data.augment import Augment
 from vit.data.augment.crops import evaluation_boxes, random_resized_boxes, shift_reflected
 from vit.data.augment.resampling import blur_weights, resample, resize_weights
+from vit.data.preprocessing import normalize, resize_and_crop
 from vit.randomness import SampleRandom
 
 STREAMS = SampleRandom.at(0, 0, torch.arange(4000))
@@ -151,6 +157,20 @@ def test_without_a_crop_the_box_is_the_one_of_evaluation() -> None:
     assert boxes.top.tolist() == [10, 10, 30]
     assert boxes.left.tolist() == [10, 30, 10]
     assert evaluation_boxes((32, 64), torch.ones(1), (32, 64), 1.0).cover((32, 64))
+
+
+@pytest.mark.parametrize("crop_fraction", [1.0, 0.75])
+@pytest.mark.parametrize("squash", [False, True])
+def test_without_a_crop_training_sees_what_evaluation_sees(squash: bool, crop_fraction: float) -> None:
+    """A wide image, a quarter of it white at the left: the central box cuts it off, a squashed image keeps it."""
+    prepared = Preprocessing(image_size=(32, 32), crop_fraction=crop_fraction, squash=squash)
+    pixels = np.zeros((32, 64, 3), np.uint8)
+    pixels[:, :16] = 255
+    expected = normalize(resize_and_crop(Image.fromarray(pixels), prepared)[None], prepared)
+    canvas = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    batch = replace(batch_of(canvas), aspects=torch.ones(1))
+    found, _ = Augment(AugmentConfig(), prepared, 2)(batch, seed=0, epoch=0)
+    assert (found > 0).sum() == pytest.approx(int((expected > 0).sum()), abs=3 * 32)
 
 
 def test_areas_are_uniform_in_scale() -> None:

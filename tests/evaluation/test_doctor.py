@@ -67,7 +67,7 @@ class Plain:
 def plain_symptoms() -> tuple[float | None, dict[str, Symptom]]:
     split = Split(Plain(), torch.arange(4))  # type: ignore[arg-type]
     images = DoctorImages(split, DataConfig(workers=0, eval_batch_size=3), is_labelled=True)
-    top1, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=[0, 1, 2])
+    _, top1, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=[0, 1, 2])
     assert [s.logit_change for s in symptoms] == sorted((s.logit_change for s in symptoms), reverse=True)
     return top1, {symptom.mistake: symptom for symptom in symptoms}
 
@@ -107,7 +107,10 @@ def test_a_multilabel_model_s_symptoms_are_scikit_learn_s() -> None:
     split = Split(Several(), torch.arange(4))  # type: ignore[arg-type]
     images = DoctorImages(split, DataConfig(workers=0, eval_batch_size=3), is_labelled=True)
     thresholds, columns = [0.3, 0.6, 0.5, 0.4], [1, 0, 2]
-    score, symptoms = measure_mistakes(Brightness(), RIGHT, images, device=CPU, columns=columns, thresholds=thresholds)
+    num_images, score, symptoms = measure_mistakes(
+        Brightness(), RIGHT, images, device=CPU, columns=columns, thresholds=thresholds
+    )
+    assert num_images == 4
     found = {symptom.mistake: symptom for symptom in symptoms}
 
     def expected_map(values: np.ndarray) -> float:
@@ -178,6 +181,15 @@ def test_a_model_of_random_weights_on_images_without_labels(tmp_path: Path) -> N
     assert {"no antialiasing", "cropped to 87.5%"} <= {symptom.mistake for symptom in found.symptoms}
     assert "the images have no labels" in found.table()
     assert found.facts()["conventions"]["agreement"]
+
+
+def test_a_broken_photograph_is_counted(tmp_path: Path) -> None:
+    Image.effect_noise((60, 50), 90).convert("RGB").save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"no image")
+    opened = open_model("timm:test_vit.r160_in1k", random_weights=True)
+    found = diagnose_preprocessing(opened, open_images([str(tmp_path)]), device="cpu")
+    assert found.num_images == 1
+    assert found.note == "the images have no labels\n1 image could not be read"
 
 
 def test_labels_of_a_data_set_are_used() -> None:

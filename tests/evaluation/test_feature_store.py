@@ -117,6 +117,16 @@ def test_a_shard_without_a_readable_image_is_not_read_again(
         complete(before, model, ["head"], data, make_accelerator("cpu", "fp32"), "test")
 
 
+def test_an_image_that_was_left_out_is_not_forgotten(model: OpenedModel, tmp_path: Path) -> None:
+    images = make_folder(tmp_path / "images" / "train", {"cat": 3, "dog": 3}).parent
+    make_folder(images / "test", {"cat": 3, "dog": 2})
+    truncate(images / "test" / "cat" / "001.png")
+    data = DataConfig(name="imagefolder", root=str(images), on_broken_image="skip", workers=0, eval_batch_size=4)
+    fill(model, tmp_path / "store", "head", data=data)
+    with pytest.raises(ValueError, match=r"'fail' is not valid: .*001.png could not be read earlier"):
+        fill(model, tmp_path / "store", "head", data=replace(data, on_broken_image="fail"))
+
+
 def test_another_kind_is_computed_beside_the_stored(model: OpenedModel, tmp_path: Path, computed: list[int]) -> None:
     written = fill(model, tmp_path, "head").path("head", 0).stat().st_mtime_ns
     store = fill(model, tmp_path, "head", "patches")

@@ -102,6 +102,14 @@ def test_the_model_itself_stays_as_it_was() -> None:
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
+def test_features_that_are_no_numbers_are_refused() -> None:
+    model = vit()
+    with torch.no_grad():
+        model.model.get_parameter("norm.weight").fill_(torch.nan)
+    with pytest.raises(ValueError, match="its features 'head' of an image are infinite or no numbers in fp32"):
+        read(model, "head")
+
+
 def test_another_precision_computes_by_its_copy() -> None:
     model = vit()
     found = read(model, "head", precision="bf16")["head"]

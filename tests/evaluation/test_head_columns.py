@@ -55,6 +55,7 @@ def test_a_head_of_imagenet_on_a_subset() -> None:
         (headed(0), "it has no head; `vit eval --transfer` evaluates its features"),
         (headed(2), "no class names; if its 2 classes are the data's, .* give --class_names ant bee$"),
         (headed(7), "its 7 classes are not the data's 2, nor ImageNet's thousand"),
+        (headed(3, ["ant", "bee", "ant"]), "two of its classes are named 'ant', as one of the data's is"),
         (headed(2, ["bee", "cat"]), "its 2 classes are not the data's 2, .* .the data's 'ant' is none of them"),
         (headed(1000, [f"thing {n}" for n in range(1000)]), "nor ImageNet's thousand in its order"),
         (headed(1000), "the data's are not among them .the first is 'ant'.; folders named by wnid"),

@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from PIL import Image
 
 from tests.deployment.test_export import opened, small_vit
+from vit import create_model
 from vit.cli import main
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
@@ -169,6 +171,43 @@ def test_a_multi_label_model_gives_the_labels_that_reach_their_threshold(
     for row in read_table(done.path):
         assert {"a"} <= {name for name, _ in row.classes} <= {"a", "b"}
         assert [value for _, value in row.classes] == sorted((value for _, value in row.classes), reverse=True)
+
+
+def test_a_table_has_all_labels_that_reach_their_threshold(images: list[Path], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    several = replace(
+        opened(create_model("vit", image_size=(16, 24), patch_size=8, width=24, depth=1, num_heads=3, num_classes=8)),
+        multilabel=True,
+        class_names=list("abcdefgh"),
+    )
+    several = replace(several, state={"task": {"thresholds": [0.0] * 7 + [1.1]}})
+    for suffix in (".csv", ".jsonl"):
+        done = predict_to_file(several, images[:3], tmp_path / f"out{suffix}", precision="fp32")
+        assert [len(row.classes) for row in read_table(done.path)] == [7, 7, 0]
+    few = predict_to_file(several, images[:1], tmp_path / "few.csv", precision="fp32", top_k=2)
+    assert [len(row.classes) for row in read_table(few.path)] == [2]
+
+
+def test_rows_of_other_thresholds_are_not_taken(model: OpenedModel) -> None:
+    first, second = (replace(model, multilabel=True, state={"task": {"thresholds": [at] * 3}}) for at in (0.5, 0.6))
+    assert room._key(first, 3, "fp32") != room._key(second, 3, "fp32")
+
+
+def test_logits_that_are_no_numbers_are_refused(images: list[Path], tmp_path: Path) -> None:
+    broken = opened(small_vit())
+    with torch.no_grad():
+        broken.model.get_parameter("head.weight").fill_(torch.nan)
+    said = f"its logits for {images[0]} are infinite or no numbers"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        classify_images(broken, images[:2], device="cpu")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        predict_to_file(broken, images[:2], tmp_path / "out.csv", precision="fp32")
+
+
+def test_a_name_with_a_carriage_return_is_read_back(model: OpenedModel, images: list[Path], tmp_path: Path) -> None:
+    odd = images[0].rename(images[0].with_name("a\rb.png"))
+    done = predict_to_file(model, [odd, images[1]], tmp_path / "out.csv", precision="fp32")
+    assert [row.file for row in read_table(done.path)] == [str(odd), str(images[1])]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

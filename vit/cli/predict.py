@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from argparse import Namespace
@@ -33,7 +32,12 @@ def predict(argv: list[str]) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     images = "image files, folders, text files with a path a line, CSV lists, or - for paths on the standard input"
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
-    parser.add_argument("--top", type=int, metavar="N", help="classes for each image (default: 5)")
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help="classes for each image (default: 5; of a multi-label model, all that reach their threshold)",
+    )
     parser.add_argument("--format", choices=("text", "csv", "json"), help="of what is printed (default: text)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     add_dtype_option(parser)
@@ -123,10 +127,12 @@ def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], fo
         ]
         print(json.dumps(records, indent=2, ensure_ascii=False))
     elif form == "csv":
-        rows = csv.writer(sys.stdout, lineterminator="\n")
-        rows.writerow(("file", "rank", "class", "probability"))
+        from vit.runs import write_csv_rows
+
+        rows: list[tuple[object, ...]] = [("file", "rank", "class", "probability")]
         for path, classes in found:
-            rows.writerows((path, rank, name, f"{value:.6f}") for rank, (name, value) in enumerate(classes, 1))
+            rows += [(path, rank, name, f"{value:.6f}") for rank, (name, value) in enumerate(classes, 1)]
+        write_csv_rows(sys.stdout, rows)
     else:
         for path, classes in found:
             print(path)

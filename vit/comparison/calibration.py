@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vit.config import check_arguments
-from vit.evaluation.metrics import calibration_error, sample_scores
+from vit.evaluation.metrics import calibration_error, check_logits, sample_scores
 from vit.evaluation.predictions import Predictions
 
 TEMPERATURE_LIMITS = (0.01, 100.0)
@@ -46,7 +46,9 @@ def fit_temperature(validation: Predictions) -> float:
     """Find the temperature within `TEMPERATURE_LIMITS` that has the smallest NLL.
 
     NLL is convex in the inverse temperature, so the zero of its slope, bracketed by the limits, is the minimum.
+    ValueError for logits that are not finite.
     """
+    check_logits(validation)
     from scipy.optimize import brentq
 
     low, high = 1 / TEMPERATURE_LIMITS[1], 1 / TEMPERATURE_LIMITS[0]

@@ -74,7 +74,7 @@ class _Rule:
 
 
 def _same_images(first: OpenedModel, second: OpenedModel) -> bool:
-    """Whether two runs were trained on the same images in folders of different names.
+    """Whether two runs were trained on the same images of the same classes in folders of different names.
 
     Where the folders are at hand their files are compared, training and validation images together, because names
     decide which are which; else the fingerprints of names and labels that runs store.
@@ -88,8 +88,14 @@ def _same_images(first: OpenedModel, second: OpenedModel) -> bool:
     except (ValueError, OSError):
         stored = [model.state.get("data_fingerprint") for model in (first, second) if model.state is not None]
         return None not in stored and stored[0] == stored[1]
-    alike = len(ours) == len(theirs) and ours.source.class_names == theirs.source.class_names
-    return alike and count_shared(ours, theirs) == len(ours)
+    if len(ours) != len(theirs) or ours.source.class_names != theirs.source.class_names:
+        return False
+    by_class = [(_class(ours, number), _class(theirs, number)) for number in range(len(ours.source.class_names))]
+    return all(len(our) == len(their) == count_shared(our, their) for our, their in by_class)
+
+
+def _class(split: Split, number: int) -> Split:
+    return Split(split.source, split.indices[split.source.labels[split.indices] == number])
 
 
 def _all_images(config: DataConfig) -> Split:

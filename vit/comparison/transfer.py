@@ -102,7 +102,12 @@ def compare_features(request: TransferRequest) -> dict[str, Any]:
             for kind in request.transfer.features
         },
         "seen_images": [asdict(each) for each in seen],
-        "warnings": [*warnings_of(seen), *warnings_of_copies(data), *provenance_warnings(models)],
+        "warnings": [
+            *warnings_of(seen),
+            *warnings_of_copies(data),
+            *provenance_warnings(models),
+            *dict.fromkeys(line for each in evaluated for line in each.warnings()),
+        ],
     }
 
 

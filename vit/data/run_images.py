@@ -19,7 +19,7 @@ from vit.data.file_source import FileSource
 from vit.data.identity import file_identities, paths_of
 from vit.data.parts import listed
 from vit.data.splits import Split
-from vit.runs import replace_atomically
+from vit.runs import replace_atomically, write_csv_rows
 
 FILE_NAME = "images.csv"
 MOST_IDENTIFIED = 200_000
@@ -85,9 +85,7 @@ def write_images(path: Path, images: RunImages) -> None:
 
 def _as_csv(images: RunImages) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows((file, image.part, image.identity) for file, image in images.items())
+    write_csv_rows(text, [_COLUMNS, *((file, image.part, image.identity) for file, image in images.items())])
     return text.getvalue()
 
 

@@ -115,7 +115,7 @@ class Diagnosis:
     symptoms: list[Symptom]
     """Sorted by descending change of the logits."""
     note: str = ""
-    """The reason why there is no accuracy."""
+    """Why there is no accuracy, and how many images could not be read."""
     map: float | None = None
     multilabel: bool = False
     """Label sets and mean average precision take the place of classes and accuracy."""
@@ -170,7 +170,8 @@ def open_images(images: DataConfig | Sequence[str], num_images: int = 256) -> Do
     if isinstance(images, DataConfig):
         return choose_images(open_test(images), images, num_images)
     source = open_unlabelled(images)
-    return DoctorImages(Split(source, torch.arange(len(source))[:num_images]), DataConfig(name="imagefolder"), False)
+    data = DataConfig(name="imagefolder", on_broken_image="skip")
+    return DoctorImages(Split(source, torch.arange(len(source))[:num_images]), data, False)
 
 
 def choose_images(split: Split, data: DataConfig, num_images: int = 256) -> DoctorImages:
@@ -186,8 +187,9 @@ def measure_mistakes(
     device: torch.device,
     columns: Sequence[int] | None = None,
     thresholds: Sequence[float] | None = None,
-) -> tuple[float | None, list[Symptom]]:
-    """Measure the score under the right preprocessing, and every mistake's symptom, by descending change of the logits.
+) -> tuple[int, float | None, list[Symptom]]:
+    """Count the images that can be read, and measure the score under the right preprocessing, and every mistake's
+    symptom, by descending change of the logits.
 
     `columns[k]`: the index of the data's class k in the head; None: there are no labels to compare with. The score is
     top-1, or, of a multi-label model, whose `thresholds` (k,) are given, mean average precision.
@@ -211,7 +213,7 @@ def measure_mistakes(
                 map=None if thresholds is None else value,
             )
         )
-    return score(expected, labels, columns), sorted(symptoms, key=lambda symptom: -symptom.logit_change)
+    return len(expected), score(expected, labels, columns), sorted(symptoms, key=lambda symptom: -symptom.logit_change)
 
 
 def _decisions(logits: Tensor, thresholds: Sequence[float] | None) -> NDArray[Any]:
@@ -255,7 +257,7 @@ def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: st
             note = f"no {'mean average precision' if opened.multilabel else 'accuracy'}: {error}"
     accelerator = make_accelerator(device, "fp32")
     model = opened.computing(accelerator.device)
-    score, symptoms = measure_mistakes(
+    num_images, score, symptoms = measure_mistakes(
         model,
         opened.preprocessing,
         images,
@@ -264,10 +266,12 @@ def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: st
         thresholds=opened.thresholds if opened.multilabel else None,
     )
     model.to("cpu")
+    if num_broken := len(images.split) - num_images:
+        note = "\n".join([*filter(None, [note]), f"{counted(num_broken, 'image')} could not be read"])
     return Diagnosis(
         model=opened.name,
         right=opened.preprocessing,
-        num_images=len(images.split),
+        num_images=num_images,
         top1=None if opened.multilabel else score,
         symptoms=symptoms,
         note=note,

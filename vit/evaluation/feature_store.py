@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from vit.config import DataConfig
+from vit.config import DataConfig, check
 from vit.data.loading import EvalBatch, EvalLoader, NothingDecoded
 from vit.data.splits import Split
 from vit.engine import Accelerator
@@ -90,6 +90,11 @@ class FeatureStore:
         indices, features = (torch.cat([part[name] for part, _ in parts]) for name in ("indices", "features"))
         return indices, features
 
+    def indices_of(self, kind: str, shard: int) -> set[int]:
+        """Indices of the images of which a shard that is there has features."""
+        with safe_open(self.path(kind, shard), framework="pt") as stored:
+            return set(stored.get_tensor("indices").tolist())
+
     def images_per_second(self, kind: str) -> float:
         """Speed of the passes in which this kind was computed, decoding and reading images left out."""
         parts = self._open(kind)
@@ -120,9 +125,11 @@ def complete(
 ) -> None:
     """Compute what the store lacks of the kinds, all in one pass, shard by shard, with a progress bar.
 
-    ValueError for broken images where `data.on_broken_image` is 'fail'.
+    ValueError for broken images where `data.on_broken_image` is 'fail', even if an earlier call left them out.
     """
     missing = store.missing(kinds)
+    if data.on_broken_image == "fail":
+        _check_none_left_out(store, kinds, set(missing))
     if not missing:
         return
     store.folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +147,15 @@ def complete(
                 raise
     opened.model.to("cpu")
     _write_empty_shards(store, store.missing(kinds), kinds)
+
+
+def _check_none_left_out(store: FeatureStore, kinds: Sequence[str], missing: Container[int]) -> None:
+    """ValueError that names the first image that complete shards lack."""
+    for shard in (shard for shard in range(store.num_shards) if shard not in missing):
+        there = store.indices_of(kinds[0], shard)
+        for index in store.images_of(shard).tolist():
+            rule = f"{store.split.source.name(index)} could not be read earlier; repair it and remove {store.folder}"
+            check(index in there, "data.on_broken_image", "fail", f"{rule}, or pass --data.on_broken_image skip")
 
 
 def _write_shard(

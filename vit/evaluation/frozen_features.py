@@ -62,9 +62,10 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
     """A function from pixels uint8 `b 3 H W` to each kind's features, float32 `b c` on the CPU.
 
     A Vision Transformer of ours is copied for inference in the accelerator's precision; any other model computes under
-    autocast. `kinds` are those of `resolve_features`.
+    autocast. `kinds` are those of `resolve_features`. The function raises ValueError for features that are not finite.
     """
-    device, dtype = accelerator.device, DTYPES[precision_of(accelerator)]
+    precision = precision_of(accelerator)
+    device, dtype = accelerator.device, DTYPES[precision]
     opened.check_device(device)
     if opened.dtype == "int8":
         dtype = torch.float32  # of all but the layers of bytes
@@ -83,7 +84,11 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
             with torch.inference_mode(), nullcontext() if is_copy else accelerator.autocast():
                 found = compute(images.to(dtype) if is_copy else images)
             parts.append({kind: features.to("cpu", torch.float32) for kind, features in found.items()})
-        return {kind: torch.cat([part[kind] for part in parts]) for kind in kinds}
+        features = {kind: torch.cat([part[kind] for part in parts]) for kind in kinds}
+        for kind, values in features.items():
+            rule = f"its features {kind!r} of an image are infinite or no numbers in {precision}"
+            check(bool(values.isfinite().all()), "model", opened.source, rule)
+        return features
 
     return read
 

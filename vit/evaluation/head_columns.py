@@ -46,6 +46,9 @@ def head_columns(model: OpenedModel, class_names: Sequence[str], *, command: str
         return list(range(len(class_names)))
     own = model.class_names
     if set(class_names) <= set(own):
+        if twice := next((name for name in class_names if own.count(name) > 1), None):
+            rule = f"two of its classes are named {twice!r}, as one of the data's is; give class_names in its order"
+            raise UnmatchedClasses(f"model: {model.source!r} is not valid here: {rule}")
         return [own.index(name) for name in class_names]
     rule = f"its {model.num_classes} classes are not the data's {len(class_names)}, nor ImageNet's thousand"
     if own:

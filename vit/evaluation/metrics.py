@@ -62,7 +62,7 @@ def classification_metrics(predictions: Predictions) -> dict[str, float]:
 
 def sample_scores(predictions: Predictions) -> SampleScores:
     """Compute each sample's rank, confidence, NLL and Brier score, in the order of the predictions."""
-    _check_logits(predictions)
+    check_logits(predictions)
     starts = range(0, len(predictions.labels), _ROWS_AT_ONCE)
     blocks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
     scores = [_score_block(predictions.logits[rows], predictions.labels[rows]) for rows in blocks]
@@ -109,7 +109,7 @@ def per_class_accuracy(predictions: Predictions) -> Array:
 @check_arguments
 def confusion_matrix(predictions: Predictions) -> NDArray[np.int64]:
     """Count (k, k) predictions: rows are the true class, columns the top-1 class."""
-    _check_logits(predictions)
+    check_logits(predictions)
     num_classes = predictions.logits.shape[1]
     cells = predictions.labels * num_classes + predictions.logits.argmax(axis=1)
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
@@ -132,7 +132,8 @@ def _score_block(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Samp
     )
 
 
-def _check_logits(predictions: Predictions) -> None:
+def check_logits(predictions: Predictions) -> None:
+    """ValueError where no sample was seen, and for logits that are not finite."""
     if len(predictions.labels) == 0:
         raise ValueError(f"no sample was seen: {predictions.num_broken} of {predictions.num_total} are broken")
     broken = ~np.isfinite(predictions.logits).all(axis=1)

@@ -31,6 +31,7 @@ from vit.evaluation.probe import linear_probe, probe_fault
 from vit.hub import OpenedModel
 from vit.progress import progress_bar
 from vit.runs import replace_atomically, write_safetensors
+from vit.wording import counted
 
 _MOST_READ = 200_000
 """Images of a part whose files are compared; of more, reading them would take longer than a minute or two."""
@@ -103,6 +104,14 @@ class FeatureEvaluation:
 
     features: dict[str, KindEvaluation]
     cost: dict[str, Any]
+    num_unread: int
+    """Training and test images that could not be read."""
+
+    def warnings(self) -> list[str]:
+        """A sentence where images could not be read."""
+        if not self.num_unread:
+            return []
+        return [f"{counted(self.num_unread, 'image')} could not be read; features are evaluated on the others."]
 
     def summary(self) -> dict[str, Any]:
         """Numbers for JSON."""
@@ -148,7 +157,9 @@ def evaluate_features(
     train, test = stores
     evaluated = {kind: _evaluate_kind(kind, train, test, opened.name) for kind in kinds}
     cost["images_per_second"] = test.images_per_second(kinds[0])
-    return FeatureEvaluation({asked: evaluated[kind] for asked, kind in resolved.items()}, cost)
+    first = evaluated[kinds[0]]
+    unread = len(data.train) + len(data.test) - first.num_train - len(first.labels)
+    return FeatureEvaluation({asked: evaluated[kind] for asked, kind in resolved.items()}, cost, unread)
 
 
 def feature_cost(opened: OpenedModel) -> dict[str, Any]:

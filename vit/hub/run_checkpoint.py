@@ -56,12 +56,17 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
 
 
 def read_run(path: Path, select: str, weights: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The chosen tensors and the state of a run's checkpoint. ValueError where the run kept no average to choose."""
+    """The chosen tensors and the state of a run's checkpoint.
+
+    ValueError where the run kept no average to choose, and for the raw weights of a multi-label run that kept one.
+    """
     checkpoint = read_checkpoint(find_checkpoint(path, select), ["model", "ema"])
     if weights == "ema" and "ema" not in checkpoint.tensors:
         raise ValueError(f"weights: 'ema' is not valid: {str(path)!r} kept no average (train.ema_decay was not set)")
     check_state(checkpoint.state, checkpoint.path, ["task"])
     averaged = "ema" in checkpoint.tensors and weights != "raw"
+    if "thresholds" in checkpoint.state["task"] and "ema" in checkpoint.tensors and weights == "raw":
+        raise ValueError("weights: 'raw' is not valid: thresholds were chosen for the averaged weights; leave it out")
     return checkpoint.tensors["ema" if averaged else "model"], checkpoint.state
 
 

@@ -15,6 +15,7 @@ from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
+from vit.prediction.rows import check_finite
 
 
 @check_arguments
@@ -47,7 +48,8 @@ def classify_images(
 def image_logits(
     opened: OpenedModel, images: Sequence[Path], device: str, on_broken: Callable[[str], object] | None = None
 ) -> Iterator[tuple[Path, Tensor]]:
-    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image.
+    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image, or for which the
+    logits are not finite.
 
     With `on_broken`, that receives the message, and the image is left out.
     """
@@ -63,8 +65,9 @@ def image_logits(
             continue
         pixels = resize_and_crop(image, opened.preprocessing)[None].to(accelerator.device)
         with torch.inference_mode():
-            logits = model(normalize(pixels, opened.preprocessing))[0]
-        yield path, logits
+            logits = model(normalize(pixels, opened.preprocessing))
+        check_finite(opened, [str(path)], logits)
+        yield path, logits[0]
 
 
 def _read_image(path: Path) -> Image.Image:

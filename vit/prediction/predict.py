@@ -30,13 +30,16 @@ from vit.engine import DTYPES, Accelerator, make_accelerator, precision_of
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.models.model import Model
-from vit.prediction.rows import Row, likeliest
+from vit.prediction.rows import Row, check_finite, likeliest
 from vit.prediction.tables import check_replaceable, check_table, write_table
 from vit.progress import duration, progress_bar
 from vit.runs import replace_atomically
 from vit.wording import counted
 
 log = logging.getLogger(__name__)
+
+MOST_CLASSES = 5
+"""Classes of an image in the table by default, where an image has one."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,15 @@ def predict_to_file(
     images: Sequence[str | Path],
     output: str | Path,
     *,
-    top_k: int = 5,
+    top_k: int | None = None,
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 64,
     workers: int = 2,
 ) -> Predicted:
     """Write the `top_k` most likely classes of every image, in their order, to a .csv, .jsonl or .parquet file.
+
+    `top_k` None: five; of a multi-label model, all that reach their threshold.
 
     Images go through the model's own preprocessing, decoded in `workers` processes where there are many. One that
     cannot be read gets a row with the reason. A call that was stopped continues with the same model and options, up to
@@ -83,14 +88,15 @@ def predict_to_file(
     check_table(output)
     check_replaceable(output)
     check(bool(images), "images", [], "name at least one")
-    check(top_k > 0, "top_k", top_k, "it must be above 0")
+    check(top_k is None or top_k > 0, "top_k", top_k, "it must be above 0")
     check(batch_size > 0, "batch_size", batch_size, "it must be above 0")
     has_head = opened.num_classes > 0
     check(has_head, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features")
     accelerator = make_accelerator(device, precision)
     processes, rule = accelerator.num_processes, "a table is written by one process; leave out accelerate launch"
     check(processes == 1, "processes", processes, rule)
-    top_k, names = min(top_k, opened.num_classes), [str(image) for image in images]
+    most = opened.num_classes if opened.multilabel else MOST_CLASSES
+    top_k, names = min(top_k or most, opened.num_classes), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _written_alone(output) as path:
         key = _key(opened, top_k, precision_of(accelerator))
@@ -106,9 +112,11 @@ def predict_to_file(
                     bar.update(len(chunk))
             opened.model.to("cpu")
         seconds = time.monotonic() - started
-        broken = sum(bool(row.error) for row in unfinished.rows())
+        broken, columns = 0, 1 if opened.multilabel else top_k
+        for row in unfinished.rows():
+            broken, columns = broken + bool(row.error), max(columns, len(row.classes))
         with replace_atomically(output) as written:
-            write_table(written, output.suffix, unfinished.rows(), top_k)
+            write_table(written, output.suffix, unfinished.rows(), columns)
         path.unlink()
     return Predicted(output, len(names), broken, before, seconds)
 
@@ -201,7 +209,8 @@ def _is_row(line: bytes, name: str, stamp: Stamp) -> bool:
 def _key(opened: OpenedModel, top_k: int, precision: str) -> str:
     """Everything but the image that decides a row, as a line."""
     model = {"weights": opened.identity, "preprocessing": asdict(opened.preprocessing), "classes": opened.class_names}
-    return json.dumps({**model, "top_k": top_k, "precision": precision}) + "\n"
+    labels = {"thresholds": opened.thresholds} if opened.multilabel else {}
+    return json.dumps({**model, **labels, "top_k": top_k, "precision": precision}) + "\n"
 
 
 def _decoded(
@@ -220,8 +229,11 @@ def _decoded(
 Classes = tuple[tuple[str, float], ...]
 
 
-def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Callable[[Tensor], list[Classes]]:
-    """uint8 images (n, 3, H, W) to the classes of each."""
+Classify = Callable[[Sequence[str], Tensor], list[Classes]]
+
+
+def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Classify:
+    """Names and uint8 images (n, 3, H, W) to the classes of each."""
     model, dtype, autocast = opened.computing(accelerator.device).eval(), torch.float32, accelerator.autocast
     if opened.dtype != "auto":
         autocast = torch.inference_mode
@@ -229,21 +241,23 @@ def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Ca
         dtype = DTYPES[precision_of(accelerator)]
         model, autocast = for_inference(model, dtype), torch.inference_mode
 
-    def classify(images: Tensor) -> list[Classes]:
+    def classify(names: Sequence[str], images: Tensor) -> list[Classes]:
         pixels = normalize(images.to(accelerator.device), opened.preprocessing).to(dtype)
         with torch.inference_mode(), autocast():
             logits = model(pixels).float().cpu()
+        check_finite(opened, names, logits)
         return likeliest(opened, logits, top_k)
 
     return classify
 
 
-def _rows(chunk: Sequence[str], batch: Decoded, classify: Callable[[Tensor], list[Classes]]) -> Iterator[Row]:
+def _rows(chunk: Sequence[str], batch: Decoded, classify: Classify) -> Iterator[Row]:
     """A row for each name; broken images are not classified. `FailedRead` for one that the disk did not give."""
     for error in batch.broken.values():
         if isinstance(error, FailedRead):
             raise error
     intact = [row for row in range(len(chunk)) if row not in batch.broken]
-    found = dict(zip(intact, classify(batch.images[intact]), strict=True)) if intact else {}
+    names = [chunk[row] for row in intact]
+    found = dict(zip(intact, classify(names, batch.images[intact]), strict=True)) if intact else {}
     for row, name in enumerate(chunk):
         yield Row(name, error=batch.broken[row].reason) if row in batch.broken else Row(name, found[row])

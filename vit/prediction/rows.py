@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vit.config import check
 from vit.hub import OpenedModel
 
 
@@ -34,6 +35,13 @@ class Row:
     def line(self) -> str:
         """The row as a line of JSON; a file name that is no text keeps its bytes."""
         return json.dumps(self.as_dict(), ensure_ascii=True) + "\n"
+
+
+def check_finite(opened: OpenedModel, names: Sequence[str], logits: Tensor) -> None:
+    """ValueError that names the first image whose logits (n, k) are not finite."""
+    finite = logits.isfinite().all(dim=1).tolist()
+    for name, is_finite in zip(names, finite, strict=True):
+        check(is_finite, "model", opened.source, f"its logits for {name} are infinite or no numbers")
 
 
 def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[tuple[tuple[str, float], ...]]:

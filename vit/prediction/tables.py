@@ -15,6 +15,7 @@ from typing import Any
 
 from vit.config import check
 from vit.prediction.rows import Row
+from vit.runs import write_csv_rows
 
 _ROWS_IN_GROUP = 10_000
 """Rows in a Parquet file's row group; a group is in memory at once."""
@@ -71,12 +72,12 @@ def columns(top_k: int) -> list[str]:
 
 def _write_csv(path: Path, rows: Iterable[Row], top_k: int) -> None:
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns(top_k))
-        for row in rows:
-            cells = chain.from_iterable((name, f"{probability:.6f}") for name, probability in row.classes)
-            left = repeat("", 2 * (top_k - len(row.classes)))
-            writer.writerow([row.file, *cells, *left, row.error])
+        write_csv_rows(file, chain([columns(top_k)], (_cells(row, top_k) for row in rows)))
+
+
+def _cells(row: Row, top_k: int) -> list[str]:
+    classes = chain.from_iterable((name, f"{probability:.6f}") for name, probability in row.classes)
+    return [row.file, *classes, *repeat("", 2 * (top_k - len(row.classes))), row.error]
 
 
 def _read_csv(path: Path) -> Iterator[Row]:

@@ -30,7 +30,15 @@ from vit.runs.checkpoints import (
 )
 from vit.runs.earlier import keep_earlier, put_aside
 from vit.runs.history import append_metrics, read_metrics, read_summary, restore_metrics
-from vit.runs.writing import flush_tree, make_folder, replace_atomically, write_csv, write_json, write_safetensors
+from vit.runs.writing import (
+    flush_tree,
+    make_folder,
+    replace_atomically,
+    write_csv,
+    write_csv_rows,
+    write_json,
+    write_safetensors,
+)
 
 __all__ = [
     "Checkpoint",
@@ -55,6 +63,7 @@ __all__ = [
     "verify_checkpoint",
     "write_checkpoint",
     "write_csv",
+    "write_csv_rows",
     "write_json",
     "write_safetensors",
 ]

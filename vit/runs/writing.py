@@ -6,10 +6,10 @@ import csv
 import ctypes
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -79,6 +79,17 @@ def write_json(path: Path, content: Any) -> None:
     """Replace a JSON file in one step (`replace_atomically`)."""
     with replace_atomically(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_csv_rows(stream: TextIO, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows as CSV that ends lines with a line feed alone.
+
+    Before Python 3.13, csv quotes a carriage return only if lines end with it, and could not read the others back.
+    """
+    plain = csv.writer(stream, lineterminator="\n")
+    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        (quoted if any("\r" in str(cell) for cell in row) else plain).writerow(row)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

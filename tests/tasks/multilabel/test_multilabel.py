@@ -26,6 +26,7 @@ from vit.data.loading import TrainBatch
 from vit.evaluation import evaluate_model
 from vit.hub import open_model
 from vit.prediction import classify_images
+from vit.runs import Checkpoint, find_checkpoint, read_checkpoint, write_checkpoint
 from vit.settings import resolve_run
 from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
 from vit.tasks.multilabel.metrics import (
@@ -33,6 +34,7 @@ from vit.tasks.multilabel.metrics import (
     average_precisions,
     best_thresholds,
     decision_metrics,
+    metrics_by_class,
     ranking_metrics,
 )
 from vit.tasks.multilabel.table import open_test, open_training
@@ -86,6 +88,13 @@ def test_metrics_are_those_of_torchmetrics() -> None:
     for average in ("macro", "micro"):
         f1 = multilabel_f1_score(scores, truth, num_labels=5, average=average)
         assert decision_metrics(ours)[f"f1_{average}"] == pytest.approx(float(f1), abs=1e-6)
+
+
+def test_one_label_has_the_f1_of_its_decisions() -> None:
+    """One image right, one named in vain and one missed: F1 is 2 / (2 + 1 + 1)."""
+    one = predictions(np.array([[1], [0], [1], [0], [0], [0]]), np.array([[2], [1], [-1], [-2], [-3], [-3]]))
+    assert decision_metrics(one) == {"f1_macro": 0.5, "f1_micro": 0.5}
+    assert metrics_by_class(one)["0"]["f1"] == 0.5
 
 
 def test_a_class_that_no_image_has_is_in_no_mean() -> None:
@@ -291,6 +300,23 @@ def test_data_is_the_folder_of_the_tables(
     for words in (["train", "--config", str(write_config(images))], ["eval", str(run)]):
         assert main([*words, "--data", "cifar10"]) == 2
         assert "--data: 'cifar10' is not valid: it is no folder" in capsys.readouterr().err
+
+
+def test_thresholds_are_for_averaged_weights_alone(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checkpoint of a run that averaged its weights, which keeps both."""
+    averaged = tmp_path / "averaged"
+    step = find_checkpoint(run, "best")
+    stored = read_checkpoint(step, ["model"])
+    averaged.mkdir()
+    tensors = dict.fromkeys(("model", "ema"), stored.tensors["model"])
+    write_checkpoint(averaged, stored.state["progress"]["step"], Checkpoint(stored.state, tensors))
+    image = str(next(images.glob("*.png")))
+    assert main(["predict", str(averaged), image]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(averaged), image, "--weights", "raw"]) == 2
+    assert "thresholds were chosen for the averaged weights" in capsys.readouterr().err
 
 
 def test_prediction_names_every_label_at_its_threshold(

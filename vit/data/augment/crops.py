@@ -79,10 +79,14 @@ def random_resized_boxes(
 
 
 def evaluation_boxes(
-    canvas: tuple[int, int], aspects: Tensor, image_size: tuple[int, int], crop_fraction: float
+    canvas: tuple[int, int], aspects: Tensor, image_size: tuple[int, int], crop_fraction: float, *, squash: bool = False
 ) -> Boxes:
-    """The evaluation crop: the largest central box of the input's shape, times `crop_fraction`."""
+    """The evaluation crop: the largest central box of the input's shape, or with `squash` of the image's, times
+    `crop_fraction`.
+    """
     excess = _image_shape(canvas, aspects) * image_size[0] / image_size[1]  # above 1: wider than the input
+    if squash:
+        excess = torch.ones_like(excess)
     return _central(canvas, crop_fraction * excess.clamp(max=1), crop_fraction * (1 / excess).clamp(max=1))
 
 

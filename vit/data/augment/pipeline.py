@@ -109,7 +109,8 @@ class Augment:
             stream = rng.fork("crop")
             boxes = random_resized_boxes(stream, canvas, aspects, scale=config.scale, ratio=config.ratio)
         else:
-            boxes = evaluation_boxes(canvas, aspects, size, self.preprocessing.crop_fraction)
+            prepared = self.preprocessing
+            boxes = evaluation_boxes(canvas, aspects, size, prepared.crop_fraction, squash=prepared.squash)
         if canvas != size or not boxes.cover(canvas):
             return self._resize(images, boxes, mirrored, size)
         if config.flip and config.crop != "pad":

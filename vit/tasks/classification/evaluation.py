@@ -82,13 +82,16 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         name: None if math.isnan(recall) else recall
         for name, recall in zip(predictions.class_names, recalls.tolist(), strict=True)
     }
+    warnings: list[str] = []
     if request.transfer and images:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
         opened = replace(loaded, stated_preprocessing=preprocessing)
-        metrics |= evaluate_features(opened, images, request.transfer, request.folder, accelerator).summary()
+        evaluated = evaluate_features(opened, images, request.transfer, request.folder, accelerator)
+        metrics |= evaluated.summary()
+        warnings += [*warnings_of_copies(images), *evaluated.warnings()]
     metrics |= {"precision": precision_of(accelerator), "dtype": request.dtype}
     seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
-    metrics["warnings"] = [*warnings_of(seen), *(warnings_of_copies(images) if request.transfer and images else [])]
+    metrics["warnings"] = [*warnings_of(seen), *warnings]
     metrics["notes"] = notes_of(split.source)
     if accelerator.is_main_process:
         metrics["file"] = str(_store(request, loaded.state, config.data, split, predictions, metrics))
@@ -115,7 +118,7 @@ def _enforced_preprocessing(config: ClassificationRun, loaded: OpenedModel, imag
     """The stored preprocessing. ValueError where the data section asks for another one."""
     stored = loaded.preprocessing
     asked = config.data.preprocessing(stored.image_size)
-    for name in ("crop_fraction", "interpolation", "antialias", "mean", "std"):
+    for name in ("crop_fraction", "squash", "interpolation", "antialias", "mean", "std"):
         theirs, ours = getattr(stored, name), getattr(asked, name)
         check(
             theirs == ours,

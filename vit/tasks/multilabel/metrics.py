@@ -95,18 +95,24 @@ def decision_metrics(predictions: LabelPredictions) -> dict[str, float]:
 
 
 def f1(predictions: LabelPredictions, name: str) -> float:
-    average = name.removeprefix("f1_")
-    return float(f1_score(predictions.labels, _decisions(predictions), average=average, zero_division=0))
+    if name == "f1_macro":
+        return float(np.mean(_f1_by_class(predictions)))
+    return float(f1_score(predictions.labels.ravel(), _decisions(predictions).ravel(), zero_division=0))
+
+
+def _f1_by_class(predictions: LabelPredictions) -> list[float]:
+    """(k,) One class at a time: of an array with one column, scikit-learn takes both of its values for classes."""
+    columns = zip(predictions.labels.T, _decisions(predictions).T, strict=True)
+    return [float(f1_score(labels, decisions, zero_division=0)) for labels, decisions in columns]
 
 
 def metrics_by_class(predictions: LabelPredictions) -> dict[str, dict[str, float | None]]:
     """Class name → average_precision, f1, threshold, images."""
-    f1 = f1_score(predictions.labels, _decisions(predictions), average=None, zero_division=0)
-    f1 = np.atleast_1d(f1)
     counts = predictions.labels.sum(axis=0, dtype=np.int64)
-    columns = zip(average_precisions(predictions), f1, predictions.thresholds, counts, strict=True)
+    measured = average_precisions(predictions), _f1_by_class(predictions)
+    columns = zip(*measured, predictions.thresholds, counts, strict=True)
     return {
-        name: {"average_precision": precision, "f1": float(one), "threshold": float(at), "images": int(count)}
+        name: {"average_precision": precision, "f1": one, "threshold": float(at), "images": int(count)}
         for name, (precision, one, at, count) in zip(predictions.class_names, columns, strict=True)
     }
 
