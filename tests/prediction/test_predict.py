@@ -175,11 +175,8 @@ def test_a_multi_label_model_gives_the_labels_that_reach_their_threshold(
 
 def test_a_table_has_all_labels_that_reach_their_threshold(images: list[Path], tmp_path: Path) -> None:
     torch.manual_seed(0)
-    several = replace(
-        opened(create_model("vit", image_size=(16, 24), patch_size=8, width=24, depth=1, num_heads=3, num_classes=8)),
-        multilabel=True,
-        class_names=list("abcdefgh"),
-    )
+    model = create_model("vit", image_size=(16, 24), patch_size=8, width=24, depth=1, num_heads=3, num_classes=8)
+    several = replace(opened(model), multilabel=True, num_classes=8, class_names=list("abcdefgh"))
     several = replace(several, state={"task": {"thresholds": [0.0] * 7 + [1.1]}})
     for suffix in (".csv", ".jsonl"):
         done = predict_to_file(several, images[:3], tmp_path / f"out{suffix}", precision="fp32")
