@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vit.config import check
@@ -50,10 +51,12 @@ def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[tuple[tup
     A softmax over the classes; of a multi-label model, the classes whose own probability reaches their threshold.
     """
     names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
-    probabilities = logits.sigmoid() if opened.multilabel else logits.softmax(dim=1)
+    probabilities = logits.double().sigmoid() if opened.multilabel else logits.softmax(dim=1)
+    if opened.multilabel:
+        reached = probabilities >= torch.tensor(opened.thresholds, dtype=torch.float64)
+        probabilities = probabilities.where(reached, -1.0)
     values, indices = probabilities.topk(min(top_k, len(names)), dim=1)
-    thresholds: Sequence[float] = opened.thresholds if opened.multilabel else [0.0] * len(names)
     return [
-        tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= thresholds[index])
+        tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= 0.0)
         for row, order in zip(values.tolist(), indices.tolist(), strict=True)
     ]
