@@ -108,12 +108,22 @@ def rewritten(document: str) -> str:
     return _MARKED.sub(lambda match: f"<!--= {match['request']} -->{text_of(match['request'])}<!--/-->", document)
 
 
+_MEASURED = {
+    "top1": "{} test top-1",
+    "map": "{} test mAP",
+    "bleu": "test BLEU {}",
+    "knn": "{} of the test images by k-NN on frozen features",
+}
+"""By the quantity of a task, what was measured, in words."""
+
+
 def expected(name: str) -> str:
     """The line `# Expected:` of a configuration with records, wrapped like its neighbours."""
     records = read_records(name)
     summary = records[0].summary
     runs = "one seed" if len(records) == 1 else f"mean ± standard deviation of {len(records)} seeds"
-    measured = f"{QUANTITIES['top1'](records)} test top-1" if "test.top1" in summary else _without_labels(records)
+    quantity = next(name for name in _MEASURED if f"test.{name}" in summary)
+    measured = _MEASURED[quantity].format(QUANTITIES[quantity](records))
     places = "; ".join(dict.fromkeys(f"{each.made['machine']}, {each.made['circumstances']}" for each in records))
     text = f"{measured} ({runs}, {summary['precision']}); {_minutes(records)} minutes on {places}."
     return textwrap.fill(text, _WIDTH, initial_indent="# Expected:  ", subsequent_indent="#            ")
@@ -124,11 +134,6 @@ def configurations() -> Iterator[Path]:
     for file in sorted((ROOT / "configs").glob("**/*.yaml")):
         if (RESULTS / file.stem).is_dir():
             yield file
-
-
-def _without_labels(records: list[Record]) -> str:
-    """Accuracy of a masked autoencoder, which has no classes of its own."""
-    return f"{QUANTITIES['knn'](records)} of the test images by k-NN on frozen features"
 
 
 def stale() -> dict[Path, str]:

@@ -34,6 +34,7 @@ from vit.config import (
 )
 from vit.config.validation import make_settings
 from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig, DistillConfig
+from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
 from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
 from vit.tasks.regression.config import CurveConfig, KernelConfig, RegressionRun
 from vit.tasks.translation.config import (
@@ -316,10 +317,28 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
         ClassificationRun,
         {"data": DataConfig(sampling="balanced"), "train": ClassificationTrainConfig(class_weights="balanced")},
     ),
+    *(
+        ("augment.repeats", kind, {"data": DataConfig(sampling="balanced"), "augment": AugmentConfig(repeats=2)})
+        for kind in (ClassificationRun, MaskedAutoencoderRun)
+    ),
+    *(
+        (
+            f"train.{name}",
+            ClassificationRun,
+            {
+                "distill": DistillConfig(teacher="t", weight=1.0),
+                "train": ClassificationTrainConfig(**{name: value}),  # type: ignore[arg-type]
+            },
+        )
+        for name, value in (("loss", "bce"), ("label_smoothing", 0.1), ("class_weights", "balanced"))
+    ),
+    ("mae.decoder_depth", MaskedAutoencoderConfig, {"decoder_depth": 2000}),
+    ("mae.decoder_width", MaskedAutoencoderConfig, {"decoder_width": 2**21}),
+    ("optim.weight_decay", RegressionRun, {"optim": OptimConfig(weight_decay=5.0)}),
     (
-        "augment.repeats",
-        ClassificationRun,
-        {"data": DataConfig(sampling="balanced"), "augment": AugmentConfig(repeats=2)},
+        "model.pool_mlp_ratio",
+        ViTConfig,
+        {"width": 64, "num_heads": 4, "pooling": "map", "class_token": False, "pool_mlp_ratio": 0.001},
     ),
     ("data.sampling", TableDataConfig, {"sampling": "balanced"}),
     ("data.name", TableDataConfig, {"name": "digits"}),

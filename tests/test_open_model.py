@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,22 @@ def test_a_function_is_imported_from_the_current_directory(tmp_path: Path, monke
     for source, said in (("mine_of_test:absent", "absent"), ("no_such_file:build", "No module named 'no_such_file'")):
         with pytest.raises(ValueError, match=said):
             open_model(source)
+
+
+def test_a_function_may_import_when_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late_layers.py").write_text("from torch import nn\n\nlayer = nn.Flatten\n")
+    (tmp_path / "late_model.py").write_text("def build():\n    from late_layers import layer\n\n    return layer()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
+    before = list(sys.path)
+    opened = open_model("late_model:build", mean=(0.5,) * 3, std=(0.5,) * 3, image_size=4)
+    assert isinstance(opened.model, nn.Flatten)
+    assert sys.path == before
+
+
+def test_a_name_that_is_too_long_is_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^model: .*File name too long"):
+        open_model("a" * 300)
 
 
 def test_an_architectures_weights_are_random_and_it_says_so() -> None:

@@ -157,6 +157,17 @@ def test_accuracies_over_seeds_are_held_to_a_bar_and_compared_in_pairs(tmp_path:
         documents.text_of("above other 0.8")
 
 
+@pytest.mark.usefixtures("own_results")
+@pytest.mark.parametrize(("name", "said"), [("map", "50.00 % test mAP"), ("bleu", "test BLEU 0.5")])
+def test_a_recipe_without_a_top_1_expects_what_its_task_measures(name: str, said: str, tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run", 0, 0.9)
+    summary = json.loads((run / "summary.json").read_text())
+    del summary["test.top1"]
+    (run / "summary.json").write_text(json.dumps(summary | {"precision": "fp32", f"test.{name}": 0.5}))
+    records.keep(run, "one", "python train.py", "one thread")
+    assert said in documents.expected("one")
+
+
 @pytest.mark.parametrize("sentence", ["97.8 % of the images", "3 times as fast", "it takes 1.18", "81 points ahead"])
 def test_a_number_by_hand_is_noticed(sentence: str) -> None:
     assert MEASURED.search(unmarked(f"text\n\n{sentence}\n"))

@@ -129,6 +129,8 @@ def explicit_relevance(model: nn.Module, images: Tensor, classes: Tensor) -> Ten
         {"positions": "rope"},
         {"positions": "relative", "layer_scale": 0.5},
         {"pooling": "gap", "class_token": False},
+        {"pooling": "gap"},
+        {"pooling": "cls_gap"},
     ],
 )
 def test_relevance_is_that_of_explicit_maps(options: dict[str, Any]) -> None:
@@ -137,7 +139,11 @@ def test_relevance_is_that_of_explicit_maps(options: dict[str, Any]) -> None:
     for parameter in model.parameters():  # heads and biases that start at zero say nothing
         nn.init.normal_(parameter, std=0.3)
     expected = explicit_relevance(model, images, classes)
-    expected = (expected[:, 0, 1:] if model.class_token is not None else expected.mean(dim=1)).unflatten(1, (2, 3))
+    if model.class_token is None:
+        rows = expected.mean(dim=1)
+    else:  # the row of the class token where the head reads it, else the mean of the patches' rows
+        rows = (expected[:, 1:].mean(dim=1) if model.config.pooling == "gap" else expected[:, 0])[:, 1:]
+    expected = rows.unflatten(1, (2, 3))
     found = relevance(model, images, classes)
     assert float(expected.abs().max()) > 1e-4
     torch.testing.assert_close(found.maps, expected, rtol=1e-4, atol=1e-6)

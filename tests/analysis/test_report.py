@@ -18,7 +18,7 @@ from tests.training.tiny import tiny
 from vit import create_model
 from vit.analysis import attention_figures, figures
 from vit.analysis.analysis_figure import AnalysisFigure
-from vit.analysis.report import draw_analysis
+from vit.analysis.report import STATE, draw_analysis
 from vit.analysis.targets import AnalysisTarget, ImageSet, open_target, read_images
 from vit.analysis.unsupported import Unsupported
 from vit.cli import main
@@ -120,6 +120,21 @@ def test_what_belongs_to_other_settings_or_is_gone_is_drawn_again(tmp_path: Path
         ValueError, match=r"--output_dir: .*analysis\.json cannot be read as an analysis .*; move it, or"
     ):
         draw_analysis(target, tmp_path, QUICK)
+
+
+def test_a_picture_that_is_gone_is_on_no_page(tmp_path: Path) -> None:
+    target = small_target()
+    draw_analysis(target, tmp_path, QUICK[:1])
+    (tmp_path / "figures" / f"{QUICK[0]}.png").unlink()
+    state = draw_analysis(target, tmp_path, QUICK[1:])
+    assert set(state["pictures"]) == {QUICK[1]}
+    assert (tmp_path / "analysis.html").is_file()
+
+
+def test_a_state_that_is_no_object_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / STATE).write_text("[]")
+    with pytest.raises(ValueError, match="cannot be read as an analysis"):
+        draw_analysis(small_target(), tmp_path, QUICK)
 
 
 def test_a_run_is_looked_into_on_its_own_test_images_with_its_own_weights(tmp_path: Path) -> None:

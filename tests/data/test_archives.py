@@ -110,6 +110,12 @@ def tar_of(path: Path, files: dict[str, bytes], link: str | None = None) -> Path
     return path
 
 
+def test_a_tar_with_a_zip_in_it_is_a_tar(tmp_path: Path) -> None:
+    inner = zip_of(tmp_path / "labels.zip", {"notes.txt": b"inside"}).read_bytes()
+    archive = tar_of(tmp_path / "photos.tar", {"cats/1.jpg": b"x", "dogs/2.jpg": b"y", "labels.zip": inner})
+    assert names(unpacked(archive)) == {"cats/1.jpg", "dogs/2.jpg", "labels.zip"}
+
+
 @pytest.mark.parametrize("name", ["../out.png", "/out.png", "cat/../../out.png", "C:/out.png", "..\\out.png"])
 @pytest.mark.parametrize("make", [zip_of, tar_of])
 def test_no_file_is_written_outside(make: Callable[..., Path], name: str, tmp_path: Path) -> None:

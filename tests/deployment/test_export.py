@@ -257,6 +257,14 @@ def test_a_folder_in_the_place_of_the_description_is_refused(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt2.json"]
 
 
+def test_answers_that_are_no_numbers_are_refused() -> None:
+    same: dict[str, Any] = {"model_top1": 0.5, "file_top1": 0.5, "interval": (0.0, 0.0), "agreement": 1.0}
+    times: dict[str, Any] = {"model_seconds": 0.1, "file_seconds": 0.1}
+    found = Proof(images="i", num_images=10, num_broken=0, largest_difference=float("nan"), **same, **times)
+    with pytest.raises(Unfaithful, match="infinite or no numbers"):
+        found.check(1.0)
+
+
 def test_one_image_that_decides_is_named() -> None:
     accuracies: dict[str, Any] = {"model_top1": 0.5, "file_top1": 0.5 + 1 / 145, "interval": (-0.02, 0.03)}
     times: dict[str, Any] = {"model_seconds": 0.1, "file_seconds": 0.1}

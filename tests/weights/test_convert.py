@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.weights.test_npz import SMALL, google_arrays
+from vit import create_model
 from vit.cli import main
 from vit.config import ModelConfig
 from vit.hub import load_model
@@ -106,6 +107,13 @@ def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
     model = load_model(ModelConfig(name="vit", positions="rope", **TINY)).model  # type: ignore[arg-type]
     with pytest.raises(NoCounterpart, match=r"model\.positions"):
         convert_model(model, target)
+
+
+def test_images_of_other_than_three_channels_are_compared() -> None:
+    sizes: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 24, "depth": 1, "num_heads": 3}
+    model = create_model("vit", in_channels=1, num_classes=3, **sizes)
+    perturb_weights(model)
+    assert any("round trip" in line for line in verify_conversion(convert_model(model, "timm")))
 
 
 def test_a_difference_is_detected(npz: Path) -> None:

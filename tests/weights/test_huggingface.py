@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.weights.hf_models import CASES, LARGE, MLP, Case, prove_folder, saved
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model, load_model, open_model
 from vit.models import VisionTransformer, build_model
+from vit.weights import huggingface
 from vit.weights.huggingface import FAMILIES, read_folder, write_folder
 
 transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")
@@ -207,6 +209,17 @@ def test_a_bias_of_dinov3s_keys_is_refused(tmp_path: Path) -> None:
         model.state_dict()["blocks.1.attention.qkv.bias"][48:96] += 0.1
     with pytest.raises(ValueError, match=r"blocks\.1\.attention\.qkv\.bias .* the keys have a bias, which is not 0"):
         write_folder(tmp_path / "back", model.config, model.state_dict())  # type: ignore[arg-type]
+
+
+def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    config = ViTConfig(image_size=(32, 32), width=48, depth=1, num_heads=3, num_classes=7)
+    monkeypatch.setattr(huggingface, "write_safetensors", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_folder(tmp_path, config, build_model(config).state_dict())
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_written_folders_are_read_back_bitwise(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ says which images the model gets right, of its choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,14 +81,23 @@ class HeadAblation:
 
 @check_arguments
 def ablate_heads(
-    model: nn.Module, hits: Callable[[], Tensor], *, progress: Callable[[int, int], None] | None = None
+    model: nn.Module,
+    hits: Callable[[], Tensor],
+    *,
+    layers: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> HeadAblation:
     """Accuracy with all heads and without each one; the weights are restored afterwards.
 
     `hits()` says of each image, always the same ones, whether the model is right: bool (n,). `progress` is given the
-    number of heads done and of all. Unsupported for attention without a projection of its own.
+    number of heads done and of all. `layers`: names of the attention modules, in order; None: every one that can be
+    read. Unsupported for attention without a projection of its own, and for a layer that cannot be read.
     """
     attentions = attention_outputs(model)
+    if layers is not None:
+        if missing := [name for name in layers if name not in attentions]:
+            raise Unsupported(f"model: {missing[0]} is not valid: its heads cannot be left out")
+        attentions = {name: attentions[name] for name in layers}
     counts = {output.num_heads for output in attentions.values()}
     if len(counts) != 1:
         raise Unsupported(f"model: blocks with {sorted(counts)} heads are not valid: all must have as many")

@@ -17,7 +17,14 @@ from einops import rearrange, reduce, repeat
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
-from vit.analysis.model_structure import check_images, crop_to_patches, has_class_token, logits_of, patch_grid
+from vit.analysis.model_structure import (
+    check_images,
+    crop_to_patches,
+    has_class_token,
+    logits_of,
+    patch_grid,
+    pools_patches,
+)
 from vit.analysis.tokens import pictures_of, token_layout
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
@@ -214,7 +221,7 @@ def relevance(model: nn.Module, images: Tensor, classes: Tensor | None = None) -
         step = torch.stack([_relevance_step(layer, gradient) for layer, gradient in together]).mean(dim=0)
         spread = spread + step @ spread
     spread = spread - one
-    query: Query = "class" if has_class_token(model) else "patches"
+    query: Query = "class" if has_class_token(model) and not pools_patches(model) else "patches"
     return Relevance(
         maps=_on_patches(rows_of_query(spread, query, grid), grid).cpu(),
         classes=chosen.cpu(),

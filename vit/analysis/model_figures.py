@@ -150,7 +150,7 @@ def head_ablation(target: AnalysisTarget) -> AnalysisFigure:
             predicted = [logits_of(target.model(batch)).argmax(dim=1) for batch in target.batches()]
         return torch.cat(predicted) == true
 
-    found = ablate_heads(target.model, hits)
+    found = ablate_heads(target.model, hits, layers=target.profile.layers)
     quantities = {
         "mean attention distance (pixels)": target.profile.mean("distance"),
         "entropy (nats)": target.profile.mean("entropy"),

@@ -148,6 +148,13 @@ def has_class_token(model: nn.Module) -> bool:
     return any(name.endswith(CLASS_TOKENS) and "head." not in name for name, _ in model.named_parameters())
 
 
+def pools_patches(model: nn.Module) -> bool:
+    """Whether the head reads the patches alone, though there may be a class token: ours and timm's pooled models."""
+    if isinstance(model, VisionTransformer):
+        return model.config.pooling in ("gap", "map", "query")
+    return getattr(model, "global_pool", None) in ("avg", "avgmax", "max", "map")
+
+
 def logits_of(output: Any) -> Tensor:
     """The logits `b k` of a model of any library. Unsupported where it gives none."""
     answer = output if isinstance(output, Tensor) else getattr(output, "logits", None)

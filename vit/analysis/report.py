@@ -96,12 +96,15 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
     if path.exists():
         try:
             state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(state, dict):
+                raise ValueError("it is no object")
         except ValueError as error:
             raise ValueError(
                 f"--output_dir: {path} cannot be read as an analysis ({error}); move it, or name another folder"
             ) from error
         if state.get("made_of") == made_of:
-            return state
+            there = {name: text for name, text in state["pictures"].items() if _is_finished(name, state, folder)}
+            return state | {"pictures": there}
         _put_aside(folder, state.get("pictures", ()))
     return {"made_of": made_of, "pictures": {}, "left_out": {}}
 

@@ -108,12 +108,18 @@ def block_patches(model: nn.Module, output: Tensor, image_size: tuple[int, int])
 
 
 def pictures_of(images: Tensor, pixels: Tensor | None) -> Tensor:
-    """`b H W 3`, uint8: the pixels, or else normalised images, each stretched from its least to its greatest number."""
+    """`b H W 3`, uint8: the pixels, or else normalised images, each stretched from its least to its greatest number.
+
+    Images of one or two channels are shown in grey, by the first; of more than three, the first three are red, green
+    and blue.
+    """
     if pixels is None:
+        images = images[:, :3] if images.shape[1] > 3 else images
+        images = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
         low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)
         pixels = ((images - low) / (high - low).clamp(min=1e-6) * 255).round().to(torch.uint8)
     shown = (str(pixels.dtype).removeprefix("torch."), *pixels.shape)
-    fits = pixels.dtype == torch.uint8 and pixels.dim() == 4 and len(pixels) >= len(images)
+    fits = pixels.dtype == torch.uint8 and pixels.dim() == 4 and pixels.shape[1] == 3 and len(pixels) >= len(images)
     check(fits, "pixels", shown, f"they must be uint8 b 3 H W, one for each of the {len(images)} images")
     height, width = images.shape[2:]
     return rearrange(pixels[: len(images), :, :height, :width], "b c h w -> b h w c").cpu()

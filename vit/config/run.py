@@ -179,5 +179,8 @@ class ImageRun(RunConfig):
         rule = f"a micro-batch ({micro_batch} images) must hold whole groups of augment.mix_group ({group}) images"
         fits = not self.augment.mixes or micro_batch % group == 0
         check(fits, "data.batch_size", self.data.batch_size, rule)
+        once = self.data.sampling == "shuffled" or self.augment.repeats == 1
+        rule = "data.sampling 'balanced' repeats images itself; set it to 1"
+        check(once, "augment.repeats", self.augment.repeats, rule)
         growing, rule = self.augment.growing_epochs, f"it must be below train.epochs ({self.train.epochs})"
         check(growing < self.train.epochs, "augment.growing_epochs", growing, rule)

@@ -241,6 +241,8 @@ class ViTConfig:
         ):
             rule = f"it has an effect only with model.pooling {' or '.join(map(repr, poolings))}"
             check(not given or self.pooling in poolings, f"model.{name}", getattr(self, name), rule)
+        ratio, rule = self.pool_mlp_ratio, "the hidden layer is round(width · pool_mlp_ratio) wide, at least 1"
+        check(ratio is None or round(self.width * ratio) >= 1, "model.pool_mlp_ratio", ratio, rule)
         rule = "the model has no prefix tokens (class token, registers)"
         check(not self.pool_prefix or self.num_prefix_tokens > 0, "model.pool_prefix", True, rule)
         check_heads(self.width, self.pool_heads or self.num_heads, "model.pool_heads")

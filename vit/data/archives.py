@@ -60,7 +60,8 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
         raise ValueError(f"{named}: {str(place)!r}, where it would be unpacked, is there already; move it away")
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
-        is_zip = zipfile.is_zipfile(archive) or archive.suffix.lower() == ".zip"
+        # a tar with a zip near its end passes for a zip too
+        is_zip = archive.suffix.lower() == ".zip" or (zipfile.is_zipfile(archive) and not tarfile.is_tarfile(archive))
         members = _members_of_zip if is_zip else _members_of_tar
         _write(members(archive), unfinished, archive)
     except (*_DAMAGES, OSError) as error:

@@ -5,6 +5,7 @@ An image is decoded once. The model gets it by the preprocessing of `vit eval`, 
 
 from __future__ import annotations
 
+import math
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -71,7 +72,13 @@ class Proof:
         return asdict(self) | {"difference": self.difference, "conventions": CONVENTIONS}
 
     def check(self, tolerance: float) -> None:
-        """Unfaithful where the file's accuracy is further from the model's than `tolerance`, a fraction."""
+        """Unfaithful where the file's accuracy is further from the model's than `tolerance`, a fraction, and where an
+        answer is no number.
+        """
+        if not math.isfinite(self.largest_difference):
+            raise Unfaithful(
+                f"export: the file or the model answers with infinite or no numbers, and was not kept: {self.text()}"
+            )
         if abs(self.difference) > tolerance:
             single = 1 / self.num_images
             few = f", and a single image is {100 * single:.2f}: more of them are needed (--data)"

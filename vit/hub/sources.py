@@ -37,6 +37,7 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     if isinstance(source, nn.Module):
         return "module"
     check(bool(source.strip()), "model", source, "it is empty")
+    _check_reachable(source)
     library, name = library_and_name(source)
     if library:
         if library == "timm":
@@ -66,6 +67,16 @@ def source_kind(source: str | nn.Module) -> SourceKind:
     check(source not in packaged_configs(), "model", source, f"{trains}, as runs/{path.name}")
     check(not is_path, "model", source, _no_such_place(source))
     raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+
+
+def _check_reachable(source: str) -> None:
+    """ValueError for a name that is too long for a file, and for a place that may not be entered."""
+    try:
+        Path(source).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, of which is said elsewhere
+        pass
+    except OSError as error:
+        raise ValueError(f"model: {shown(source)} is not valid: {error.strerror}") from error
 
 
 def _check_weights_file(path: Path) -> None:

@@ -34,7 +34,11 @@ def open_function(source: str, preprocessing: Preprocessing | None) -> OpenedMod
         raise ValueError(
             f"model: {source!r} is not valid: its function is called without arguments ({error})"
         ) from error
-    built = build()  # an error in the user's own code keeps its traceback
+    sys.path.insert(0, here)  # for imports inside the function
+    try:
+        built = build()  # an error in the user's own code keeps its traceback
+    finally:
+        sys.path.remove(here)
     returned = built if isinstance(built, tuple) else (built,)
     model, stated, names = (*returned, None, None)[:3]
     rule = "its function must return a torch.nn.Module, or (module, preprocessing[, class_names])"

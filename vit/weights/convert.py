@@ -159,7 +159,9 @@ def logit_difference(model: nn.Module, layout: Layout, theirs: Tensors) -> float
 
 @torch.inference_mode()
 def _difference(model: nn.Module, forward: Forward) -> float:
-    images = torch.randn(NUM_IMAGES, 3, *_config(model).image_size, generator=torch.Generator().manual_seed(0))
+    config = _config(model)
+    shape = NUM_IMAGES, config.in_channels, *config.image_size
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     ours, expected = model.eval()(images), forward(images)
     return float((ours - expected).abs().max() / expected.abs().max())
 

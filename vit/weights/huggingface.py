@@ -225,10 +225,15 @@ def write_folder(folder: Path, config: ViTConfig, tensors: Tensors, use: HowUsed
             content["label2id"] = {name: number for number, name in enumerate(use.class_names)}
         if use.multilabel:
             content["problem_type"] = "multi_label_classification"
-    _write(folder, content, theirs)
-    processor, _ = use.processor()
-    if processor is not None:
-        (folder / PREPROCESSING).write_text(json.dumps(processor, indent=2) + "\n", encoding="utf-8")
+    try:
+        _write(folder, content, theirs)
+        processor, _ = use.processor()
+        if processor is not None:
+            (folder / PREPROCESSING).write_text(json.dumps(processor, indent=2) + "\n", encoding="utf-8")
+    except BaseException:
+        for name in ("config.json", "model.safetensors", PREPROCESSING):  # or the next try would find files
+            (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def _write(folder: Path, content: Mapping[str, Any], tensors: Tensors) -> None:

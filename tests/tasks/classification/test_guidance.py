@@ -80,6 +80,14 @@ def test_blocks_are_spread_over_the_maps_and_only_those_before_the_last_one_watc
     assert float(guidance.losses(images).detach().sum()) < before
 
 
+@pytest.mark.parametrize("depth", range(1, 7))
+def test_deeper_maps_guide_deeper_blocks(depth: int) -> None:
+    blocks = Guidance(student_of(depth=depth), teacher_of(), (16, 16), "T").blocks
+    assert blocks == sorted(blocks)
+    assert blocks[0] >= 0
+    assert blocks[-1] == depth - 1
+
+
 def test_the_class_token_is_left_out_and_evaluation_keeps_nothing() -> None:
     student = student_of()
     guidance = Guidance(student, teacher_of(), (16, 16), "T")

@@ -36,6 +36,12 @@ MAE = MaskedAutoencoderRun(
 )
 
 
+def test_images_that_begin_as_one_patch_are_refused(tmp_path: Path) -> None:
+    growing = replace(MAE.augment, first_image_size=2, growing_epochs=2)
+    with pytest.raises(ValueError, match=r"augment\.first_image_size: 2 is not valid: .* it has none to hide"):
+        train(replace(MAE, augment=growing), tmp_path / "run")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "mae"

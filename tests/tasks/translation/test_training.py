@@ -22,6 +22,7 @@ from vit.hub import open_model
 from vit.runs import read_metrics
 from vit.tasks.task import EvalRequest, NonFinite
 from vit.tasks.translation import training as translation_module
+from vit.tasks.translation import translate as translate_module
 from vit.tasks.translation.config import (
     SearchConfig,
     TextDataConfig,
@@ -244,6 +245,18 @@ def test_wrong_sentences_are_one_line(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+def test_a_translation_of_as_many_tokens_as_positions_has_its_alignment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that finds no end of the sentence stops there."""
+    model = replace(COPYING.model, positions="learned", max_length=8)
+    train(replace(COPYING, model=model, train=replace(COPYING.train, epochs=1)), tmp_path / "run")
+    monkeypatch.setattr(translate_module, "find_search", lambda **_: lambda *_: [[4] * 8])
+    assert main(["translate", str(tmp_path / "run"), "0 1", "--figure", str(tmp_path / "a.png")]) == 0
+    numbers = json.loads((tmp_path / "a.json").read_text())
+    assert len(numbers["weights"]) == len(numbers["target"]) == 8
 
 
 def test_a_translator_is_no_classifier(run: Path) -> None:

@@ -74,9 +74,12 @@ class ClassificationRun(ImageRun):
         both = self.data.sampling == "balanced" and self.train.class_weights == "balanced"
         rule = "data.sampling 'balanced' already shows every class equally often; leave one of them out"
         check(not both, "train.class_weights", self.train.class_weights, rule)
-        once = self.data.sampling == "shuffled" or self.augment.repeats == 1
-        rule = "data.sampling 'balanced' repeats images itself; set it to 1"
-        check(once, "augment.repeats", self.augment.repeats, rule)
+        distill = self.distill
+        if distill.teacher is not None and distill.weight == 1:
+            rule = "distill.weight 1 leaves nothing to the labels; leave it out"
+            for name in ("loss", "label_smoothing", "class_weights"):
+                value = getattr(self.train, name)
+                check(value == getattr(ClassificationTrainConfig, name), f"train.{name}", value, rule)
 
 
 RUN = ClassificationRun

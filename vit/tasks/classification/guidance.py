@@ -53,7 +53,7 @@ class Guidance:
         check(count > 0, "distill.teacher", source, rule)
         self._outputs: dict[int, Tensor] = {}
         depth = len(student.blocks)
-        self.blocks = [round((number + 1) * depth / count) - 1 for number in range(count)]
+        self.blocks = [max(0, round((number + 1) * depth / count) - 1) for number in range(count)]
         for index in set(self.blocks):
             student.blocks[index].register_forward_hook(self._keep(index))
 

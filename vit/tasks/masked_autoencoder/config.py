@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_finite, check_positive
 from vit.config.run import ImageRun
+from vit.config.sizes import MOST_CHANNELS, MOST_LAYERS, check_most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,9 @@ class MaskedAutoencoderConfig:
     def __post_init__(self) -> None:
         check_finite("mae", self)
         check(0 < self.mask_ratio < 1, "mae.mask_ratio", self.mask_ratio, "it must be between 0 and 1")
-        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
+        limits = {"decoder_width": MOST_CHANNELS, "decoder_heads": MOST_CHANNELS, "decoder_depth": MOST_LAYERS}
+        check_most("mae", self, limits)
+        for name in limits:
             check_positive(f"mae.{name}", getattr(self, name))
         check(self.knn_images >= 20, "mae.knn_images", self.knn_images, "20 neighbours vote: it must be at least 20")
 

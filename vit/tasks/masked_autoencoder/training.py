@@ -6,8 +6,10 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from vit.config import check
 from vit.data.augmented import AugmentedBatch
 from vit.data.images import Split, check_test, open_training
 from vit.engine import Accelerator
@@ -37,6 +39,10 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
         if not isinstance(encoder, VisionTransformer):
             raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
         self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
+        first = self.train_loader.augment.image_size(0)
+        rule = f"images begin at {first[0]}×{first[1]} pixels, which are one patch, and it has none to hide"
+        has_patches = math.prod(encoder.embedding.grid_size(torch.empty(1, 3, *first, device="meta"))) > 1
+        check(has_patches, "augment.first_image_size", config.augment.first_image_size, rule)
         searched = neighbours_among(self.train_split, config.mae.knn_images, "mae.knn_images")
         self.evaluator = Evaluator(
             accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched), "mae.knn_images")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_finite, check_positive, check_seed
-from vit.config.run import RunConfig
+from vit.config.run import OptimConfig, RunConfig
 from vit.config.sizes import MOST_SAMPLES, MOST_STEPS, check_most
 
 
@@ -69,6 +69,8 @@ class RegressionRun(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         steps, points = self.train.accumulation_steps, self.data.train_points
+        decay, rule = self.optim.weight_decay, "it has no effect on the widths, which are not decayed"
+        check(decay in (0, OptimConfig.weight_decay), "optim.weight_decay", decay, rule)
         rule = f"it must not exceed data.train_points ({points}), which it divides"
         check(steps <= points, "train.accumulation_steps", steps, rule)
 

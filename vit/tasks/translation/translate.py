@@ -69,14 +69,14 @@ def _translate_sentence(
         )
     source, lengths = (tensor.to(device) for tensor in pad(encode_sources(vocabularies.source, [sentence])))
     (found,) = find_search(**search.arguments)(model, source, lengths)
-    weights = None
+    weights, longest = None, search.max_length  # at which the search ends without the end-of-sentence token
     if not (isinstance(model, RecurrentTranslator) and model.config.name == "rnn"):
-        weights = model.alignment(source, lengths, torch.tensor([[BOS, *found]], device=device))[0].cpu()
+        weights = model.alignment(source, lengths, torch.tensor([[BOS, *found][:longest]], device=device))[0].cpu()
     return Translated(
         vocabularies.target.decode(found),
         weights,
         vocabularies.source.pieces(source[0].tolist()),
-        vocabularies.target.pieces([*found, EOS]),
+        vocabularies.target.pieces([*found, EOS][:longest]),
     )
 
 
