@@ -11,6 +11,7 @@ import torch
 
 from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.head_ablation import HeadAblation, ablate_heads, attention_outputs, without_head
+from vit.analysis.unsupported import Unsupported
 from vit.config import ResNetConfig
 from vit.evaluation.statistics import paired_share_interval
 from vit.figures.head_ablation import plot_head_ablation
@@ -41,6 +42,15 @@ def test_a_head_whose_values_are_zero_loses_nothing_more() -> None:
 def test_every_library_has_its_projection(build: Callable[..., Any]) -> None:
     ((projection, num_heads, width),) = attention_outputs(build()).values()
     assert projection.in_features == num_heads * width
+
+
+def test_only_the_named_layers_are_judged() -> None:
+    """A pooling layer of known attention may be in the model too, with heads of its own."""
+    model = own(depth=2)
+    found = ablate_heads(model, lambda: torch.ones(3, dtype=torch.bool), layers=["blocks.1.attention"])
+    assert (found.layers, tuple(found.ablated.shape)) == (["blocks.1.attention"], (1, 2))
+    with pytest.raises(Unsupported, match="pool is not valid: its heads cannot be left out"):
+        ablate_heads(model, lambda: torch.ones(3, dtype=torch.bool), layers=["pool"])
 
 
 def test_each_head_is_judged_alone_and_the_weights_come_back() -> None:

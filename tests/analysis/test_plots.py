@@ -30,6 +30,7 @@ from vit.analysis import (
     residual_streams,
     token_norms,
 )
+from vit.analysis.tokens import pictures_of
 from vit.config import DataConfig, Preprocessing
 from vit.data.images import open_test, open_training
 from vit.data.loading import EvalLoader
@@ -141,3 +142,14 @@ def test_heads_are_drawn_against_other_quantities() -> None:
     assert panel.get_xlabel() == "a quantity"
     dots = panel.collections[-1].get_offsets()
     assert np.asarray(dots)[:, 0].tolist() == pytest.approx(quantity.flatten().tolist())
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_images_of_any_channels_have_pictures(channels: int) -> None:
+    images = torch.randn(2, channels, 8, 6)
+    pictures = pictures_of(images, None)
+    assert pictures.shape == (2, 8, 6, 3)
+    if channels < 3:
+        assert torch.equal(pictures[..., 0], pictures[..., 2])
+    with pytest.raises(ValueError, match="they must be uint8 b 3 H W"):
+        pictures_of(images, torch.zeros(2, 4, 8, 6, dtype=torch.uint8))

@@ -109,6 +109,24 @@ def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
         convert_model(model, target)
 
 
+@pytest.mark.parametrize(
+    ("target", "changes", "said"),
+    [
+        ("npz", {"pooling": "gap"}, "model.pooling cls in place of gap"),
+        ("torchvision", {"num_heads": 4}, "model.num_heads 12 in place of 4"),
+        ("npz", {"norm_eps": 0.1}, "in place of 0.1"),
+        ("npz", {"feedforward": "quick_gelu"}, "in place of quick_gelu"),
+        ("torchvision", {"position_resize": "bicubic_corners"}, ""),
+    ],
+)
+def test_what_a_file_alone_does_not_tell_is_said(target: str, changes: dict[str, Any], said: str) -> None:
+    sizes: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 768, "depth": 1, "num_heads": 12}
+    model = create_model("vit", num_classes=3, **(sizes | changes))
+    note = convert_model(model, target).note
+    assert said in note
+    assert bool(note) == bool(said)
+
+
 def test_images_of_other_than_three_channels_are_compared() -> None:
     sizes: dict[str, Any] = {"image_size": 32, "patch_size": 16, "width": 24, "depth": 1, "num_heads": 3}
     model = create_model("vit", in_channels=1, num_classes=3, **sizes)

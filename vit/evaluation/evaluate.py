@@ -93,6 +93,8 @@ def collect_outputs(
     no_gradient = torch.no_grad if sharded else torch.inference_mode
     with evaluating(model):
         for batch in _lockstep_batches(loader, device, gather) if sharded else loader:
+            if len(batch.images) == 0:  # every image of the batch is broken
+                continue
             images = normalize(batch.images.to(device, non_blocking=device.type == "cuda"), loader.preprocessing)
             with no_gradient(), autocast():
                 output = compute(images)

@@ -27,6 +27,8 @@ from vit.weights.sources import Source
 TARGETS = ("timm", "torchvision", "hf", "npz")
 SUFFIXES = {"timm": (".safetensors", ".pth", ".pt", ".bin"), "torchvision": (".safetensors", ".pth", ".pt", ".bin")}
 """Suffixes of a target's files; npz writes `.npz`, and hf a folder."""
+_UNTOLD = ("num_heads", "pooling", "class_token", "feedforward", "norm_eps")
+"""Settings that a file of tensors may not determine."""
 NUM_IMAGES = 2
 MAX_DIFFERENCE = 1e-4
 """The largest relative difference of logits attributed to rounding."""
@@ -44,9 +46,21 @@ class Conversion:
     def note(self) -> str:
         """A line about what the file does not say; empty if it says everything."""
         config = _config(self.model)
-        if isinstance(config, ResNetConfig) or not config.resizes_positions:
+        if isinstance(config, ResNetConfig):
             return ""
-        theirs = self.layout.resize_of(config, self.tensors)
+        return "; ".join(filter(None, [self._read_otherwise(config), self._resized_otherwise(config)]))
+
+    def _read_otherwise(self, config: ViTConfig) -> str:
+        """Settings that differ where the architecture is read from the tensors, which do not tell all of it."""
+        told = self.layout.config(self.tensors)
+        if not isinstance(told, ViTConfig):
+            return ""
+        pairs = [(name, getattr(told, name), getattr(config, name)) for name in _UNTOLD]
+        found = [f"model.{name} {theirs} in place of {ours}" for name, theirs, ours in pairs if theirs != ours]
+        return f"opened from this file alone it has {' and '.join(found)}" if found else ""
+
+    def _resized_otherwise(self, config: ViTConfig) -> str:
+        theirs = self.layout.resize_of(config, self.tensors) if config.resizes_positions else config.position_resize
         if config.position_resize == theirs:
             return ""
         return f"at other image sizes positions are resized {theirs} there and {config.position_resize} here"

@@ -37,10 +37,6 @@ class Classification(ImageTask[ClassificationRun]):
         if self.teacher is not None and distill.kind == "patches":
             size = self.preprocessing.image_size
             self.guidance = Guidance(self.model, self.teacher, size, str(distill.teacher))
-        has_two_heads = getattr(self.model, "distillation_head", None) is not None
-        learns = self.teacher is None or distill.weight < 1 or not has_two_heads
-        rule = "the model's class head, which is averaged with its distillation head, would learn nothing"
-        check(learns, "distill.weight", distill.weight, f"{rule}; use less than 1")
         weights = class_weights(config.train, self.train_split.labels, len(self.class_names))
         self.class_weights = None if weights is None else weights.to(accelerator.device)
 
