@@ -152,10 +152,11 @@ def complete(
 def _check_none_left_out(store: FeatureStore, kinds: Sequence[str], missing: Container[int]) -> None:
     """ValueError that names the first image that complete shards lack."""
     for shard in (shard for shard in range(store.num_shards) if shard not in missing):
-        there = store.indices_of(kinds[0], shard)
-        for index in store.images_of(shard).tolist():
-            rule = f"{store.split.source.name(index)} could not be read earlier; repair it and remove {store.folder}"
-            check(index in there, "data.on_broken_image", "fail", f"{rule}, or pass --data.on_broken_image skip")
+        left_out = set(store.images_of(shard).tolist()) - store.indices_of(kinds[0], shard)
+        if left_out:
+            name = store.split.source.name(min(left_out))
+            rule = f"{name} could not be read earlier; repair it and remove {store.folder}"
+            check(False, "data.on_broken_image", "fail", f"{rule}, or pass --data.on_broken_image skip")
 
 
 def _write_shard(
