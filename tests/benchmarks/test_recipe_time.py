@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 
 SMALL = (
     "--model.width=16 --model.num_heads=2 --data.batch_size=32 --data.workers=0 --train.epochs=6 "
-    "--optim.warmup_epochs=0 --device=cpu"
+    "--optim.warmup_epochs=0 --device=cpu --train.precision=fp32"
 )
 RECIPES = [f"digits_vit {SMALL} --model.depth={depth}" for depth in (1, 12)]
 

@@ -69,13 +69,6 @@ def test_any_image_size_in_a_name() -> None:
         resolve(ModelConfig(name="vit_tiny_patch16_100"))
 
 
-def test_a_single_block_has_no_stochastic_depth() -> None:
-    """Its rate rises from 0 in the first block to the setting in the last."""
-    with pytest.raises(ValueError, match=r"model\.stochastic_depth_rate: 0.3 is not valid: .* without a second block"):
-        resolve(ModelConfig(name="vit", depth=1, stochastic_depth_rate=0.3))
-    assert vit_config(ModelConfig(name="vit", depth=1, stochastic_depth_rate=0.0)).depth == 1
-
-
 def vit_config(config: ModelConfig) -> ViTConfig:
     found = resolve(config)
     assert isinstance(found, ViTConfig)

@@ -199,7 +199,6 @@ def _resolve_vit(name: str, overrides: dict[str, Any], classes: dict[str, int]) 
         check(learned and resolved.class_token, "model.positions_on_prefix", value, rule)
     for field, met, need in (
         ("position_resize", resolved.resizes_positions, "learned or relative model.positions"),
-        ("stochastic_depth_rate", resolved.depth > 1 or not resolved.stochastic_depth_rate, "a second block"),
         ("distillation_head", resolved.distillation_token, "a model.distillation_token"),
         ("head_bias", resolved.num_classes > 0, "a head: model.num_classes above 0"),
     ):
