@@ -50,7 +50,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
         )
     ),
     "speedrun-seeds": lambda: paired("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu", ("ViT", "ResNet")),
-    "speedrun-wall-time": lambda: whole_processes(("cifar10_speedrun_compiled.json",)),
+    "speedrun-wall-time": lambda: whole_processes({"cifar10_speedrun_compiled.json": None}),
+    "speedrun-twelve-minutes": lambda: whole_processes(
+        {"cifar10_12_minutes_vit.json": "ViT", "cifar10_12_minutes_resnet.json": "ResNet"}
+    ),
     "cifar10-data-size": lambda: data_size_markdown(data_size("cifar10_data_size")).strip(),
     "cifar10-ablation": lambda: ingredient_effects("cifar10_ablation"),
     "cifar10-every-way": lambda: every_way(

@@ -49,19 +49,20 @@ def paired(first: str, second: str, called: tuple[str, str]) -> str:
     return markdown_table(header, rows)
 
 
-def whole_processes(files: Sequence[str]) -> str:
-    """A row for each seed of the files of `python -m benchmarks speedrun`, in `results/`: accuracy and wall time."""
+def whole_processes(files: Mapping[str, str | None]) -> str:
+    """A row for each seed of the files of `python -m benchmarks speedrun`, in `results/`: accuracy and wall time.
+
+    Their values are the trainings' names, None: the configuration and its options.
+    """
     rows = []
-    for file in files:
+    for file, called in files.items():
         found = json.loads((RESULTS / file).read_text())
         for run in found["runs"]:
             parts = [f"{run['parts'][name] / 60:.1f}" for name in ("start", "steps", "between", "test")]
             machine = f"{run['machine']['device']}, {run['machine']['threads']} threads"
-            options = " ".join(["", *found["overrides"]])
+            training = f"`{' '.join([found['config'], *found['overrides']])}`" if called is None else called
             times = f"{run['seconds'] / 60:.1f}", *parts, f"{100 * run['other_load']:.1f}"
-            rows.append(
-                (f"`{found['config']}{options}`", str(run["seed"]), percent([run["test.top1"]]), *times, machine)
-            )
+            rows.append((training, str(run["seed"]), percent([run["test.top1"]]), *times, machine))
     header = ("training", "seed", "test top-1", "minutes", "start", "steps", "validation", "testing", "other load, %")
     return markdown_table((*header, "machine"), rows)
 
