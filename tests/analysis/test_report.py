@@ -122,6 +122,18 @@ def test_what_belongs_to_other_settings_or_is_gone_is_drawn_again(tmp_path: Path
         draw_analysis(target, tmp_path, QUICK)
 
 
+def test_an_analysis_with_other_names_of_classes_is_begun_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = small_target()
+    draw_analysis(target, tmp_path, QUICK)
+    named = replace(target, class_names=("cat", "dog", "eel"))
+    draw_analysis(named, tmp_path, QUICK[:1])
+    assert "is of another model or other data" in capsys.readouterr().err
+    draw_analysis(named, tmp_path, QUICK)
+    assert not (tmp_path / "earlier-2").exists()
+
+
 def test_a_picture_that_is_gone_is_on_no_page(tmp_path: Path) -> None:
     target = small_target()
     draw_analysis(target, tmp_path, QUICK[:1])

@@ -119,6 +119,17 @@ def test_a_runs_predictions_are_not_those_of_another_image_size(make_request: Ma
     assert "vit test" in computed
 
 
+def test_one_model_at_two_sizes_is_computed_once_at_each(
+    make_request: MakeRequest, computed: list[str], runs: list[str]
+) -> None:
+    request = make_request([runs[0]] * 2, options={"image_size": [12, 16]})
+    compare_models(request)
+    assert computed
+    computed.clear()
+    compare_models(request)
+    assert computed == []
+
+
 def test_a_runs_predictions_are_not_those_of_its_raw_weights(
     make_request: MakeRequest, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

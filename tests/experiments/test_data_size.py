@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.data.image_folders import make_folder
 from tests.training.tiny import assert_same_bits
 from vit.cli import main
 from vit.data.images import open_training
@@ -533,3 +534,28 @@ def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
     text = planned_runs._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
     assert text == "; about 5 min left, until Thu 00:05"
+
+
+def test_a_finished_run_is_not_taken_for_one_of_other_images(write: Callable[..., Path], tmp_path: Path) -> None:
+    def recipe(root: str, **more: str) -> Path:
+        section = ", ".join(f"{name}: {value}" for name, value in {"name": "imagefolder", "root": root, **more}.items())
+        data = f"data: {{{section}, batch_size: 8, workers: 0, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}"
+        lines = ["augment: {}" if line.startswith("augment") else line for line in RECIPE.splitlines()]
+        text = "\n".join(data if line.startswith("data") else line for line in lines)
+        write("deep", text.replace("depth: 1", "depth: 2"))
+        return write("own", text)
+
+    for folder in ("pets", "flowers"):
+        for part, count in (("train", 12), ("test", 3), ("other", 3)):
+            make_folder(tmp_path / folder / part, {f"{folder}1": count, f"{folder}2": count})
+    out = tmp_path / "out"
+    assert compare(out, recipe(str(tmp_path / "pets")), tmp_path / "deep.yaml", parts=("1",)) == 0
+    shutil.copytree(tmp_path / "pets", tmp_path / "moved")
+    assert compare(out, recipe(str(tmp_path / "moved")), tmp_path / "deep.yaml", parts=("1",)) == 0, "the same images"
+    for folder, more, said in (
+        ("flowers", {}, "data.root: "),
+        ("pets", {"test_folder": "other"}, "data.test_folder: 'other' is not valid"),
+    ):
+        changed = resolve_run(recipe(str(tmp_path / folder), **more))
+        with pytest.raises(ValueError, match=rf"^{re.escape(said)}.*choose another --output_dir"):
+            planned_runs.check_folders(plan_runs({"own": changed}, (1.0,), 1, out, (1.0,)))

@@ -48,7 +48,7 @@ def draw_analysis(
             raise ValueError(f"--figures: {name!r} is not valid: {nearest(name, FIGURES)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = _read_state(target, folder)
+    state = begun_analysis(_made_of(target), folder)
     for place, name in enumerate(names, start=1):
         if _is_finished(name, state, folder):
             duration = "kept"
@@ -78,13 +78,14 @@ def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
     return name in state["left_out"] or (name in state["pictures"] and all(file.is_file() for file in files))
 
 
-def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
-    """Read the folder's state of this target; those of any other are put aside. ValueError for a damaged state."""
-    made_of = {
+def _made_of(target: AnalysisTarget) -> dict[str, Any]:
+    return {
         "model": target.name,
         "weights": target.identity,
         "computed_by": target.implementation,
-        "against": None if target.against is None else [target.against.name, target.against.identity],
+        "against": None if target.against is None else _against(target.against),
+        "class_names": list(target.class_names),
+        "image_classes": list(target.images.class_names),
         "images": len(target.images.names),
         "images_of": target.images.source,
         "image_size": list(target.preprocessing.image_size),
@@ -92,6 +93,17 @@ def _read_state(target: AnalysisTarget, folder: Path) -> dict[str, Any]:
         "fingerprint": target.images.fingerprint,
         "versions": computing_versions(),
     }
+
+
+def _against(target: AnalysisTarget) -> list[str]:
+    return [target.name, target.identity, str(target.preprocessing)]
+
+
+def begun_analysis(made_of: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Read what `folder` has of an analysis made of this, as JSON stores it; one of anything else is put aside.
+
+    ValueError for a damaged state.
+    """
     path = folder / STATE
     if path.exists():
         try:
@@ -115,9 +127,7 @@ def _put_aside(folder: Path, pictures: Iterable[str]) -> None:
     suffixes = (".png", ".svg", ".json", ".csv")
     files += [folder / "figures" / f"{name}{suffix}" for name in pictures for suffix in suffixes]
     earlier = put_aside(folder, files)
-    print(
-        f"note: the analysis in {folder} is of another model or other images, and is in {earlier} now", file=sys.stderr
-    )
+    print(f"note: the analysis in {folder} is of another model or other data, and is in {earlier} now", file=sys.stderr)
 
 
 def figures_by_reason(state: dict[str, Any]) -> dict[str, list[str]]:

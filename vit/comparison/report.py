@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,20 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
 
 def keep_earlier_report(folder: Path, stem: str, result: dict[str, Any]) -> None:
     """Put the report `stem` in `folder` aside if it is of other models, images or settings, and say so."""
-    subject, page = _subject(json.loads(json.dumps(result))), folder / f"{stem}.md"
+    subject = _subject(json.loads(json.dumps(result)))
+    put_report_aside(folder, stem, lambda before: _subject(before) == subject and not _loses(before, result))
+
+
+def put_report_aside(
+    folder: Path, stem: str, is_same: Callable[[dict[str, Any]], bool], others: Sequence[str] = ()
+) -> None:
+    """Put the report `stem` in `folder`, its pictures and the files `others` aside, unless `is_same` of its content."""
+    page = folder / f"{stem}.md"
     pictures = _PICTURE.findall(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else []
-    files = [*(f"{stem}{ending}" for ending in _ENDINGS)]
+    files = [*(f"{stem}{ending}" for ending in _ENDINGS), *others]
     files += [f"{picture}{ending}" for picture in pictures for ending in (".png", ".svg", ".json", ".csv")]
-    if earlier := keep_earlier(
-        folder, stem, files, lambda before: _subject(before) == subject and not _loses(before, result)
-    ):
-        said = f"note: {folder}/{stem}.html was of other models, images or settings, and is in {earlier} now"
+    if earlier := keep_earlier(folder, stem, files, is_same):
+        said = f"note: {folder}/{stem}.json was of other models, images or settings, and is in {earlier} now"
         print(said, file=sys.stderr)
 
 

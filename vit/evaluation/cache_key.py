@@ -14,9 +14,12 @@ from vit.hub import OpenedModel
 
 
 def file_stem(model: OpenedModel) -> str:
-    """Build the common part of the model's file names from its source and weights, so that models share a folder."""
+    """Build the common part of the model's file names from its source, weights and image size, so that models share a
+    folder.
+    """
     source = re.sub(r"[^\w.-]+", "_", model.source.rstrip("/").rpartition("/")[2])
-    return f"{source}_{model.identity}"
+    height, width = model.preprocessing.image_size
+    return f"{source}_{model.identity}_{height}x{width}"
 
 
 def cache_key(model: OpenedModel, split: Split, accelerator: Accelerator) -> dict[str, Any]:

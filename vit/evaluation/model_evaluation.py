@@ -78,20 +78,24 @@ def evaluate_model(
     }
     if transfer is not None:
         record["transfer_options"] = asdict(transfer)
-    if kept := keep_earlier(folder, stem, [f"{stem}{ending}" for ending in _ENDINGS], partial(_is_same, record)):
-        record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     try:
         if images is not None and opened.provenance.is_random:
             raise UnmatchedClasses("its weights are random")
-        record |= _head_metrics(opened, test, data, accelerator, folder / f"{stem}.npz")
+        head_columns(opened, test.source.class_names)
     except UnmatchedClasses as error:
         if images is None:
             raise
         record["head"] = f"not evaluated: {error.reason}"
+    if kept := keep_earlier(folder, stem, [f"{stem}{ending}" for ending in _ENDINGS], partial(_is_same, record)):
+        record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
+    if "head" not in record:
+        record |= _head_metrics(opened, test, data, accelerator, folder / f"{stem}.npz")
     conventions = CONVENTIONS
     if transfer is not None and images is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        record |= evaluate_features(opened, images, transfer, folder, accelerator).summary()
+        evaluated = evaluate_features(opened, images, transfer, folder, accelerator)
+        record |= evaluated.summary()
+        record["warnings"] = [*record["warnings"], *evaluated.warnings()]
         conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
     return record | {"file": str(folder / f"{stem}.json")}
@@ -101,7 +105,8 @@ def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation was made alike, and has nothing that this one will not have."""
     alike = all(before[name] == record[name] for name in ("weights", "precision", "preprocessing"))
     alike &= {"sizes": record["data"]["sizes"], **before["data"]} == record["data"]  # earlier versions had no sizes
-    return alike and loses_no_transfer(before, record.get("transfer_options"))
+    loses_head = "head" in record and "top1" in before
+    return alike and not loses_head and loses_no_transfer(before, record.get("transfer_options"))
 
 
 def predict_opened(

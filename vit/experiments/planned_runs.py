@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vit.config import check
+from vit.config import DataConfig, check
+from vit.data.images import fingerprint, open_test, open_training
+from vit.evaluation.predictions import Predictions
 from vit.experiments.jobs import Job, check_at_once, run_jobs
 from vit.progress import duration
 from vit.runs import holds_run, read_summary
@@ -182,7 +184,28 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
             f"{key}: {new!r} is not valid: the run in {str(run.folder)!r} was started with {old!r}; "
             "train it as before, or into another folder"
         )
-    return read_summary(run.folder) or None
+    summary = read_summary(run.folder)
+    if summary.get("epochs") != run.config.train.epochs:  # of fewer, where a finished run was continued and stopped
+        return None
+    assert isinstance(before, ClassificationRun)
+    _check_same_data(run, before.data, summary)
+    return summary
+
+
+def _check_same_data(run: PlannedRun, before: DataConfig, summary: Mapping[str, Any]) -> None:
+    """ValueError for a finished run of other images. Where the folder is the same, these are not read again."""
+    data, place = run.config.data, f"the run in {str(run.folder)!r} is of"
+    folder = "its usual test folder" if before.test_folder is None else repr(before.test_folder)
+    rule = f"{place} the images in {folder}; choose another --output_dir"
+    check(data.test_folder == before.test_folder, "data.test_folder", data.test_folder, rule)
+    if Path(data.root).resolve() == Path(before.root).resolve():
+        return
+    train, val = open_training(data)
+    same = summary.get("data.fingerprint") == f"{fingerprint(train)}+{fingerprint(val)}"
+    stored = run.folder / "predictions" / "test.npz"
+    if same and stored.is_file():
+        same = Predictions.load(stored).fingerprint == fingerprint(open_test(data))
+    check(same, "data.root", data.root, f"{place} other images, those of {before.root!r}; choose another --output_dir")
 
 
 def _train(run: PlannedRun) -> dict[str, Any]:

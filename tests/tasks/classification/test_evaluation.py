@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from tests.data.image_folders import picture
+from tests.data.image_folders import make_folder, picture, truncate
 from tests.training.tiny import tiny
+from vit.config import DataConfig
 from vit.data.decoding import read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.evaluation.evaluate import predict_all
@@ -181,6 +182,19 @@ def test_a_random_head_is_not_evaluated_beside_features(run: Path, tmp_path: Pat
     assert beside["head"] == "not evaluated: its weights are random"
     assert "top1" not in beside
     assert 0 <= beside["transfer"]["head"]["knn"] <= 1
+    (before,) = (tmp_path / "earlier-1").glob("*.json")
+    assert json.loads(before.read_text())["top1"] == alone["top1"], "the head's evaluation is not lost"
+
+
+def test_features_of_images_that_could_not_be_read_are_told(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        make_folder(tmp_path / "images" / part, {"cat": 4, "dog": 4})
+    truncate(next((tmp_path / "images" / "train" / "cat").iterdir()))
+    data = DataConfig(name="imagefolder", root=str(tmp_path / "images"), on_broken_image="skip", workers=0)
+    opened = open_model("vit_tiny_patch16_32", num_classes=2, mean=[0.5] * 3, std=[0.5] * 3)
+    few = TransferOptions()
+    found = evaluate_model(opened, data, tmp_path / "out", transfer=few, device="cpu")
+    assert any("could not be read" in line for line in found["warnings"])
 
 
 def test_single_images_are_decoded_as_evaluation_decodes_them(run: Path, tmp_path: Path) -> None:

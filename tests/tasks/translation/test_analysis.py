@@ -38,6 +38,11 @@ def test_maps_and_statistics_of_every_kind(run: Path, tmp_path: Path, capsys: py
         assert statistics["sentences"] == 3
         assert np.asarray(statistics["entropy"]).shape == weights.shape[:2]
     assert (tmp_path / "analysis.html").read_text().count("data:image/png") == 6
+    assert main(["analyze", str(run), "--images", "3", "--output_dir", str(tmp_path)]) == 0
+    assert not (tmp_path / "earlier-1").exists(), "the same model and sentences"
+    assert main(["analyze", str(run), "--images", "2", "--output_dir", str(tmp_path)]) == 0
+    assert "is of another model or other data, and is in" in capsys.readouterr().err
+    assert len(list((tmp_path / "earlier-1" / "figures").glob("*.png"))) == 6
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,24 @@ def test_a_model_beside_itself_differs_by_nothing(runs: Path, tmp_path: Path) ->
     assert (pair["bleu"], pair["lower"], pair["upper"]) == (0, 0, 0)
 
 
+def test_another_comparison_in_the_folder_is_put_aside(runs: Path, tmp_path: Path) -> None:
+    words = ["compare", str(runs / "one"), str(runs / "two"), "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    assert main(words) == 0
+    assert not (tmp_path / "earlier-1").exists(), "the same models and results"
+    assert main([*words[:1], *words[2:0:-1], *words[3:]]) == 0
+    aside = tmp_path / "earlier-1"
+    assert list(json.loads((aside / "comparison.json").read_text())["models"]) == ["one", "two"]
+    assert (aside / "one.jsonl").is_file()
+    assert (aside / "bleu_by_length.png").is_file()
+    images = {"models": [{"source": "a"}]}
+    (tmp_path / "comparison.json").write_text(json.dumps(images))
+    (tmp_path / "comparison.md").write_text("a page")
+    assert main(words) == 0
+    assert json.loads((tmp_path / "earlier-2" / "comparison.json").read_text()) == images
+    assert (tmp_path / "earlier-2" / "comparison.md").is_file()
+
+
 def test_wrong_input_is_one_line(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit.analysis.analysis_figure import AnalysisFigure
 from vit.analysis.capture import AttentionLayer, capturing
-from vit.analysis.report import analysis_title
+from vit.analysis.report import STATE, analysis_title, begun_analysis
 from vit.analysis.text_attention import CONVENTIONS, TextAttention, capture_text_attention
 from vit.config import RunConfig, check
 from vit.evaluation.evaluate import evaluating
@@ -21,13 +21,16 @@ from vit.evaluation.html_page import html_document, html_figure, html_text
 from vit.figures.alignment import plot_alignment
 from vit.figures.heads_by_depth import HeadValues, plot_heads_by_depth
 from vit.figures.text_heads import plot_text_heads
+from vit.hub import model_digest
+from vit.runs import write_json
 from vit.tasks.translation.config import TranslationRun
 from vit.tasks.translation.loading import EncodedSplit, TextBatch
 from vit.tasks.translation.recurrent import RecurrentTranslator
-from vit.tasks.translation.text import open_test
+from vit.tasks.translation.text import fingerprint, open_test
 from vit.tasks.translation.text_transformer import TextTransformer
 from vit.tasks.translation.translator import load_translator
 from vit.tasks.translation.vocabulary import Vocabularies
+from vit.versions import computing_versions
 
 KINDS = {
     "encoder": ("the source's tokens", "the source's tokens"),
@@ -66,7 +69,8 @@ def analyze_run(
     num_samples: int = 64,
     progress: Callable[[str], None] = print,
 ) -> list[str]:
-    """The names of the figures drawn into `folder/figures`, beside them their numbers; `folder/analysis.html`.
+    """The names of the figures drawn into `folder/figures`, beside them their numbers; `folder/analysis.html`, and in
+    `folder/analysis.json` what they were made of.
 
     The first sentences of the test set of `config`. ValueError for a translator without attention.
     """
@@ -80,14 +84,24 @@ def analyze_run(
         trained.model, batch.source, batch.source_lengths, batch.target[:, :-1], batch.target_lengths - 1
     )
     pictures = translator_pictures(found, batch, trained.vocabularies)
+    made_of = {
+        "model": run.name,
+        "weights": model_digest(trained.model),
+        "sentences": fingerprint(encoded.text),
+        "chosen": len(chosen),
+        "versions": computing_versions(),
+    }
+    state = begun_analysis(made_of, folder)
     body = [f"<h1>Inside {html_text(run.name)}</h1>", f'<p class="about">{len(chosen)} sentences of the test set.</p>']
     for name, picture in pictures.items():
         picture.save(folder / "figures" / name)
+        state["pictures"][name] = picture.caption
         body += [
             f"<h2>{html_text(analysis_title(name))}</h2>",
             html_figure(folder / "figures" / f"{name}.png", picture.caption),
         ]
         progress(name)
+    write_json(folder / STATE, state)
     (folder / "analysis.html").write_text(html_document(f"Inside {run.name}", body), encoding="utf-8")
     return list(pictures)
 

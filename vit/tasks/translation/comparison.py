@@ -5,11 +5,14 @@ Paired bootstrap: Koehn 2004, "Statistical significance tests for machine transl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from vit.comparison.report import put_report_aside
 from vit.config import RunConfig, check
 from vit.figures.bleu_by_length import MOST_MODELS, plot_bleu_by_length
 from vit.figures.style import save_figure
@@ -19,6 +22,8 @@ from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TranslationRun
 from vit.tasks.translation.evaluation import TranslatorEvaluation, evaluate_translator
 from vit.tasks.translation.metrics import CONVENTIONS, bootstrap_difference, sentence_statistics
+
+_FIGURE = "bleu_by_length"
 
 
 def compare_runs(
@@ -50,6 +55,9 @@ def compare_runs(
         if found != expected:
             raise ValueError(f"compare: {name!r} has other test sentences than {names[0]!r}")
     output_dir.mkdir(parents=True, exist_ok=True)
+    stored = [f"{name}.jsonl" for name in names]
+    pictures = [f"{_FIGURE}{ending}" for ending in (".png", ".svg", ".json")]
+    put_report_aside(output_dir, "comparison", partial(_is_same, evaluations), [*stored, *pictures])
     for name, each in evaluations.items():
         each.translations.save(output_dir / f"{name}.jsonl")
     models = {name: each.metrics for name, each in evaluations.items()}
@@ -62,7 +70,7 @@ def compare_runs(
     write_json(output_dir / "comparison.json", result)
     kept = [place for place, row in enumerate(first.by_length) if row["sentences"]]
     rows = {name: [each.by_length[place] for place in kept] for name, each in evaluations.items()}
-    figure = output_dir / "bleu_by_length.png"
+    figure = output_dir / f"{_FIGURE}.png"
     save_figure(plot_bleu_by_length(rows), figure, {"rows": rows, "conventions": CONVENTIONS})
     return [
         *(f"{name}: BLEU {each['bleu']:.2f}, perplexity {each['perplexity']:.2f}" for name, each in models.items()),
@@ -73,3 +81,12 @@ def compare_runs(
         ),
         f"see {figure}",
     ]
+
+
+def _is_same(evaluations: Mapping[str, TranslatorEvaluation], before: dict[str, Any]) -> bool:
+    """Whether an earlier comparison was of these models and gave the same results, but for rounding."""
+    models = before["models"]
+    if not isinstance(models, dict) or list(models) != list(evaluations):  # of images: a list
+        return False
+    pairs = ((models[name]["bleu"], each.metrics["bleu"]) for name, each in evaluations.items())
+    return all(math.isclose(earlier, now, rel_tol=1e-3, abs_tol=1e-4) for earlier, now in pairs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vit.engine import gather_uneven, make_accelerator, process_place
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TextDataConfig, TranslationRun
 from vit.tasks.translation.loading import EncodedSplit, TextEvalLoader
@@ -50,18 +53,27 @@ def length_edges(data: TextDataConfig) -> tuple[int, ...]:
 def evaluate(request: EvalRequest, config: TranslationRun) -> dict[str, Any]:
     """Translate the test parts, store translations and metrics, and return the metrics.
 
-    They are `bleu`, its `signature`, `bleu_by_length` and those of `translation_metrics`. ValueError for an option
-    about images.
+    They are `bleu`, its `signature`, `bleu_by_length` and those of `translation_metrics`; `search` are its settings.
+    ValueError for an option about images.
     """
     evaluation = evaluate_translator(request, config)
+    metrics = evaluation.metrics | {"search": config.search.arguments}
     if evaluation.is_main_process:
-        folder = request.folder
+        folder, name = request.folder, evaluation.name
         folder.mkdir(parents=True, exist_ok=True)
-        evaluation.translations.save(folder / f"{evaluation.name}.jsonl")
-        path = folder / f"{evaluation.name}.json"
-        write_json(path, evaluation.metrics | {"conventions": CONVENTIONS})
-        return evaluation.metrics | {"file": str(path)}
-    return evaluation.metrics
+        kept = keep_earlier(folder, name, [f"{name}.json", f"{name}.jsonl"], partial(_is_same, metrics))
+        metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
+        evaluation.translations.save(folder / f"{name}.jsonl")
+        path = folder / f"{name}.json"
+        write_json(path, metrics | {"conventions": CONVENTIONS})
+        metrics["file"] = str(path)
+    return metrics
+
+
+def _is_same(metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier evaluation searched in the same way and gave the same results, but for rounding."""
+    close = (math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("bleu", "perplexity"))
+    return bool(before["search"] == metrics["search"]) and all(close)
 
 
 def evaluate_translator(request: EvalRequest, config: TranslationRun) -> TranslatorEvaluation:
