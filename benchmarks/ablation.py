@@ -148,7 +148,8 @@ def ablate(
     check(0 < minutes < math.inf, "--minutes", minutes, "it must be above 0, and finite")
     check(min(seeds) >= 0, "--seeds", min(seeds), "it must be at least 0")
     for ingredients in ablation.variants().values():  # a wrong setting is said before any time is spent
-        resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), TRIED_EPOCHS), "FILE")
+        resolved = resolve_run(ablation.config, as_options(ablation.settings_with(ingredients), TRIED_EPOCHS), "FILE")
+        require_classification(resolved.config, "config", ablation.config)
     result = _begun(ablation, minutes, at_once, file)
     begun = next(folder.glob("*/seed*/config.yaml"), None)
     rule = "it holds runs of an ablation that --output does not tell of; name its file, or another folder"

@@ -31,6 +31,7 @@ from vit.config.yaml_files import read_yaml
 from vit.processor import machine
 from vit.runs import holds_run, make_folder, write_json
 from vit.settings import flat_settings, resolve_run
+from vit.tasks.classification import require_classification
 from vit.wording import markdown_table
 
 REHEARSAL_MINUTES = 0.02
@@ -82,9 +83,12 @@ def _settings(section: Mapping[str, Any], name: str) -> dict[str, Any]:
 def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
     """Train for at most so many minutes; `unfinished` are the names of runs that the next call continues or begins.
 
-    ValueError for a run that fails, those before it stay; and for one that was begun with other settings or minutes.
+    ValueError for a run that fails, those before it stay; and, before any is trained, for one of another task and for
+    one that was begun with other settings or minutes.
     """
     for run in runs:
+        resolved = resolve_run(run.config, as_options(run.settings, TRIED_EPOCHS), f"runs.{run.name}.config")
+        require_classification(resolved.config, f"runs.{run.name}.config", run.config)
         _check_begun(run, folder)
     deadline, rows, unfinished = time.monotonic() + 60 * minutes, [], []
     for run in runs:
@@ -142,7 +146,13 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
-            code = process.wait(_SAVING)
+            try:
+                code = process.wait(_SAVING)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                code = -signal.SIGTERM
+                say(f"{run.name}: killed, as it took more than {_SAVING:g} s to save; its last checkpoint is continued")
     if code not in (0, *_STOPPED):
         raise ValueError(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def _resolve(recipe: str) -> ClassificationRun:
         raise ValueError(f"RECIPE: {recipe!r} is not valid: a quotation mark is left open") from error
     run = require_classification(resolve_run(config, options, "RECIPE").config, "RECIPE", recipe)
     check(run.device in ("auto", "cpu"), "device", run.device, "steps are timed on the CPU")
-    return run
+    return replace(run, device="cpu")
 
 
 def _measure(recipe: str, say: Callable[[str], None]) -> tuple[float, float]:

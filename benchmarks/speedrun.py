@@ -23,6 +23,7 @@ from vit.evaluation.statistics import p_above
 from vit.processor import machine
 from vit.runs import make_folder, write_json
 from vit.settings import flat_settings, resolve_run
+from vit.tasks.classification import require_classification
 
 CONVENTIONS = {
     "seconds": "wall time of the process `vit train`, from its start to its end",
@@ -46,11 +47,12 @@ def speedrun(
     """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated, unless the
     settings in `config` have changed.
 
-    ValueError for a damaged record. BusyMachine if other processes take more than `machine_load.MOST_OTHER_LOAD`;
-    RuntimeError for a run that fails.
+    ValueError for another task, and for a damaged record. BusyMachine if other processes take more than
+    `machine_load.MOST_OTHER_LOAD`; RuntimeError for a run that fails.
     """
     rows = []
-    settings = flat_settings(resolve_run(config, list(overrides), "--config").config)
+    asked_run = require_classification(resolve_run(config, list(overrides), "--config").config, "--config", config)
+    settings = flat_settings(asked_run)
     make_folder(folder)
     asked = {"words": [config, *overrides], "settings": json.loads(json.dumps(settings))}
     for seed in seeds:
@@ -100,7 +102,7 @@ def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dic
         "test": begun + seconds - marks["metrics.jsonl"],
     }
     kept = {name: summary[name] for name in _KEPT}
-    return {**kept, "seconds": seconds, "parts": parts, "other_load": share, "machine": machine("cpu")}
+    return {**kept, "seconds": seconds, "parts": parts, "other_load": share, "machine": machine(summary["device"])}
 
 
 def over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

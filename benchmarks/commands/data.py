@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.commands.reporting import progress, write_result
-from vit.cli.parsing import check_file, run_parser
+from vit.cli.parsing import check_file, chosen_config, run_parser
 from vit.tasks.classification import require_classification
 
 
@@ -25,7 +25,8 @@ def pipeline(kind: Literal["data", "epoch"], argv: list[str]) -> None:
     check_file("--output", args.output)
     if args.output and args.output.suffix == ".md":
         raise ValueError(f"--output: {str(args.output)!r} is the name of the Markdown file; give that of the JSON file")
-    config = require_classification(resolve_run(args.config, overrides).config, "--config", str(args.config))
+    name = chosen_config(args.config, overrides)
+    config = require_classification(resolve_run(name, overrides).config, "--config", name)
     from benchmarks.pipeline_speed import PipelineSpec, bench_data, bench_epoch
     from benchmarks.pipeline_table import markdown
 

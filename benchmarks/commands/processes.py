@@ -66,6 +66,8 @@ def transfer(argv: list[str]) -> None:
     parser.add_argument("--image_size", type=int, default=112)
     args = parser.parse_args(argv)
     check_file("--output", args.output)
+    for option in ("turns", "train_images", "images", "image_size"):
+        check_positive(f"--{option}", getattr(args, option))
     from benchmarks.transfer_cost import bench_transfer
 
     sizes = args.train_images, args.images, args.image_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from benchmarks.commands.reporting import benchmark_parser, progress, write_result
@@ -27,6 +28,9 @@ def speedrun(argv: list[str]) -> None:
         raise ValueError(f"--bar: {args.bar:g} is not valid: it is a fraction, as 0.8")
     if args.bar is not None and len(args.seeds) < 2:
         raise ValueError("--bar: the spread over seeds needs at least two --seeds")
+    repeated = [seed for seed, count in Counter(args.seeds).items() if count > 1]
+    if repeated:
+        raise ValueError(f"--seeds: {repeated[0]} is there twice; name each seed once")
     for option in ("--seed", "--output_dir", "--resume"):
         if option in overrides:
             raise ValueError(f"{option}: it is not valid here: --seeds and --folder say it for every run")

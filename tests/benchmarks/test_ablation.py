@@ -165,6 +165,16 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_timed(
     assert not list(tmp_path.glob("runs/*.json"))
 
 
+def test_another_task_is_refused_before_anything_is_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "seconds_per_epoch", lambda *_: pytest.fail("its steps were timed"))
+    file = tmp_path / "ablation.yaml"
+    file.write_text("config: kernel_regression\ningredients: {points: {data.points_seed: 1}}\n")
+    assert main(["ablation", str(file), "--minutes", "1", "--folder", str(tmp_path / "runs")]) == 2
+    assert "config: 'kernel_regression' is not valid: its task is" in capsys.readouterr().err
+
+
 @pytest.fixture
 def fake_runs(monkeypatch: pytest.MonkeyPatch) -> list[ClassificationRun]:
     """Runs that train nothing, and what they would have trained; SIGTERM arrives when `STOP` runs are over."""

@@ -7,6 +7,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import yaml
 
 from benchmarks import budgeted as module
 from benchmarks.__main__ import main
-from benchmarks.budgeted import read_list, train_list
+from benchmarks.budgeted import BudgetedRun, read_list, train_list
 from benchmarks.epochs import as_options
 from vit.models import build_model
 from vit.models.zoo import resolve
@@ -163,3 +164,28 @@ def test_a_run_that_was_begun_as_another_one_is_refused(file: Path, tmp_path: Pa
     (folder / "first.json").write_text("{")
     with pytest.raises(ValueError, match=r"^runs\.first: .*first\.json, which says how it was begun, is damaged"):
         train_list([run], folder, 0.0, print)
+
+
+def test_another_task_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    runs = [BudgetedRun("first", "digits_vit", 1, {}), BudgetedRun("second", "kernel_regression", 1, {})]
+    with pytest.raises(ValueError, match=r"^runs\.second\.config: 'kernel_regression' is not valid: its task is"):
+        train_list(runs, tmp_path / "runs", 1, lambda _: None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_does_not_end_in_time_is_killed_and_left_unfinished(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SAVING", 0.2)
+    monkeypatch.setattr(module, "fitting_epochs", lambda *_: (2, 1.0))
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    started = subprocess.Popen
+
+    def instead(words: list[str], **options: Any) -> Any:
+        return started([words[0], "-c", stubborn], **options)
+
+    monkeypatch.setattr("benchmarks.budgeted.subprocess.Popen", instead)
+    told: list[str] = []
+    result = train_list(read_list(file, rehearse=False), tmp_path / "runs", 8 / 60, told.append)
+    assert result["unfinished"] == ["first", "second"]
+    assert "first: killed, as it took more than 0.2 s to save" in told[-1]

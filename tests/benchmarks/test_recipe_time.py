@@ -28,6 +28,10 @@ def test_recipes_are_timed_by_their_steps(tmp_path: Path, monkeypatch: pytest.Mo
     assert other["seconds_per_epoch"][0] > 1.5 * one["seconds_per_epoch"][0]  # twelve blocks against one
 
 
+def test_steps_are_of_the_processor_on_any_machine() -> None:
+    assert recipe_time._resolve("digits_vit").device == "cpu"
+
+
 def test_turns_are_kept_apart_and_a_busy_one_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {RECIPES[0]: [1.0, 2.0], RECIPES[1]: [3.0, 4.0, 8.0]}
     busy = {3.0}

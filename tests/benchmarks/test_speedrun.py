@@ -53,11 +53,21 @@ def test_the_bar_is_met_by_the_mean_over_seeds() -> None:
         (["--bar", "80"], "--bar: 80 is not valid: it is a fraction, as 0.8"),
         (["--bar", "0.8", "--seeds", "1"], "--bar: the spread over seeds needs at least two --seeds"),
         (["--seed", "1"], "--seed: it is not valid here: --seeds and --folder say it for every run"),
+        (["--bar", "0.8", "--seeds", "0", "0", "1"], "--seeds: 0 is there twice; name each seed once"),
     ],
 )
 def test_wrong_words_are_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["speedrun", "--config", "digits_vit", *words]) == 2
     assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", ["kernel_regression", "cifar10_mae_small_cpu"])
+def test_another_task_is_refused_before_anything_is_trained(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["speedrun", "--config", config, "--folder", str(tmp_path / "runs")]) == 2
+    assert f"--config: {config!r} is not valid: its task is" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_fails_is_an_error_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
