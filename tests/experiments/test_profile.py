@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from accelerate import Accelerator
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
+from tests.tasks.contrastive.test_run import CONTRASTIVE
 from tests.tasks.regression.test_training import SMALL
 from tests.tasks.translation.test_training import COPYING
 from tests.training.tiny import tiny
@@ -40,6 +42,7 @@ from vit.stopwatch import Stopwatch
 from vit.tasks import images
 from vit.tasks.classification import training as classification
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.contrastive.metrics import Evaluator
 from vit.training import loop
 from vit.training.averaging import WeightAverage
 from vit.training.session import open_session
@@ -116,6 +119,16 @@ def test_nothing_is_learnt_and_nothing_is_left(tmp_path: Path, monkeypatch: pyte
     assert stored["conventions"]["verdict"] == profile.RULE
     assert found.checkpoint["mib"] > 0
     assert found.evaluation["images"] == found.evaluation["of_images"] == 3
+
+
+def test_an_evaluation_in_part_is_of_the_images_that_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "_EVALUATED", 1)
+    config = replace(CONTRASTIVE, data=replace(CONTRASTIVE.data, fake_images=100, eval_batch_size=4))
+    seen: list[int] = []
+    monkeypatch.setattr(Evaluator, "loss", lambda _, __, views: seen.append(views.samples_per_epoch) or 0.0)
+    found = profiled(config, tmp_path, monkeypatch)
+    assert (found.evaluation["images"], seen) == (4, [4])
+    assert found.evaluation["of_images"] > 4
 
 
 @pytest.mark.parametrize("config", [COPYING, SMALL], ids=["translation", "regression"])

@@ -20,6 +20,7 @@ from torch import Tensor
 from tests.data.image_folders import make_folder, truncate
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
+from vit.config import DataConfig
 from vit.data.images import open_training
 from vit.evaluation.evaluate import predict_all
 from vit.runs import (
@@ -334,6 +335,10 @@ def test_epochs_that_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(loop, "save_session", save)
     train(tiny(train={"epochs": 8, "save_every_epochs": 3, "evaluate_every_epochs": 5}), tmp_path)
     assert saved == [3, 5, 6, 8]
+    saved.clear()
+    every = {"save_every_epochs": 4, "evaluate_every_epochs": 4, "save_every_steps": 2}
+    train(tiny(train={"epochs": 4, **every}), tmp_path / "steps")
+    assert saved == [0, 1, 2, 2, 3, 4], "after steps 2, 4, 6, the last of its epoch, 8, 10 and 12"
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -446,6 +451,32 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew(
     with pytest.raises(ValueError, match=r"--resume: every .* is damaged.*step-00000003.*step-00000002"):
         train(config, tmp_path, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_lost_its_checkpoints_within_an_epoch_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(train={"epochs": 2, "save_every_steps": 1})
+    kill_at(3, config, tmp_path, monkeypatch)
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="has no checkpoint any more, although it was trained for"):
+        train(config, tmp_path, resume=True)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+GREY = (0.5, 0.5, 0.5)
+
+
+def test_a_test_image_with_a_name_of_any_bytes(tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    for part, count in (("train", 8), ("test", 2)):
+        make_folder(root / part, {"cat": count, "dog": count})
+    image = next((root / "test" / "cat").iterdir())
+    image.rename(image.with_name(os.fsdecode(b"caf\xe9" + os.fsencode(image.suffix))))
+    data = DataConfig(name="imagefolder", root=str(root), batch_size=8, workers=0, mean=GREY, std=GREY)
+    assert train(tiny(data=data, train={"epochs": 1}), tmp_path / "run")["test.n_seen"] == 4
+    assert b"caf\xe9" in (tmp_path / "run" / "predictions" / "test.csv").read_bytes()
 
 
 def test_a_run_that_has_no_checkpoint_yet_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from vit.config import OptimConfig
 from vit.config.run import OptimizerName
 from vit.hub import create_model
 from vit.models import Classifier
+from vit.models.contrastive import ContrastiveModel, ProjectionConfig
+from vit.models.model import Model
 from vit.training.muon import Muon
 from vit.training.optim import build_optimizers, parameter_groups, set_learning_rate
 
@@ -34,7 +36,7 @@ def model() -> Classifier:
     )
 
 
-def entries(model: Classifier, config: OptimConfig) -> dict[str, tuple[str, dict[str, Any]]]:
+def entries(model: Model, config: OptimConfig) -> dict[str, tuple[str, dict[str, Any]]]:
     """Parameter name → the optimizer's class and the group it is in."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = {}
@@ -143,3 +145,14 @@ def test_a_rule_that_would_have_no_effect_is_refused() -> None:
         build_optimizers(resnet, OptimConfig(name="muon"))
     with pytest.raises(ValueError, match=r"optim\.layer_decay: 0\.5 is not valid: only one layer is trained"):
         build_optimizers(resnet, OptimConfig(layer_decay=0.5))
+
+
+def test_muon_leaves_an_encoders_pooling_to_adamw() -> None:
+    """As in classification, where it is after the last block too."""
+    encoder = create_model(
+        "vit", num_classes=0, image_size=8, patch_size=4, width=8, depth=1, num_heads=1, pooling="map"
+    )
+    model = ContrastiveModel(encoder, ProjectionConfig(hidden=4, width=4))
+    kinds = {name: kind for name, (kind, _) in entries(model, OptimConfig(name="muon")).items()}
+    assert {name.split(".")[1] for name, kind in kinds.items() if kind == "Muon"} == {"blocks"}
+    assert any(name.startswith("encoder.attention_pool") for name in kinds)

@@ -173,7 +173,7 @@ def _optimizer_numbers(model: Classifier, optimizer: OptimizerName) -> int:
     numbers = 0
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            in_block = parameter.ndim in (2, 4) and 0 < model.layer_of(name) < model.num_layers
+            in_block = parameter.ndim in (2, 4) and model.is_in_block(name)
             one = optimizer == "sgd" or (optimizer == "muon" and in_block)
             numbers += parameter.numel() * (1 if one else 2)
     return numbers

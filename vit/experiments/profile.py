@@ -23,7 +23,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from vit.config import RunConfig
 from vit.data.file_source import FileSource
-from vit.data.loading import EvalLoader
 from vit.data.streaming import CanvasDecoder
 from vit.processor import machine
 from vit.runs import write_json
@@ -268,7 +267,7 @@ def _evaluation(session: Session) -> dict[str, float]:
     seen = {}
     if isinstance(task, ImageTask):
         split = replace(task.val_split, indices=task.val_split.indices[: _EVALUATED * task.config.data.eval_batch_size])
-        task.val_loader = EvalLoader(split, task.preprocessing, task.config.data)
+        task.validate_on(split)
         seen = {"images": float(len(split)), "of_images": float(len(task.val_split))}
     started = time.perf_counter()
     task.validate(session.model)

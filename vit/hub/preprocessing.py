@@ -44,12 +44,12 @@ def with_preprocessing(
     if changes:
         stated = Preprocessing(**changes) if stated is None else replace(stated, **changes)
     if stated is not None and (before is None or stated.image_size != before.image_size):
-        _set_image_size(opened, stated.image_size)
+        set_image_size(opened, stated.image_size)
     return replace(opened, stated_preprocessing=stated)
 
 
-def _set_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
-    """ValueError for a size that the model does not take; timm's models are set to it."""
+def set_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
+    """Set a library's model to images of that size, where it needs it. ValueError for a size that it does not take."""
     modules = {"timm": timm, "torchvision": torchvision, "transformers": huggingface}
     if opened.implementation in modules:
         modules[opened.implementation].set_image_size(opened.model, size, opened.name)

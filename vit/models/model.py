@@ -25,6 +25,10 @@ class Model(nn.Module):
         """Depth of a parameter, from 0 to `num_layers`, for layer-wise learning rates."""
         return 0
 
+    def is_in_block(self, parameter_name: str) -> bool:
+        """Whether a parameter belongs to a block: not to what is before the first one or after the last."""
+        return 0 < self.layer_of(parameter_name) < self.num_layers
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay: norms and biases."""
         return {name for name, parameter in self.named_parameters() if parameter.dim() <= 1}
@@ -43,6 +47,11 @@ class EncoderModel(Model):
         if parameter_name.startswith(ENCODER):
             return self.encoder.layer_of(parameter_name.removeprefix(ENCODER))
         return self.num_layers
+
+    def is_in_block(self, parameter_name: str) -> bool:
+        if parameter_name.startswith(ENCODER):  # whose pooling is after its own last block
+            return self.encoder.is_in_block(parameter_name.removeprefix(ENCODER))
+        return super().is_in_block(parameter_name)
 
     def no_weight_decay(self) -> set[str]:
         """Those of the encoder, and the other norms and biases."""

@@ -46,8 +46,8 @@ def notes_of_unknown_normalization(config: ImageRun, loaded: OpenedModel[Classif
 
 
 def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
-    """ValueError for weights that were made for another mean or spread of the pixels; a warning where the weights state
-    them in a way that cannot be read.
+    """ValueError for weights that were made for another mean, spread or channel order of the pixels; a warning where
+    they state these in a way that cannot be read.
     """
     if loaded.stated_preprocessing is None:
         if loaded.unsupported_preprocessing:
@@ -58,3 +58,6 @@ def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name:
         theirs, ours = getattr(loaded.preprocessing, field), getattr(preprocessing, field)
         same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
         check(same, f"data.{field}", ours, f"{name} was trained with {theirs}; set data.{field} to it")
+    order, our_order = loaded.preprocessing.channel_order, preprocessing.channel_order
+    if order != our_order:
+        raise ValueError(f"{name}: it takes {order} images, and training has {our_order}; choose other weights")

@@ -105,6 +105,10 @@ class ImageTask(ABC, Generic[Run]):
     def _place(self) -> dict[str, int]:
         return process_place(self.accelerator)
 
+    def validate_on(self, split: Split) -> None:
+        """Validate on these images from now on."""
+        self.val_loader = self.eval_loader(split)
+
     def eval_loader(self, split: Split) -> EvalLoader:
         return EvalLoader(split, self.preprocessing, self.config.data, **self._place)
 

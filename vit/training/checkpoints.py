@@ -105,19 +105,21 @@ def load_session(session: Session) -> Continued | None:
 def _check_nothing_lost(session: Session) -> None:
     """ValueError for a run that has no checkpoint any more, where there must have been one."""
     steps = max((record["step"] for record in read_metrics(session.run) if "step" in record), default=0)
-    if steps > _epochs_to_first_save(session) * session.task.train_loader.steps_per_epoch or read_summary(session.run):
+    if steps > _steps_to_first_save(session) or read_summary(session.run):
         raise ValueError(
             f"--resume: {str(session.run)!r} has no checkpoint any more, although it was trained for {steps} steps; "
             "restore one, or start again with another --output_dir"
         )
 
 
-def _epochs_to_first_save(session: Session) -> int:
+def _steps_to_first_save(session: Session) -> int:
     """By the settings that the run was started with, if its folder still tells them."""
     settings, config = session.run / "config.yaml", session.config
     with suppress(OSError, ValueError):
         config = read_run_config(settings)[0]
-    return min(config.train.epochs, config.train.save_every_epochs, config.train.evaluate_every_epochs)
+    epochs = min(config.train.epochs, config.train.save_every_epochs, config.train.evaluate_every_epochs)
+    whole = epochs * session.task.train_loader.steps_per_epoch
+    return whole if config.train.save_every_steps is None else min(whole, config.train.save_every_steps)
 
 
 def _check_counters(session: Session, path: Path) -> None:

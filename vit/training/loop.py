@@ -89,7 +89,8 @@ def _train_epoch(session: Session, display: Display) -> None:
     progress.step_in_epoch = 0
     validated = progress.epoch % settings.evaluate_every_epochs == 0 or progress.epoch == settings.epochs
     metrics = validate(session) if validated else {}
-    saved = validated or progress.epoch % settings.save_every_epochs == 0
+    on_grid = settings.save_every_steps is not None and progress.step % settings.save_every_steps == 0
+    saved = validated or on_grid or progress.epoch % settings.save_every_epochs == 0
     if saved:
         save_session(session)
     display.epoch(metrics)

@@ -31,9 +31,7 @@ def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False)
         return [_single_optimizer(_groups(model, named, config), config)]
     exempt = model.no_weight_decay()
     matrices = {
-        name
-        for name, parameter in named
-        if 0 < model.layer_of(name) < model.num_layers and parameter.ndim in (2, 4) and name not in exempt
+        name for name, parameter in named if model.is_in_block(name) and parameter.ndim in (2, 4) and name not in exempt
     }
     rule = "no block's matrix is trained (a frozen backbone); use adamw or sgd"
     check(bool(matrices), "optim.name", config.name, rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,14 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.tiny import tiny
-from vit.config import ViTConfig
+from vit.config import Preprocessing, ViTConfig
 from vit.data.loading import TrainBatch
 from vit.engine import make_accelerator
+from vit.hub import open_model
 from vit.models import build_model
 from vit.tasks.classification.config import ClassificationTrainConfig, DistillConfig
 from vit.tasks.classification.losses import distillation_losses, target_losses
 from vit.tasks.classification.training import Classification
+from vit.tasks.image_weights import check_normalization
 from vit.tasks.images import common_patch
+from vit.training.loop import train
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, -1.0]])
 TARGETS = torch.tensor([[0.0, 1.0, 0.0], [0.75, 0.0, 0.25]])
@@ -193,3 +197,24 @@ def test_the_models_randomness_is_the_places() -> None:
     parts = torch.cat([losses_of(task, model, half)[0] for half in halves])
     torch.testing.assert_close(parts, whole)
     assert not torch.allclose(losses_of(task, model, batch, 1)[0], whole)
+
+
+def test_a_teacher_that_does_not_take_the_students_images_is_refused_before_training(tmp_path: Path) -> None:
+    """It has patches of 4 pixels, and the student images of 10."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
+        train(tiny(train={"epochs": 1}), tmp_path / "teacher")
+    student = tiny(model={"image_size": 10, "patch_size": 5}, distill=DistillConfig(teacher=str(tmp_path / "teacher")))
+    with pytest.raises(
+        ValueError, match=r"^distill\.teacher: .* does not take the student's images: model\.image_size: "
+    ):
+        Classification(student, make_accelerator("cpu", "fp32"))
+
+
+def test_a_teacher_of_blue_first_images_is_refused() -> None:
+    ours = Preprocessing(image_size=(8, 8))
+    loaded = replace(
+        open_model("vit_tiny_patch16_32", num_classes=3), stated_preprocessing=replace(ours, channel_order="bgr")
+    )
+    with pytest.raises(ValueError, match=r"^T: it takes bgr images, and training has rgb"):
+        check_normalization(ours, loaded, "T")

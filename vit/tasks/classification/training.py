@@ -14,6 +14,7 @@ from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 from vit.hub import open_model
+from vit.hub.preprocessing import set_image_size
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.classification.config import ClassificationRun
@@ -62,6 +63,11 @@ class Classification(ImageTask[ClassificationRun]):
         check(loaded.num_classes == len(self.class_names), "distill.teacher", name, rule)
         check(same, "distill.teacher", name, "its classes are not the data's")
         check_normalization(self.preprocessing, loaded, name)
+        try:
+            if loaded.implementation != "transformers":  # whose convolutional models name a size and take any
+                set_image_size(loaded, self.preprocessing.image_size)
+        except ValueError as error:
+            raise ValueError(f"distill.teacher: {name} does not take the student's images: {error}") from error
         return loaded.model.to(self.accelerator.device).requires_grad_(False)
 
     def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:

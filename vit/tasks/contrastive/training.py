@@ -59,6 +59,10 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
     def views(self, split: Split) -> AugmentingLoader:
         return views_loader(split, self.config, self.preprocessing, self.accelerator)
 
+    def validate_on(self, split: Split) -> None:
+        super().validate_on(split)
+        self.val_views = self.views(split)
+
     def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
         """Cross-entropies of choosing an image's other view among all views of the step."""
         rng = SampleRandom.at(self.config.seed, epoch, batch.positions).fork("model")
