@@ -221,6 +221,12 @@ def test_an_animation_is_its_first_frame(tmp_path: Path, suffix: str) -> None:
     assert read_rgb(tmp_path / f"a.{suffix}", "a").getpixel((4, 4)) == (200, 10, 20)
 
 
+@pytest.mark.parametrize(("maximum", "levels"), [(65535, [0, 256, 65535]), (1023, [0, 4, 1023])])
+def test_a_pnm_of_more_than_8_bits_is_scaled_by_its_maximum(tmp_path: Path, maximum: int, levels: list[int]) -> None:
+    (tmp_path / "a.pgm").write_bytes(b"P5 3 1 %d\n" % maximum + np.array(levels, dtype=">u2").tobytes())
+    assert np.asarray(read_rgb(tmp_path / "a.pgm", "a"))[0, :, 1].tolist() == [0, 1, 255]
+
+
 def test_16_bits_of_a_file_are_scaled(tmp_path: Path) -> None:
     levels = np.array([[0, 256, 32768, 65535]], dtype=np.uint16)
     for suffix in ("png", "tiff"):

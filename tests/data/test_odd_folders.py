@@ -19,6 +19,7 @@ from vit.data.decoding import BrokenImage
 from vit.data.file_source import FileSource
 from vit.data.image_paths import find_image_paths
 from vit.data.images import check_test, fingerprint, open_test, open_training
+from vit.data.lists import read_list
 from vit.data.splits import Split
 from vit.data.unlabelled import open_unlabelled
 
@@ -360,3 +361,18 @@ def test_an_empty_test_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     with pytest.raises(ValueError, match=r"test' is not valid: it holds no class folders; .* or remove it"):
         open_training(DataConfig(name="imagefolder", root=str(tmp_path)))
+
+
+def test_an_image_named_twice_is_opened_once(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "images", {"": 3})
+    first = str(min(folder.iterdir()))
+    assert len(open_unlabelled([first, str(folder), first]).files) == 3
+
+
+def test_two_spellings_of_a_number_have_one_order_in_every_process(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "images", {"": 4})
+    names = sorted(path.name for path in folder.iterdir())
+    rows = [f"{name},{label}" for name, label in zip(names, ("2", "01", "1", "001"), strict=True)]
+    (folder / "list.csv").write_text("\n".join(["file,label", *rows]))
+    source, _ = read_list(folder / "list.csv")
+    assert source.class_names == ["001", "01", "1", "2"]

@@ -318,6 +318,8 @@ def test_names_that_are_no_text_keep_their_bytes(model: OpenedModel, images: lis
         done = predict_to_file(model, [odd], tmp_path / f"out{suffix}", precision="fp32")
         (row,) = read_table(done.path)
         assert row.file == str(odd)
+    draw_least_certain(done.path, tmp_path / "sheet.png")
+    assert json.loads((tmp_path / "sheet.json").read_text())["images"][0]["file"] == str(odd)
 
 
 @pytest.mark.usefixtures("images")

@@ -109,11 +109,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     of values is unknown.
     """
     image.load()
+    of_pnm = image.format == "PPM"
     turn = _UPRIGHT.get(_orientation(image))  # after loading, which itself turns a TIFF
     image = image if turn is None else image.transpose(turn)
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I;16"):  # PIL would clip 16 bits to 255: all white
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "I" and of_pnm:  # PIL scales any maximum to 16 bits
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("F", "I"):
         raise ValueError(f"pixels of mode {image.mode!r} have no defined range")

@@ -46,7 +46,7 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     twice, count = Counter(map(os.path.normpath, files)).most_common(1)[0]
     if count > 1:
         raise ValueError(f"{named} {twice!r} is there {count} times; a list gives an image one class")
-    classes = sorted(set(labels), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
+    classes = sorted(set(labels), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
     if len(classes) < 2:
         raise ValueError(f"{named} it has one class, {classes[0]!r}; at least 2 are needed")
     numbers = {name: number for number, name in enumerate(classes)}

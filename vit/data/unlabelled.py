@@ -16,7 +16,7 @@ from vit.data.parts import is_image
 
 
 def open_unlabelled(paths: Sequence[str]) -> FileSource:
-    """Open image files, and all images below folders, with the single class ''.
+    """Open image files, and all images below folders, each once, with the single class ''.
 
     ValueError where there are none, and for archives.
     """
@@ -33,6 +33,7 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
         else:
             check(path.is_file(), "--data", str(path), "it is not a file, a folder or the name of a data set")
             files.append(str(path))
+    files = list(dict.fromkeys(files))
     if not files:
         raise ValueError("--data: required: no model is a training run; give a data set's name, a folder or images")
     return FileSource(Path(), files, torch.zeros(len(files), dtype=torch.int64), [""], tuple(notes))

@@ -110,7 +110,10 @@ def write_table(path: Path, predictions: Predictions, source: ImageSource) -> No
     probabilities = confidences(predictions.logits)
     predicted = predictions.logits.argmax(axis=1)
     order = np.lexsort((-probabilities, predicted == predictions.labels))
-    with replace_atomically(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
+    with (
+        replace_atomically(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,  # names of any bytes
+    ):
         rows = csv.writer(file)
         rows.writerow(("file", "true", "predicted", "probability"))
         for row in order.tolist():

@@ -139,7 +139,7 @@ def save_figure(figure: Figure, path: str | Path, data: dict[str, Any]) -> None:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of an emoji in a class name, drawn as a box
         figure.savefig(path)
     text = json.dumps(_json_value(data), indent=1, ensure_ascii=False, allow_nan=False)
-    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")  # odd file names
 
 
 def _json_value(value: Any) -> Any:

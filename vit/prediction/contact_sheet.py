@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from pathlib import Path
 
 from vit.config import check
@@ -35,4 +36,5 @@ def _shown(row: Row) -> CaptionedImage | None:
     except BrokenImage:
         return None
     label, probability = row.classes[0]
-    return CaptionedImage(thumbnail(image), Path(row.file).name, f"{label}\n{probability:.1%}")
+    name = os.fsencode(Path(row.file).name).decode("utf-8", "replace")  # no font has bytes that are no UTF-8
+    return CaptionedImage(thumbnail(image), name, f"{label}\n{probability:.1%}")

@@ -115,7 +115,9 @@ class ClassificationReport(ImageReport):
             write_images(listed, with_test(read_images(listed), self.test_loader.split))
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]
-            (run / DUPLICATES).write_text("".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8")
+            (run / DUPLICATES).write_text(
+                "".join(["cosine\ttest\ttrain\n", *rows]), encoding="utf-8", errors="surrogateescape"
+            )
         card = model_card(run, summary, best.class_names, self.task.config)
         (run / "README.md").write_text(card, encoding="utf-8")
 
