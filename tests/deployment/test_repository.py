@@ -227,6 +227,9 @@ def test_the_record_of_a_run_is_of_its_own_weights(tmp_path: Path) -> None:
     next(other.parameters()).data.mul_(1.001)
     assert evaluated_run(replace(given, model=other)) is None
     assert evaluated_run(model_of()) is None, "no run at all"
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"best.step": summary["best.step"] + 1}))
+    assert evaluated_run(given) is None, "finished, continued and stopped: it tells of the weights before"
 
 
 class Hub:

@@ -110,6 +110,35 @@ def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "changes", "setting"),
+    [
+        ("npz", {"qkv_bias": False}, "qkv_bias False"),
+        ("npz", {"head_bias": False}, "head_bias False"),
+        ("npz", {"final_norm": "none"}, "final_norm 'none'"),
+        ("timm", {"positions": "rope", "feedforward": "swiglu", "embedding_norm": True}, "positions"),
+    ],
+)
+def test_a_setting_that_the_target_lacks_is_named(target: str, changes: dict[str, Any], setting: str) -> None:
+    model = load_model(ModelConfig(name="vit", **(TINY | changes))).model
+    with pytest.raises(NoCounterpart, match=rf"model\.{setting}"):
+        convert_model(model, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "setting"),
+    [
+        ("resnet18_cifar", "torchvision", "stem 'cifar'"),
+        ("resnet18_cifar", "timm", "stem 'cifar'"),
+        ("resnet50d", "torchvision", "stem 'deep'"),
+    ],
+)
+def test_a_resnet_that_the_library_lacks_is_refused_without_comparing(name: str, target: str, setting: str) -> None:
+    model = create_model(name, num_classes=3, image_size=32)
+    with pytest.raises(NoCounterpart, match=rf"{target} has no ResNet with model\.{setting}"):
+        convert_model(model, target)
+
+
+@pytest.mark.parametrize(
     ("target", "changes", "said"),
     [
         ("npz", {"pooling": "gap"}, "model.pooling cls in place of gap"),

@@ -19,6 +19,7 @@ from vit.deployment.errors import Unfaithful
 from vit.hub import OpenedModel
 from vit.hub.opening import is_opened_by_default
 from vit.models import VisionTransformer
+from vit.runs import read_summary
 from vit.weights.huggingface import HowUsed
 from vit.weights.timm_folder_writer import write_timm_folder
 
@@ -121,9 +122,11 @@ def evaluated_run(opened: OpenedModel) -> Path | None:
     """The folder of the finished run that the model is from; None if its record is of other weights or images."""
     path = Path(opened.source)
     run = path.parent.parent if (path / "state.json").is_file() else path
-    if opened.state is None or not (run / "summary.json").is_file():
+    if opened.state is None or not (run / "summary.json").is_file() or not is_opened_by_default(opened, run):
         return None
-    return run if is_opened_by_default(opened, run) else None
+    # a finished run that is continued keeps its summary until it is finished again
+    tested = read_summary(run).get("best.step")
+    return run if tested is not None and tested == opened.state["progress"]["step"] else None
 
 
 def _copy_pictures(run: Path, folder: Path) -> bool:

@@ -83,6 +83,8 @@ def open_model(
             else:
                 opened = _open_weights(place, architecture, implementation, num_classes, is_random=random_weights)
     if class_names:
+        has_head = opened.num_classes > 0 or kind in ("module", "function")  # whose classes are counted later
+        check(has_head, "class_names", class_names[0], f"{opened.source} has no head")
         opened = _with_class_names(opened, list(class_names))
     opened = with_preprocessing(opened, preprocessing, mean, std, image_size)
     opened.model.eval()

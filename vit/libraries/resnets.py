@@ -79,8 +79,8 @@ def build_torchvision(config: ResNetConfig) -> nn.Module:
     """Build torchvision's own ResNet. ValueError where it has no such architecture."""
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
+    check_torchvision(config)
     block, depths = STAGES[config.depth]
-    _check_expressible("torchvision", config, stem=("imagenet",), shortcut=("projection",), width=(64,), version=(1,))
     return ResNet(
         BasicBlock if block == "basic" else Bottleneck,
         list(depths),
@@ -94,10 +94,9 @@ def build_timm(config: ResNetConfig) -> nn.Module:
     """Build timm's own ResNet. ValueError where it has no such architecture."""
     from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 
+    check_timm(config)
+    _check_channels("timm", config)
     block, depths = STAGES[config.depth]
-    _check_expressible("timm", config, stem=("imagenet", "deep"), shortcut=("projection", "average"), version=(1,))
-    if config.stem == "imagenet":
-        _check_expressible("timm", config, width=(64,))
     model: nn.Module = ResNet(
         BasicBlock if block == "basic" else Bottleneck,
         depths,
@@ -117,6 +116,7 @@ def build_timm_v2(config: ResNetConfig) -> nn.Module:
     from timm.layers import StdConv2d
     from timm.models.resnetv2 import ResNetV2
 
+    _check_channels("timm", config)
     _check_expressible("timm", config, version=(2,))
     return ResNetV2(
         list(STAGES[config.depth][1]),
@@ -128,16 +128,32 @@ def build_timm_v2(config: ResNetConfig) -> nn.Module:
     )
 
 
-def check_stages(config: ResNetConfig, library: str) -> None:
+def _check_stages(config: ResNetConfig, library: str) -> None:
     """NoCounterpart for the ResNets of CIFAR, which no library has."""
     if len(STAGES[config.depth][1]) != 4:
         raise NoCounterpart(f"--to: {library} has no ResNet with model.depth {config.depth}: it has three stages")
 
 
-def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:
-    check_stages(config, library)
+def check_torchvision(config: ResNetConfig) -> None:
+    """NoCounterpart for a ResNet that torchvision does not have."""
+    _check_channels("torchvision", config)
+    _check_expressible("torchvision", config, stem=("imagenet",), shortcut=("projection",), width=(64,), version=(1,))
+
+
+def check_timm(config: ResNetConfig) -> None:
+    """NoCounterpart for a ResNet that timm does not have."""
+    _check_expressible("timm", config, stem=("imagenet", "deep"), shortcut=("projection", "average"), version=(1,))
+    if config.stem == "imagenet":
+        _check_expressible("timm", config, width=(64,))
+
+
+def _check_channels(library: str, config: ResNetConfig) -> None:
     if config.in_channels != 3:
         raise NoCounterpart(f"--to: {library}'s ResNets are compared on 3 channels, not {config.in_channels}")
+
+
+def _check_expressible(library: str, config: ResNetConfig, **choices: tuple[Any, ...]) -> None:
+    _check_stages(config, library)
     for field, possible in choices.items():
         value = getattr(config, field)
         if value not in possible:

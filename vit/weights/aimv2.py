@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from vit.config import ViTConfig
-from vit.libraries.timm_writing import build_timm
+from vit.libraries.timm_writing import build_timm, check_expressible
 from vit.weights.hf_family import Family
 from vit.weights.layout import TEXT_TOWER, Forward, Layout, Rule, Tensors, block_rules, copied, positions, shape_of
 from vit.weights.timm import RULES
@@ -53,7 +53,9 @@ def is_aimv2(config: ViTConfig) -> bool:
 
 
 def _config(tensors: Tensors, embed: str, table: str, block: str) -> ViTConfig | None:
-    """The architecture of timm's or Apple's tensors; None where heads 128 wide do not fit."""
+    """The architecture of timm's or Apple's tensors; None without positions and where heads 128 wide do not fit."""
+    if table not in tensors:  # a model without positions
+        return None
     width, _, ph, pw = shape_of(tensors, f"{embed}proj.weight", 4)
     side = math.isqrt(tensors[table].shape[1])
     if width % HEAD_WIDTH or side**2 != tensors[table].shape[1]:
@@ -93,6 +95,7 @@ TIMM_AIMV2 = Layout(
     config=partial(_config, embed="patch_embed.", table="pos_embed", block="blocks."),
     undetermined="the number of heads, which are 128 wide in the published models",
     reference=_timm_forward,
+    check_config=check_expressible,
 )
 APPLE = Layout(
     name="apple-aimv2",

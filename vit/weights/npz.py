@@ -101,7 +101,9 @@ def _config(tensors: Tensors, attention: str, mlp: str, table: str) -> ViTConfig
 
 def _check_expressible(config: ViTConfig) -> None:
     plain = ViTConfig()
-    for field in ("positions", "norm", "embedding_norm", "proj_bias", "pool_prefix", "pool_heads", "pool_mlp_ratio"):
+    fields = ["positions", "norm", "embedding_norm", "qkv_bias", "proj_bias", "final_norm"]
+    fields += ["pool_prefix", "pool_heads", "pool_mlp_ratio", *(["head_bias"] if config.num_classes else [])]
+    for field in fields:
         found, only = getattr(config, field), getattr(plain, field)
         if found != only:
             raise NoCounterpart(f"--to: Google has no model with model.{field} {found!r}; it has {only}")

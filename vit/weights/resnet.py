@@ -6,7 +6,6 @@ The tensors determine the architecture, except for the size of the images.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,7 +67,7 @@ TIMM = Layout(
     rules=RULES,
     config=infer_config,
     reference=timm_forward,
-    check_config=partial(resnets.check_stages, library="timm"),
+    check_config=resnets.check_timm,
 )
 TORCHVISION = Layout(
     name="torchvision ResNet",
@@ -76,7 +75,7 @@ TORCHVISION = Layout(
     rules=RULES,
     config=infer_config,
     reference=torchvision_forward,
-    check_config=partial(resnets.check_stages, library="torchvision"),
+    check_config=resnets.check_torchvision,
 )
 CIFAR: Layout = Layout(
     name="cifar ResNet",
