@@ -34,6 +34,7 @@ from vit.settings import (
     run_config_from,
 )
 from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig
+from vit.tasks.translation.config import TextDataConfig, TranslationRun
 
 RECIPE = """\
 model:
@@ -519,6 +520,8 @@ def test_settings_of_one_data_set_are_not_anothers() -> None:
     cifar = ClassificationRun(data=DataConfig(name="cifar10", root="elsewhere"))
     assert override(cifar, ["--data.name", "cifar100"], ALLOWED).data.root == "elsewhere"
     assert override(cifar, ["--data.name", "digits"], ALLOWED).data == DataConfig()
+    captions = TranslationRun(data=TextDataConfig(root="data/multi30k", target_language="fr"))
+    assert override(captions, ["--data.name", "copying"], ALLOWED).data == TextDataConfig(name="copying")
 
 
 @pytest.mark.parametrize(

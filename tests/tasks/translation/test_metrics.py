@@ -312,7 +312,10 @@ def test_a_file_gives_back_every_character(tmp_path: Path) -> None:
     assert first == {"index": 3, "source": "", "reference": odd[1], "hypothesis": odd[4]}
 
 
-@pytest.mark.parametrize("content", [None, "no json", '{"index": 1}', "[1]", '{"index": 1, "source": "a"\n'])
+TWICE = 2 * '{"index": 1, "source": "a", "reference": "b", "hypothesis": "c"}\n'
+
+
+@pytest.mark.parametrize("content", [None, "no json", '{"index": 1}', "[1]", '{"index": 1, "source": "a"\n', TWICE])
 def test_a_damaged_file_is_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "broken.jsonl"
     if content is not None:

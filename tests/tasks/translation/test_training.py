@@ -18,11 +18,12 @@ from vit.cli import main
 from vit.config import OptimConfig
 from vit.engine import make_accelerator
 from vit.evaluation.transfer_evaluation import TransferOptions
-from vit.hub import open_model
+from vit.hub import open_model, read_run
 from vit.runs import read_metrics
 from vit.tasks.task import EvalRequest, NonFinite
 from vit.tasks.translation import training as translation_module
 from vit.tasks.translation import translate as translate_module
+from vit.tasks.translation import translator as translator_module
 from vit.tasks.translation.config import (
     SearchConfig,
     TextDataConfig,
@@ -197,6 +198,23 @@ def test_evaluation_gives_what_the_summary_says(run: Path, tmp_path: Path) -> No
     assert json.loads(record.read_text())["bleu"] == metrics["bleu"]
     greedy = evaluate_checkpoint(EvalRequest(checkpoint=run, output_dir=tmp_path), ["--search.beam_size", "1"])
     assert greedy["nll"] == metrics["nll"]
+    (before,) = (tmp_path / "earlier-1").glob("*.json")
+    assert json.loads(before.read_text())["search"]["beam_size"] == COPYING.search.beam_size
+    assert before.with_suffix(".jsonl").is_file()
+    evaluate_checkpoint(EvalRequest(checkpoint=run, output_dir=tmp_path), ["--search.beam_size", "1"])
+    assert not (tmp_path / "earlier-2").exists(), "the same search and the same weights"
+
+
+def test_a_checkpoint_of_an_earlier_version_is_opened(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = read_run
+
+    def with_settings_of_then(*asked: Any) -> Any:
+        tensors, state = read(*asked)
+        section = state["config"]["train"] | {"class_weights": None}
+        return tensors, state | {"config": state["config"] | {"train": section}}
+
+    monkeypatch.setattr(translator_module, "read_run", with_settings_of_then)
+    assert load_translator(run).config == COPYING
 
 
 @pytest.mark.parametrize(

@@ -141,3 +141,10 @@ def test_every_line_of_multi30k_comes_back() -> None:
     for split in (train, open_parts(config, ["val"]), open_test(config)):
         for line in (*split.sources, *split.targets):
             assert vocabulary.decode(vocabulary.encode(line)) == line
+
+
+def test_the_letters_of_a_special_token_are_an_unknown_word() -> None:
+    vocabulary = Vocabulary.of_words(["b a", "c"])
+    before, special, behind = vocabulary.encode("a <eos> c")
+    assert special == UNK
+    assert vocabulary.decode([before, behind]) == "a c"

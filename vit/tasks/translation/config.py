@@ -21,6 +21,9 @@ SMALLEST_VOCABULARY = 260
 MOST_VOCABULARY = 10**6
 """The largest tokenizers published have a quarter of it; each token takes a row of weights."""
 
+MOST_LENGTH_PENALTY = 10
+"""Far beyond the 0.6 to 1 in use; for long translations a power of some hundreds is no number any more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig:
@@ -126,6 +129,12 @@ class TextDataConfig:
     sets: ClassVar = ("multi30k", "copying")
     folder_set: ClassVar = "multi30k"
     """The set that `--data FOLDER` means."""
+    rootless_sets: ClassVar = ("copying",)
+    one_sets_settings: ClassVar = (
+        *("source_language", "target_language", "val_part", "test_parts", "vocabulary_size", "shared_vocabulary"),
+        *("copying_symbols", "copying_lengths", "copying_sentences", "copying_seed"),
+    )
+    """Settings that belong to one set, and return to their defaults where another is named."""
 
     name: Literal["multi30k", "copying"] = "multi30k"
     """`multi30k`: captions in two languages (Elliott et al. 2016). `copying`: random symbols, to be repeated."""
@@ -163,7 +172,8 @@ class TextDataConfig:
     def __post_init__(self) -> None:
         most = {"vocabulary_size": MOST_VOCABULARY, "copying_symbols": MOST_VOCABULARY}
         lengths = dict.fromkeys(("copying_lengths", "max_length"), MOST_CHANNELS)
-        check_most("data", self, most | lengths | {"copying_sentences": MOST_SAMPLES})
+        samples = dict.fromkeys(("copying_sentences", "batch_size", "eval_batch_size", "pool"), MOST_SAMPLES)
+        check_most("data", self, most | lengths | samples)
         for name in ("batch_size", "eval_batch_size", "max_length", "pool"):
             check_positive(f"data.{name}", getattr(self, name))
         rule = f"it must be at least {SMALLEST_VOCABULARY}: the 256 bytes and four special tokens"
@@ -219,7 +229,8 @@ class SearchConfig:
         check_most("search", self, {"beam_size": 1_000, "max_length": MOST_CHANNELS})
         for name in ("beam_size", "max_length"):
             check_positive(f"search.{name}", getattr(self, name))
-        check(self.length_penalty >= 0, "search.length_penalty", self.length_penalty, "it must be at least 0")
+        rule = f"it must be between 0 and {MOST_LENGTH_PENALTY}"
+        check(0 <= self.length_penalty <= MOST_LENGTH_PENALTY, "search.length_penalty", self.length_penalty, rule)
         has_beam = self.beam_size > 1
         check_effect("search", self, {"length_penalty": (has_beam, "search.beam_size above 1")})
 

@@ -79,7 +79,7 @@ class Translations:
             with Path(path).open(encoding="utf-8", newline="\n") as file:
                 records = [json.loads(line) for line in file]
             return cls(*([record[field] for record in records] for field in _FIELDS))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
             raise ValueError(f"translations: {str(path)!r} is not a file of translations ({error})") from error
 
 

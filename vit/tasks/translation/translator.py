@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vit.config.validation import make_settings
+from vit.config.validation import flatten, make_settings, setting_types
 from vit.hub import check_kind, read_run
 from vit.models.size import check_fits_memory
 from vit.tasks.translation.config import TranslationRun, TranslatorConfig
@@ -42,7 +42,8 @@ def load_translator(path: Path, select: str = "best", weights: str = "auto") -> 
     """A run's translator as it was trained; `select` and `weights` as in `open_model`."""
     tensors, state = read_run(path, select, weights)
     check_kind(path, state["task"]["model"]["kind"], ("translator",))
-    config = make_settings(TranslationRun, state["config"])
+    known = setting_types(TranslationRun)  # runs of earlier versions have settings that only other tasks have now
+    config = make_settings(TranslationRun, {k: v for k, v in flatten(state["config"]).items() if k in known})
     vocabularies = Vocabularies.from_json(state["task"]["vocabularies"])
     model = build_translator(
         config.model, source_vocabulary=len(vocabularies.source), target_vocabulary=len(vocabularies.target)

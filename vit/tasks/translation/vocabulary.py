@@ -88,7 +88,7 @@ class Vocabulary:
 
     def encode(self, line: str) -> list[int]:
         """The line's tokens, no special one before or after them."""
-        return list(self._tokenizer.encode(line).ids)
+        return [UNK if token in (PAD, BOS, EOS) else token for token in self._tokenizer.encode(line).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The line; special tokens are skipped, and bytes that are no UTF-8 become U+FFFD."""
