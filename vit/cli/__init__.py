@@ -42,7 +42,7 @@ vit COMMAND …
             recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output_dir DIR]
   convert   weights to a library:     vit convert MODEL --to timm|torchvision|hf|npz [--output FILE] [--verify]
-  export    ONNX or torch.export:     vit export MODEL --format onnx|torch --output FILE
+  export    ONNX, torch, compiled:    vit export MODEL --format onnx|torch|compiled --output FILE
   push      to Hugging Face's hub:    vit push MODEL OWNER/NAME [--folder DIR] [--dry_run]
   doctor    preprocessing mistakes:   vit doctor MODEL [--data NAME|FOLDER] [--images 256]
   profile   time of training stages:  vit profile [--config FILE] [--steps 20] [--data.workers 2 …]
