@@ -78,14 +78,8 @@ def evaluate_model(
     }
     if transfer is not None:
         record["transfer_options"] = asdict(transfer)
-    try:
-        if images is not None and opened.provenance.is_random:
-            raise UnmatchedClasses("its weights are random")
-        head_columns(opened, test.source.class_names)
-    except UnmatchedClasses as error:
-        if images is None:
-            raise
-        record["head"] = f"not evaluated: {error.reason}"
+    if reason := _head_left_out(opened, test, beside_features=images is not None):
+        record["head"] = f"not evaluated: {reason}"
     if kept := keep_earlier(folder, stem, [f"{stem}{ending}" for ending in _ENDINGS], partial(_is_same, record)):
         record["notes"] = [*record["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     if "head" not in record:
@@ -99,6 +93,19 @@ def evaluate_model(
         conventions = CONVENTIONS | TRANSFER_CONVENTIONS
     write_json(folder / f"{stem}.json", record | {"conventions": conventions})
     return record | {"file": str(folder / f"{stem}.json")}
+
+
+def _head_left_out(opened: OpenedModel, test: Split, *, beside_features: bool) -> str:
+    """Why only the features are evaluated; empty where the head is too. UnmatchedClasses without features."""
+    if beside_features and opened.provenance.is_random:
+        return "its weights are random"
+    try:
+        head_columns(opened, test.source.class_names)
+    except UnmatchedClasses as error:
+        if not beside_features:
+            raise
+        return error.reason
+    return ""
 
 
 def _is_same(record: dict[str, Any], before: dict[str, Any]) -> bool:

@@ -83,9 +83,7 @@ def open_model(
             else:
                 opened = _open_weights(place, architecture, implementation, num_classes, is_random=random_weights)
     if class_names:
-        has_head = opened.num_classes > 0 or kind in ("module", "function")  # whose classes are counted later
-        check(has_head, "class_names", class_names[0], f"{opened.source} has no head")
-        opened = _with_class_names(opened, list(class_names))
+        opened = _with_class_names(opened, list(class_names), counted_later=kind in ("module", "function"))
     opened = with_preprocessing(opened, preprocessing, mean, std, image_size)
     opened.model.eval()
     if dtype == "int8":
@@ -203,7 +201,10 @@ def _open_weights(
     )
 
 
-def _with_class_names(opened: OpenedModel, names: list[str]) -> OpenedModel:
+def _with_class_names(opened: OpenedModel, names: list[str], *, counted_later: bool) -> OpenedModel:
+    """`counted_later`: how many classes the head has is not known yet."""
+    has_head = opened.num_classes > 0 or counted_later
+    check(has_head, "class_names", names[0], f"{opened.source} has no head")
     rule = f"{opened.source} names its classes itself"
     check(opened.class_names in ([], names), "class_names", names[0], rule)
     count = opened.num_classes or len(names)
