@@ -80,6 +80,19 @@ def test_each_head_is_judged_alone_and_the_weights_come_back() -> None:
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
+def test_rows_have_the_numbers_of_their_blocks() -> None:
+    model = own()
+    found = ablate_heads(model, lambda: torch.ones(4, dtype=torch.bool), layers=["blocks.1.attention"])
+    assert (found.layers, found.blocks) == (["blocks.1.attention"], [2])
+    figure = found.plot({"distance": torch.tensor([[1.0, 2.0]])})
+    figure.canvas.draw()
+    panel, _, _, bar = figure.axes
+    assert [label.get_text() for label in panel.get_yticklabels() if label.get_text()] == ["2"]
+    assert bar.get_ylim() == (2, 3)
+    with pytest.raises(ValueError, match=r"blocks: \(1,\) .* \(2,\): one number for each row"):
+        plot_head_ablation([[0.1], [0.2]], {}, blocks=[1])
+
+
 def test_the_weights_come_back_when_the_judge_fails() -> None:
     model = own()
     before = model.get_parameter("blocks.0.attention.output.weight").detach().clone()

@@ -44,6 +44,8 @@ class HeadAblation:
     """The ends of the 95 % interval of `lost` over the images, 2 l h."""
     layers: list[str]
     num_images: int
+    blocks: list[int] | None = None
+    """The number of each layer among all of the model's attentions, from 1 on; None: those of a model's first ones."""
 
     @property
     def lost(self) -> Tensor:
@@ -62,7 +64,7 @@ class HeadAblation:
         """Draw the lost accuracy of every head as a map and, with intervals, against `quantities` (`l h`) by name."""
         from vit.figures import plot_head_ablation
 
-        return plot_head_ablation(self.lost, quantities or {}, interval=self.interval)
+        return plot_head_ablation(self.lost, quantities or {}, interval=self.interval, blocks=self.blocks)
 
     def numbers(self, quantities: Mapping[str, Tensor]) -> dict[str, Any]:
         """`quantities` by name, `l h` each: distance, entropy."""
@@ -94,6 +96,7 @@ def ablate_heads(
     read. Unsupported for attention without a projection of its own, and for a layer that cannot be read.
     """
     attentions = attention_outputs(model)
+    numbers = {name: number for number, name in enumerate(attentions, 1)}
     if layers is not None:
         if missing := [name for name in layers if name not in attentions]:
             raise Unsupported(f"model: {missing[0]} is not valid: its heads cannot be left out")
@@ -119,6 +122,7 @@ def ablate_heads(
         interval=torch.from_numpy(np.stack(paired_share_interval(only_whole, only_ablated, total))),
         layers=list(attentions),
         num_images=len(whole),
+        blocks=[numbers[name] for name in attentions],
     )
 
 
