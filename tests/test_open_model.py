@@ -235,6 +235,11 @@ def test_an_architectures_weights_are_random_and_it_says_so() -> None:
         ("vit", {"select": "last"}, "select: it has no effect on 'vit', only on runs"),
         ("vit", {"implementation": "theirs"}, "implementation: it has no effect on 'vit', only on libraries' models"),
         ("vit", {"mean": (0.5,) * 3}, "std: None is not valid: give mean and std together"),
+        (
+            "timm:test_vit",
+            {"implementation": "theirs", "architecture": "vit"},
+            "architecture: it has no effect on 'timm:test_vit', only on files where the implementation is 'theirs'",
+        ),
         ("timm:test_vit", {"seed": 1}, "seed: it has no effect on 'timm:test_vit', only on random weights"),
         ("timm:test_byobnet", {"random_weights": True, "implementation": "ours"}, "it has the class ByobNet"),
         ("vitt_tiny_patch16_224", {}, "did you mean 'vit_tiny_patch16_224'"),

@@ -119,8 +119,9 @@ def _compare_features(args: Namespace, transfer: TransferOptions, settings: Sequ
     from vit.comparison.transfer import TransferRequest, compare_features
     from vit.comparison.transfer_report import summary, write_transfer_report
 
-    for option in ("corruptions", "speed", "real_labels"):
-        check(not getattr(args, option), f"--{option}", getattr(args, option), "--transfer compares features, no heads")
+    for option in ("corruptions", "speed", "speed_batch_size", "real_labels"):
+        value, default = getattr(args, option), _parser().get_default(option)
+        check(value == default, f"--{option}", value, "--transfer compares features, no heads")
     seed, options = args.seed, model_options(args)
     if not options["random_weights"]:
         options["seed"] = 0

@@ -113,15 +113,18 @@ def option_scopes(options: Mapping[str, Any]) -> dict[str, tuple[tuple[SourceKin
     runs: tuple[SourceKind, ...] = ("run",)
     random: tuple[SourceKind, ...] = ("architecture", "library") if options.get("random_weights") else ("architecture",)
     others: tuple[SourceKind, ...] = ("library", "folder", "file", "architecture", "function", "module")
-    implementation: tuple[tuple[SourceKind, ...], str] = (
-        (("library", "folder", "module", "function"), "libraries' models")
-        if options.get("implementation") == "theirs"
-        else (("run", "file", "folder", "library", "architecture"), "models that we compute")
-    )
+    implementation: tuple[tuple[SourceKind, ...], str]
+    architecture: tuple[tuple[SourceKind, ...], str]
+    if options.get("implementation") == "theirs":
+        implementation = ("library", "folder", "module", "function"), "libraries' models"
+        architecture = ("file",), "files where the implementation is 'theirs'"
+    else:
+        implementation = ("run", "file", "folder", "library", "architecture"), "models that we compute"
+        architecture = ("file", "folder", "library"), "files and folders"
     return {
         "select": (runs, "runs"),
         "weights": (runs, "runs"),
-        "architecture": (("file", "folder", "library"), "files and folders"),
+        "architecture": architecture,
         "random_weights": (("library", "architecture"), "names, as timm:NAME or an architecture's, not on weights"),
         "seed": (random, "random weights"),
         "num_classes": (random, "random weights"),

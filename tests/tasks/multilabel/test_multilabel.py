@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -271,6 +273,22 @@ def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsy
         assert metrics[name] == pytest.approx(summary[f"test.{name}"])
     assert list(metrics["classes"]) == ["blue", "green", "red"]
     assert (tmp_path / "test_best_auto.npz").is_file()
+
+
+def test_the_labels_of_another_table_may_be_columns(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = list(csv.DictReader((images / "test.csv").read_text().splitlines()))
+    names = ("blue", "green", "red")
+    lines = [",".join([row["file"], *(str(int(name in row["labels"].split(";"))) for name in names)]) for row in rows]
+    shutil.copytree(images, tmp_path / "images")
+    (tmp_path / "images" / "columns.csv").write_text("\n".join([",".join(["file", *names]), *lines]))
+    columns = ["--data.test_table", "columns.csv", "--data.label_columns", '["blue", "green", "red"]']
+    found = []
+    for words in ([], ["--data.root", str(tmp_path / "images"), *columns]):
+        assert main(["eval", str(run), *words, "--output_dir", str(tmp_path / "output")]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["map"] == found[1]["map"]
 
 
 def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:

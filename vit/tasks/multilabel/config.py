@@ -55,7 +55,8 @@ class MultilabelRun(ImageRun):
 
     evaluation_settings: ClassVar = (
         *("data.name", "data.root", "data.test_table", "data.file_column", "data.labels_column", "data.separator"),
-        *("data.eval_batch_size", "data.workers", "data.on_broken_image", "device", "train.precision"),
+        *("data.label_columns", "data.eval_batch_size", "data.workers", "data.on_broken_image", "device"),
+        "train.precision",
     )
 
     task: Literal["multilabel"] = "multilabel"
