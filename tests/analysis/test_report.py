@@ -194,6 +194,14 @@ def test_overlays_of_images_without_classes_are_named(tmp_path: Path) -> None:
     assert drawn["titles"] == drawn["images"] == [f"image {place}" for place in range(4)]
 
 
+def test_figures_that_are_left_out_are_an_error_beside_earlier_ones(tmp_path: Path) -> None:
+    words = ["analyze", "resnet18", "--random_weights", "--image_size", "32", "--images", "2", "--device", "cpu"]
+    words += ["--output_dir", str(tmp_path), "--figures"]
+    assert main([*words, "patch_filters"]) == 0
+    assert main([*words, "attention_distance"]) == 2
+    assert main([*words, "patch_filters", "attention_distance"]) == 0
+
+
 def test_a_reason_is_said_once_for_all_figures_that_it_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,7 @@ def analyze(argv: list[str]) -> None:
         note_random_weights(model)
     for reason, names in figures_by_reason(state).items():
         print(f"left out: {', '.join(names)}: {reason}")
-    if args.figures and not state["pictures"]:
+    if args.figures and not asked & state["pictures"].keys():
         raise ValueError("--figures: none of them could be drawn, for the reasons above")
     print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
 

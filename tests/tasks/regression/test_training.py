@@ -291,6 +291,22 @@ def test_a_checkpoint_is_evaluated_at_other_places(run: Path, tmp_path: Path) ->
     assert metrics["test.mse"] == pytest.approx(mean_squared_error(model.kernel, even_points(5), 5))
 
 
+def test_an_earlier_evaluation_with_other_numbers_is_kept(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", str(run), "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    assert main(words) == 0
+    (record,) = tmp_path.iterdir()
+    before = json.loads(record.read_text()) | {"test.mse": 9.0}
+    record.write_text(json.dumps(before))
+    capsys.readouterr()
+    assert main(words) == 0
+    assert json.loads((tmp_path / "earlier-1" / record.name).read_text()) == before
+    assert json.loads(record.read_text())["test.mse"] != 9.0
+    assert f"note: an earlier evaluation gave other numbers; it is kept in {tmp_path}" in capsys.readouterr().err
+
+
 def test_a_regression_is_no_classifier(run: Path) -> None:
     with pytest.raises(ValueError, match="it holds a model of kind 'kernel_regression'"):
         open_model(run)

@@ -72,6 +72,16 @@ def test_another_comparison_in_the_folder_is_put_aside(runs: Path, tmp_path: Pat
     assert (tmp_path / "earlier-2" / "comparison.md").is_file()
 
 
+def test_translations_of_other_models_are_put_aside_with_their_comparison(runs: Path, tmp_path: Path) -> None:
+    for name in ("three", "four"):
+        shutil.copytree(runs / "one", tmp_path / name)
+    output = tmp_path / "output"
+    for pair in ([runs / "one", runs / "two"], [tmp_path / "three", tmp_path / "four"]):
+        assert main(["compare", *map(str, pair), "--output_dir", str(output)]) == 0
+    assert {path.name for path in output.glob("*.jsonl")} == {"three.jsonl", "four.jsonl"}
+    assert {path.name for path in (output / "earlier-1").glob("*.jsonl")} == {"one.jsonl", "two.jsonl"}
+
+
 def test_wrong_input_is_one_line(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from vit.attention.kernel_regression import NadarayaWatson
 from vit.engine import make_accelerator
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import even_points
 from vit.tasks.regression.metrics import CONVENTIONS, evaluate_kernel, regression_metrics
@@ -34,8 +37,16 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
     )
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
-        path = request.folder / f"curve_{len(test)}_{request.chosen}_{request.weights}.json"
+        stem = f"curve_{len(test)}_{request.chosen}_{request.weights}"
+        if kept := keep_earlier(request.folder, stem, [f"{stem}.json"], partial(_is_same, metrics)):
+            metrics["notes"] = [f"an earlier evaluation gave other numbers; it is kept in {kept}"]
+        path = request.folder / f"{stem}.json"
         write_json(path, metrics | {"conventions": CONVENTIONS})
         metrics["file"] = str(path)
     accelerator.wait_for_everyone()
     return metrics
+
+
+def _is_same(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether an earlier evaluation gave the same numbers, but for rounding."""
+    return all(math.isclose(before[name], value, rel_tol=1e-3, abs_tol=1e-4) for name, value in metrics.items())

@@ -5,6 +5,7 @@ Paired bootstrap: Koehn 2004, "Statistical significance tests for machine transl
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -55,7 +56,7 @@ def compare_runs(
         if found != expected:
             raise ValueError(f"compare: {name!r} has other test sentences than {names[0]!r}")
     output_dir.mkdir(parents=True, exist_ok=True)
-    stored = [f"{name}.jsonl" for name in names]
+    stored = [f"{name}.jsonl" for name in [*names, *_names_before(output_dir)]]
     pictures = [f"{_FIGURE}{ending}" for ending in (".png", ".svg", ".json")]
     put_report_aside(output_dir, "comparison", partial(_is_same, evaluations), [*stored, *pictures])
     for name, each in evaluations.items():
@@ -81,6 +82,15 @@ def compare_runs(
         ),
         f"see {figure}",
     ]
+
+
+def _names_before(folder: Path) -> list[str]:
+    """The models of the comparison that the folder has, whose translations lie beside it."""
+    try:
+        models = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["models"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in models if Path(name).name == name] if isinstance(models, dict) else []
 
 
 def _is_same(evaluations: Mapping[str, TranslatorEvaluation], before: dict[str, Any]) -> bool:
