@@ -55,6 +55,15 @@ def test_every_layer_in_order_with_its_map_and_nothing_left_behind() -> None:
     assert hooks_on(model) == 0
 
 
+def test_a_norm_before_the_outputs_projection_is_computed_too() -> None:
+    model = ours(attention_norm=True)
+    for block in model.blocks:
+        torch.nn.init.normal_(block.attention.output_norm.weight)
+    layers = captured(model, IMAGES)
+    layer = layers[2]
+    torch.testing.assert_close(layer.finish(layer.weights() @ layer.value, slice(None)), layer.output)
+
+
 def test_the_models_answer_and_mode_are_untouched() -> None:
     model = ours().train()
     with torch.no_grad():

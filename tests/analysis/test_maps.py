@@ -16,6 +16,7 @@ from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.figures import FIGURES
 from vit.analysis.maps import attention_maps, extend_rollout, relevance, rollout, rows_of_query, weights_gradient
+from vit.analysis.model_structure import has_class_token
 from vit.analysis.targets import AnalysisTarget, ImageSet
 from vit.attention.core import attention_weights
 from vit.config import Preprocessing
@@ -95,6 +96,16 @@ def test_queries_that_are_not_there_are_refused() -> None:
         attention_maps(model, torch.randn(1, 3, 16, 24), "class")
     with pytest.raises(ValueError, match=r"query: \(2, 0\) is not valid: .* to \(1, 2\)"):
         attention_maps(model, torch.randn(1, 3, 16, 24), (2, 0))
+
+
+def test_a_patch_may_be_given_as_a_list() -> None:
+    model, images, as_list = own(), torch.randn(1, 3, 16, 24), [0, 2]
+    found, wanted = (attention_maps(model, images, query) for query in (as_list, (0, 2)))  # type: ignore[arg-type]
+    torch.testing.assert_close(found.maps, wanted.maps)
+    assert found.query == (0, 2)
+    for outside in ([0, 3], [-1, 0]):
+        with pytest.raises(ValueError, match=r"query: \(.*\) is not valid: .* to \(1, 2\)"):
+            attention_maps(model, images, outside)  # type: ignore[arg-type]
 
 
 def explicit_relevance(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
@@ -182,6 +193,15 @@ def test_models_of_other_libraries(build: Callable[..., Any], query: str) -> Non
     judged = relevance(model, images)
     assert judged.maps.shape == found.rollout.shape
     assert bool((judged.maps >= -1e-6).all())
+
+
+@pytest.mark.parametrize("name", ["Beit", "Data2VecVision", "CLIP"])
+def test_relevance_is_of_the_patches_that_the_head_averages(name: str) -> None:
+    """The class token's row would be 0: no class depends on what the only block gives it."""
+    vision = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
+    model = hugging(name, "ForImageClassification", **({"vision_config": vision} if name == "CLIP" else {})).eval()
+    assert has_class_token(model)
+    assert float(relevance(model, torch.randn(2, 3, 32, 32)).maps.max()) > 0
 
 
 def test_a_model_without_logits_has_no_relevance() -> None:

@@ -63,6 +63,17 @@ def test_batches_add_up_and_every_block_is_that_of_the_stream() -> None:
     assert int(parts.counts[0].sum()) == 30
 
 
+def test_the_lowest_quantile_is_the_lowest_norm() -> None:
+    found = token_norms(own(), [torch.randn(4, 3, 16, 24)])
+    lowest = found.counts.bool().double().argmax(dim=1)
+    highest = found.counts.shape[1] - 1 - found.counts.flip(1).bool().double().argmax(dim=1)
+    middles = found.quantile(0.0).log10(), found.quantile(1.0).log10()
+    width = (middles[1] - middles[0]) / (highest - lowest)
+    torch.testing.assert_close(width, torch.full_like(width, float(width[0])))
+    assert bool((found.quantile(0.0) > 0.1).all())
+    assert bool((found.quantile(0.0) <= found.quantile(0.01)).all())
+
+
 def test_without_outliers_and_without_class_token() -> None:
     model = own(pooling="gap", class_token=False)
     found = token_norms(model, [torch.randn(2, 3, 16, 24)])

@@ -98,6 +98,12 @@ def test_a_larger_grid_is_the_one_that_the_model_computes_with() -> None:
     torch.testing.assert_close(vectors, resize_grid(learned.detach(), (3, 5), (6, 4))[0])
 
 
+def test_the_models_own_grid_as_a_list_is_not_resized() -> None:
+    model = timm_model("vit_tiny_patch16_224", img_size=32)
+    found, own = (position_vectors(model, grid)["learned"] for grid in ([2, 2], None))  # type: ignore[arg-type]
+    torch.testing.assert_close(found.vectors, own.vectors, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("kind", ["relative", "none"])
 def test_kinds_without_vectors_are_refused(kind: PositionKind) -> None:
     with pytest.raises(ValueError, match=r"no (vectors to compare|position vectors)"):

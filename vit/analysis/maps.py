@@ -276,7 +276,8 @@ def _checked_query(model: nn.Module, query: Query | None, grid: Grid) -> Query:
     has_class = has_class_token(model)
     if query is None:
         return "class" if has_class else "patches"
-    if isinstance(query, tuple):
+    if not isinstance(query, str):
+        query = (query[0], query[1])  # which may be a list, as `numbers` gives it
         inside = all(0 <= place < size for place, size in zip(query, grid, strict=True))
         check(inside, "query", query, f"the patches are numbered from (0, 0) to ({grid[0] - 1}, {grid[1] - 1})")
     check(query != "class" or has_class, "query", query, "the model has no class token; choose 'patches' or one patch")

@@ -149,10 +149,18 @@ def has_class_token(model: nn.Module) -> bool:
 
 
 def pools_patches(model: nn.Module) -> bool:
-    """Whether the head reads the patches alone, though there may be a class token: ours and timm's pooled models."""
+    """Whether the head reads the patches alone, as pooled models of any library do; there may be a class token."""
     if isinstance(model, VisionTransformer):
         return model.config.pooling in ("gap", "map", "query")
+    own = getattr(model, "model", model)
+    if type(own).__name__ == "CLIPForImageClassification" or _pools_by_setting(own):
+        return True
     return getattr(model, "global_pool", None) in ("avg", "avgmax", "max", "map")
+
+
+def _pools_by_setting(model: nn.Module) -> bool:
+    """Transformers' BEiT and Data2Vec, whose patches are averaged where their configuration says so."""
+    return bool(getattr(getattr(model, "config", None), "use_mean_pooling", False))
 
 
 def logits_of(output: Any) -> Tensor:

@@ -73,7 +73,8 @@ class TokenNorms:
         check_type("share", share, float)
         check(0 <= share <= 1, "share", share, "it is a fraction of the patches, from 0 to 1")
         below = self.counts.double().cumsum(dim=1) / self.counts.sum(dim=1, keepdim=True)
-        places = (below < share).sum(dim=1).clamp(max=self.counts.shape[1] - 1)
+        before = (below < share) | (below == 0)  # of share 0: up to the first bin that holds a patch
+        places = before.sum(dim=1).clamp(max=self.counts.shape[1] - 1)
         return 10 ** (_LOWEST + (places.double() + 0.5) / _BINS)
 
     def border_share(self) -> tuple[float, float]:

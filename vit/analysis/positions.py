@@ -147,6 +147,7 @@ def position_vectors(model: Any, grid: Grid | None = None) -> dict[str, Position
     """
     check_type("model", model, nn.Module)
     check(grid is None or min(grid) > 0, "grid", grid, "it must have rows and columns of patches")
+    grid = None if grid is None else (grid[0], grid[1])  # which may be a list
     positions = getattr(model, "positions", None)
     tables = _our_tables(model, positions, grid) if isinstance(positions, Positions) else _other_tables(model, grid)
     if not tables:

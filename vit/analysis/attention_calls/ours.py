@@ -22,6 +22,6 @@ def read_self_attention(call: Call) -> Heads:
     mask, bias = call.kwargs.get("mask"), call.kwargs.get("bias")
 
     def finish(attended: Tensor, _: Rows) -> Tensor:
-        return module.output(merge(attended))
+        return module.output(module.output_norm(merge(attended)))
 
     return Heads(query, key, value, mask, bias, query.shape[-1] ** -0.5, finish, tokens)
