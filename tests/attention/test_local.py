@@ -36,6 +36,10 @@ def test_it_is_attention_under_the_windows_mask(b: int, g: int, repeats: int, n:
         torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_no_sequences_have_no_vectors() -> None:
+    assert attend_locally(*torch.zeros(3, 0, 2, 7, 4), radius=2).shape == (0, 2, 7, 4)
+
+
 def test_distant_keys_are_not_read() -> None:
     query, key, value = (tensor.detach() for tensor in draw(1, 1, 1, 13))
     key[:, :, 8:], value[:, :, 8:] = float("nan"), float("nan")

@@ -25,6 +25,13 @@ def test_cosine_of_the_3_4_5_triangle() -> None:
     assert torch.allclose(Cosine()(query, key, None), torch.tensor([[[[0.6, 1.0, 0.0]]]]), atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_cosine_of_no_direction_is_zero(dtype: torch.dtype) -> None:
+    query, key = torch.tensor([[[[3.0, 4.0]]]], dtype=dtype), torch.tensor([[[[0.0, 0.0], [3.0, 4.0]]]], dtype=dtype)
+    scores = Cosine()(query, key, None)
+    torch.testing.assert_close(scores, torch.tensor([[[[0.0, 1.0]]]], dtype=dtype), atol=1e-2, rtol=0)
+
+
 @pytest.mark.parametrize("width", [1.0, 2.5])
 def test_gaussian_kernel_by_hand(width: float) -> None:
     """softmax(-½((q-k)w)²) over the keys 0, 1, 3 for the query 1."""

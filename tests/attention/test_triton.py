@@ -176,6 +176,20 @@ def test_masked_blocks_are_not_read() -> None:
     assert not found[2][:, :, 16:32].any()
 
 
+@pytest.mark.slow
+def test_a_mask_may_be_larger_than_32_bits_count() -> None:
+    """Its rows lie 2²⁵ entries apart, as in a map of as many tokens; it takes 3 GB."""
+    rows, step = 80, 2**25
+    storage = torch.zeros((rows - 1) * step + M, dtype=torch.bool, device=DEVICE)
+    wide = storage.as_strided((1, 1, rows, M), (0, 0, step, 1))
+    mask = draw(1, 1, rows, M) > 0
+    wide.copy_(mask)
+    tensors = vectors(b=1, n=rows)
+    found, expected = (answers("triton", torch.float32, tensors, None, mask=each) for each in (wide, mask))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_masks_and_biases_are_not_expanded_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     forward = programs.forward
@@ -209,7 +223,7 @@ REFUSALS = [
     ("at most 256, not 257 and values of 11, use 'sdpa'", {"d": 257}, {}),
     ("at most 256, not 5 and values of 263, use 'sdpa'", {"v": 263}, {}),
     ("draws dropout from rng only and none is given, use 'sdpa'", {}, {"dropout": 0.1}),
-    ("the score Additive is no inner product, use 'reference'", {}, {"score": Additive(D, D, 3).to(DEVICE)}),
+    ("the score Additive is not an inner product, use 'reference'", {}, {"score": Additive(D, D, 3).to(DEVICE)}),
 ]
 
 

@@ -39,7 +39,7 @@ def attend_locally(query: Tensor, key: Tensor, value: Tensor, *, radius: int, ba
     )
     mask = repeat(_neighbourhood_mask(n, radius, query.device), "c r m -> (b c) 1 r m", b=b)
     attended = attend(blocks, near_keys, near_values, mask=mask, backend=backend)
-    return rearrange(attended, "(b c) h r v -> b h (c r) v", b=b)[:, :, :n]
+    return rearrange(attended, "(b c) h r v -> b h (c r) v", c=(n + padding) // radius)[:, :, :n]
 
 
 def _neighbourhood_mask(n: int, radius: int, device: torch.device) -> Tensor:

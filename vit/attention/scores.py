@@ -49,7 +49,9 @@ class Cosine:
         return torch.einsum("b h n d, b h m d -> b h n m", query, key) * factor
 
     def vectors(self, query: Tensor, key: Tensor, scale: float | None) -> tuple[Tensor, Tensor, float]:
-        return normalize(query, dim=-1), normalize(key, dim=-1), 1.0 if scale is None else scale
+        least = max(1e-12, torch.finfo(query.dtype).tiny)  # in float16 1e-12 is 0, and a vector of zeros NaN
+        query, key = (normalize(vectors, dim=-1, eps=least) for vectors in (query, key))
+        return query, key, 1.0 if scale is None else scale
 
 
 @dataclass(frozen=True)

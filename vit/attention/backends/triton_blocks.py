@@ -88,7 +88,8 @@ def program_indices(num_blocks, num_heads):
 def allowed_pairs(mask, batch, head, queries, keys, sizes):
     allowed = (queries < sizes.queries) & (keys < sizes.keys)
     if mask.start is not None:
-        allowed = tl.load(pointers(mask, batch, head, queries, keys), mask=allowed, other=0) != 0
+        place = pointers(mask, batch, head, queries.to(tl.int64), keys.to(tl.int64))  # a whole map may be large
+        allowed = tl.load(place, mask=allowed, other=0) != 0
     return allowed
 
 
@@ -97,7 +98,8 @@ def scores_of(products, allowed, factor, bias, batch, head, queries, keys, sizes
     """`(factor * product + bias) / ln 2`; -inf where the mask excludes the pair."""
     scores = products * (factor * LOG2_E)
     if bias.start is not None:
-        scores += load(bias, batch, head, queries, keys, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
+        rows, columns = queries.to(tl.int64), keys.to(tl.int64)
+        scores += load(bias, batch, head, rows, columns, sizes.queries, sizes.keys).to(tl.float32) * LOG2_E
     return tl.where(allowed, scores, float("-inf"))
 
 
