@@ -11,7 +11,7 @@ import torchvision
 from torch import nn
 
 from vit.config import ResNetConfig
-from vit.models import ResNet
+from vit.models import ResNet, build_model
 
 
 @pytest.mark.parametrize("depth", [18, 34, 50])
@@ -67,6 +67,12 @@ def test_contract() -> None:
     model.gradient_checkpointing = True
     with pytest.raises(ValueError, match=r"train.gradient_checkpointing.*BatchNorm"):
         model(torch.zeros(1, 3, 32, 32))
+
+
+def test_the_norm_before_the_head_learns_at_its_rate() -> None:
+    model = build_model(ResNetConfig(depth=50, version=2, num_classes=3))
+    layers = {name: model.layer_of(name) for name, _ in model.named_parameters()}
+    assert layers["norm.weight"] == layers["fc.weight"] == model.num_layers
 
 
 def test_a_narrow_one_trains() -> None:

@@ -182,7 +182,7 @@ class ResNet(Backbone):
         first = parameter_name.split(".")[0]
         if first.startswith("layer"):
             return int(first.removeprefix("layer"))
-        return self.num_layers if first == "fc" else 0
+        return self.num_layers if first in ("norm", "fc") else 0  # version 2 has a norm before the head
 
     def head_names(self) -> tuple[str, ...]:
         return ("fc",) if self.config.num_classes else ()
