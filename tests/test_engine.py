@@ -77,7 +77,7 @@ def test_the_launchers_precision_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_missing_device_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=f"device: '{device}' is not on this machine; it has auto, cpu"):
+    with pytest.raises(ValueError, match=f"device: '{device}' is not available on this machine; choose from auto, cpu"):
         make_accelerator(device)
 
 

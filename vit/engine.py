@@ -166,7 +166,7 @@ def _check_device(device: str) -> None:
         raise ValueError(f"device: {device!r} is not valid: choose from {', '.join(available)}")
     if not available[device]:
         names = ", ".join(name for name, is_available in available.items() if is_available)
-        raise ValueError(f"device: {device!r} is not on this machine; it has {names}")
+        raise ValueError(f"device: {device!r} is not available on this machine; choose from {names}")
 
 
 def _check_distribution(accelerator: Accelerator) -> None:

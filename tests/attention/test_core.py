@@ -271,7 +271,7 @@ def test_dropout_keeps_the_mean(backend: str) -> None:
         ({"backend": "sdpa", "dropout": 0.1, "rng": "rng"}, "backend: 'sdpa' is not valid.*use 'matmul'"),
         (
             {"backend": "sdpa", "score": Distance()},
-            "backend: 'sdpa' is not valid: the score Distance is no inner product",
+            "backend: 'sdpa' is not valid: the score Distance is not an inner product",
         ),
         ({"backend": "matmul", "score": Distance()}, "backend: 'matmul' is not valid"),
         ({"backend": "spda"}, "backend: 'spda' is not valid: did you mean 'sdpa'"),

@@ -87,7 +87,7 @@ def test_masks_and_biases_that_broadcast(mask: Any) -> None:
 
 REFUSALS = [
     ("FlexAttention has no dropout, use 'matmul'", {}, {"dropout": 0.1}),
-    ("the score Additive is no inner product, use 'reference'", {}, {"score": Additive(D, D, 3)}),
+    ("the score Additive is not an inner product, use 'reference'", {}, {"score": Additive(D, D, 3)}),
     ("takes no empty tensors, use 'matmul'", {"m": 0}, {}),
 ]
 

@@ -73,7 +73,7 @@ def test_no_queries_and_no_keys() -> None:
     [
         ("not torch.float64, use 'streamed'", torch.float64, 8, {}),
         ("at most 256", torch.float32, 257, {}),
-        ("GaussianKernel is no inner product", torch.float32, 8, {"score": GaussianKernel()}),
+        ("GaussianKernel is not an inner product", torch.float32, 8, {"score": GaussianKernel()}),
         ("leave block_size out", torch.float32, 8, {"block_size": 4}),
     ],
 )

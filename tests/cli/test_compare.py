@@ -38,7 +38,7 @@ def test_settings_are_told_from_models_wherever_they_stand() -> None:
         (["timm:a", "timm:b", "--data", "digits", "--resamples", "99"], "--resamples: 99 is not valid: it must be at"),
         (
             ["timm:a", "timm:b", "--data", "digits", "--transfer", "--speed_batch_size", "2"],
-            "--speed_batch_size: 2 is not valid: --transfer compares features, no heads",
+            "--speed_batch_size: 2 is not valid: --transfer compares features, not heads",
         ),
         (["timm:a", "timm:b", "--data", "digits", "--random_weights"], "timm has no model 'a'"),
         (

@@ -128,7 +128,7 @@ def test_the_number_of_images_can_be_limited(tmp_path: Path, capsys: pytest.Capt
         (["--transfer", "--features", "x"], "--features: 'x' is not valid: choose from head, class"),
         (["--transfer", "--train_images", "0"], "--train_images: 0 is not valid: it must be above 0"),
         (["--transfer", "--train_images", "4"], "a linear probe needs at least two images of every class"),
-        (["--transfer", "--speed"], "--speed: True is not valid: --transfer compares features, no heads"),
+        (["--transfer", "--speed"], "--speed: True is not valid: --transfer compares features, not heads"),
         (["--transfer", "--features", "patches-4"], "has 2 blocks"),
     ],
 )

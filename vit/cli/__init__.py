@@ -39,7 +39,7 @@ vit COMMAND …
             or fine-tuned on it:      vit compare MODEL MODEL… --finetune --data DATA [--epochs 5] [--seeds 1]
             or translators:           vit compare RUN RUN… [--data.test_parts …]
             or multi-label runs:      vit compare RUN RUN… [--data DIR]
-            recipes on growing data:  vit compare --train FILE FILE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
+            recipes on growing data:  vit compare --train RECIPE RECIPE [--fractions 0.05 0.1 0.3 0.5 1] [--seeds 3]
   analyze   look inside a model:      vit analyze MODEL [--data NAME|FOLDER|FILE …] [--output_dir DIR]
   convert   weights to a library:     vit convert MODEL --to timm|torchvision|hf|npz [--output FILE] [--verify]
   export    ONNX, torch, compiled:    vit export MODEL --format onnx|torch|compiled --output FILE

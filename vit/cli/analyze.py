@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from vit.data.images import Split
 
 _DESCRIPTION = """\
-Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Each
-figure with its numbers and conventions beside it, and one HTML page. Settings of a data set: --data.root, …
-A stopped analysis continues with the same command. For a translator: every head's attention map of one sentence, and
-the heads' behaviour on --images sentences of its test set.
-Memory: 0.75 GB, the weights, and what every block computes for the images drawn, as a training step on four of them."""
+Look inside a model: attention distance, positions, filters, maps, entropy, layers compared, receptive field. Every
+figure is saved with its numbers and conventions, and all are on one HTML page. Settings of a data set: --data.root, …
+To continue a stopped analysis, run the same command again. For a translator: every head's attention map of one
+sentence, and the heads' behaviour on --images sentences of its test set. Memory: 0.75 GB, the weights, and what every
+block computes for the images drawn, as a training step on four of them."""
 
 
 def analyze(argv: list[str]) -> None:
@@ -114,11 +114,12 @@ def _parser() -> Parser:
     parser = Parser(prog="vit analyze", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--data", nargs="+", help=f"{DATA}; default: a run's test images, else two photographs")
-    parser.add_argument("--images", type=int, default=64, help="at most this many, or sentences (default: %(default)s)")
+    most = "at most this many; of a translator, sentences (default: %(default)s)"
+    parser.add_argument("--images", type=int, default=64, help=most)
     parser.add_argument("--output_dir", type=Path, help="default: runs/analysis/ and the model's name")
     parser.add_argument("--figures", nargs="+", metavar="NAME", help="draw only these (default: all)")
     parser.add_argument(
-        "--against", metavar="MODEL", help="draw another model's sorted attention distances and layers beside"
+        "--against", metavar="MODEL", help="a second model, drawn beside the first in two of the figures"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     add_model_options(parser)

@@ -12,7 +12,7 @@ from vit.cli.data_size import train_and_compare
 from vit.cli.finetune import finetune_and_compare
 from vit.cli.parsing import Parser, check_folder, check_no_run, refuse_without_effect
 from vit.cli.sources import (
-    DATA,
+    LABELLED,
     LEAKY,
     MODEL,
     add_dtype_option,
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Evaluate any mix of models on the same images, each with its own preprocessing: intervals, paired tests, calibration,
-classes, agreement, and other differences between the models. Settings of the images: --data.root, --data.workers, … A
-stopped comparison continues with the same command. --seed seeds the bootstrap too. --transfer compares frozen
+classes, agreement, and other differences between the models. Settings of the images: --data.root, --data.workers, … To
+continue a stopped comparison, run the same command again. --seed seeds the bootstrap too. --transfer compares frozen
 features instead of heads, on any images with one class each. Memory: 0.75 GB, the weights of all models, and a batch
 of images (--data.eval_batch_size).
 `vit compare MODEL MODEL --finetune --data DATA` fine-tunes them first; `vit compare --finetune --help`.
-`vit compare --train FILE FILE` trains recipes on growing parts of their data instead; `vit compare --train --help`."""
+`vit compare --train RECIPE RECIPE` trains recipes on growing parts of their data; `vit compare --train --help`."""
 
 
 def compare(argv: list[str]) -> None:
@@ -121,7 +121,7 @@ def _compare_features(args: Namespace, transfer: TransferOptions, settings: Sequ
 
     for option in ("corruptions", "speed", "speed_batch_size", "real_labels"):
         value, default = getattr(args, option), _parser().get_default(option)
-        check(value == default, f"--{option}", value, "--transfer compares features, no heads")
+        check(value == default, f"--{option}", value, "--transfer compares features, not heads")
     seed, options = args.seed, model_options(args)
     if not options["random_weights"]:
         options["seed"] = 0
@@ -179,7 +179,7 @@ def compare_and_report(opened: OpenedComparison) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="vit compare", description=_DESCRIPTION)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
-    parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: that of the first run")
+    parser.add_argument("--data", help=f"{LABELLED}; default: that of the first run")
     parser.add_argument("--images", type=int, help="about this many test images, classes balanced (default: all)")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/comparison"), help="default: %(default)s")
     parser.add_argument("--corruptions", action="store_true", help="also on corrupted images, 76 times as many")

@@ -18,16 +18,17 @@ def train_and_compare(argv: list[str]) -> None:
         prog="vit compare --train",
         description="Train recipes from scratch on nested, class-balanced subsets of their data, each seeing as many "
         "images as on all of them. Every setting of the files can be given as --section.setting, for all of them. "
-        "A stopped comparison continues with the same command; more fractions, seeds or factors train only what is "
-        "missing. Memory: that of `vit train` for the largest recipe, times --at_once.",
+        "To continue a stopped comparison, run the same command again; more fractions, seeds or factors train only "
+        "what is missing. Memory: that of `vit train` for the largest recipe, times --at_once.",
     )
-    parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="FILE", help="YAML files")
+    recipes = "YAML files, or names of packaged configurations"
+    parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="RECIPE", help=recipes)
     default = [0.05, 0.1, 0.3, 0.5, 1.0]
     parts = "parts of the training images (default: 0.05 0.1 0.3 0.5 1)"
     parser.add_argument("--fractions", nargs="+", type=float, default=default, metavar="PART", help=parts)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on (default: %(default)s)")
-    factors = "learning rates to try, in multiples of each recipe's own; with the first seed the best on validation "
-    factors += "images is chosen for every recipe and part, of equals the smallest (default: its own alone)"
+    factors = "learning rates to try, as multiples of each recipe's own (default: 1): the first seed tries all of "
+    factors += "them, and the others use the one with the best validation accuracy, for each recipe and part"
     parser.add_argument("--lr_factors", nargs="+", type=float, default=[1.0], metavar="FACTOR", help=factors)
     add_at_once_option(parser)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/data_size"), help="default: %(default)s")

@@ -12,7 +12,7 @@ from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.finetune import finetune_and_evaluate
 from vit.cli.parsing import Parser, check_folder, is_main_process
 from vit.cli.sources import (
-    DATA,
+    LABELLED,
     MODEL,
     add_dtype_option,
     add_model_options,
@@ -44,7 +44,7 @@ def evaluate(argv: list[str]) -> None:
         "`vit eval MODEL --finetune --data DATA` fine-tunes it first; `vit eval --finetune --help`.",
     )
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's own")
+    parser.add_argument("--data", help=f"{LABELLED}; default: the run's own")
     parser.add_argument("--output_dir", type=Path, help="default: predictions/ of the run, or runs/eval")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's, else auto)")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16 (default: the run's, else auto)")

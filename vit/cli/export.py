@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vit.cli.parsing import Parser, check_file
 from vit.cli.sources import (
-    DATA,
+    LABELLED,
     MODEL,
     add_dtype_option,
     add_model_options,
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 FORMATS = ("onnx", "torch", "compiled")
 _DESCRIPTION = """\
-Write a classifier as a file that takes uint8 images of any size, any number at once, prepares them as `vit eval` does
-and gives probabilities: ONNX, torch.export, or compiled for this machine's processor by torch's AOTInductor, which
-answers fastest and takes minutes to write. The file is run before it gets its name; it and the model are asked about
-the validation images of the run, or the test images of --data, and a file of another accuracy is removed (exit code
-1). A stopped comparison continues with the same command. Memory: 1 GB, and the weights twice, five times
-for ONNX, six times for a compiled file."""
+Write a classifier as a file for other programs. It takes any number of uint8 images of any size, preprocesses them as
+`vit eval` does and returns probabilities. Formats: ONNX, torch.export, or code compiled for this machine's processor by
+torch's AOTInductor, which runs fastest and takes minutes to write. Before the file gets its name, its accuracy is
+compared with the model's on the validation images of the run or the test images of --data; if they differ by more than
+--tolerance, it is removed (exit code 1). To continue a stopped comparison, run the same command again. Memory: 1 GB,
+and the weights twice, five times for ONNX, six times for a compiled file."""
 
 
 def export(argv: list[str]) -> None:
@@ -47,10 +47,10 @@ def export(argv: list[str]) -> None:
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
-        help="numbers that a compiled file computes with; bf16 is faster only where the processor multiplies it "
+        help="arithmetic of a compiled file; bf16 is faster only on processors with bfloat16 instructions "
         "(default: %(default)s)",
     )
-    parser.add_argument("--data", help=f"{DATA.partition(' or of')[0]}; default: the run's validation images")
+    parser.add_argument("--data", help=f"{LABELLED}; default: the run's validation images")
     parser.add_argument("--images", type=int, help="about this many of them (default: all)")
     parser.add_argument(
         "--tolerance",
@@ -91,7 +91,8 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
     is_run = opened.state is not None
     if not args.data and (not is_run or opened.multilabel):
         given = settings[0] if settings else "--images" if args.images and not is_run else ""
-        check(not given, given, args.images or "", "it needs --data" if not is_run else "it needs images of one class")
+        rule = "it needs images with one class each" if is_run else "it needs --data"
+        check(not given, given, args.images or "", rule)
         return _multilabel_trial(opened, args) if is_run else None
     data = resolve_data([args.model], args.data, settings)
     if args.data:

@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit.cli.parsing import Parser, add_at_once_option, check_folder
-from vit.cli.sources import DATA, LEAKY, split_settings
+from vit.cli.sources import LABELLED, LEAKY, split_settings
 
 if TYPE_CHECKING:
     from vit.experiments.finetuning import FinetuneRequest
 
 _DESCRIPTION = """\
-Fine-tune any mix of pretrained Vision Transformers and ResNets on the same training images, one recipe for each kind,
-as many images seen, and compare them on the test images: `vit compare` of the runs in DIR/runs. Every model gets a new
-head, even where its own has the data's classes (else --model.new_head false). Images have each model's own size and
-normalisation. Every setting of training can be given as --section.setting, for all models; what shall differ between
-the kinds stands in their recipes. A stopped command continues, and trains no finished model again. Memory: that of
-`vit train` for the largest model, times --at_once; then the weights of all models."""
+Fine-tune any mix of pretrained Vision Transformers and ResNets on the same training images, for the same number of
+images seen, with one recipe for ViTs and one for ResNets, and compare them on the test images (`vit compare` of the
+runs in DIR/runs). Every model gets a new head, even if its own has the data's classes (--model.new_head false keeps
+it). Image size and normalization are each model's own. Every training setting can be given as --section.setting, for
+all models; settings that differ between ViTs and ResNets go into the recipes. To continue a stopped command, run it
+again; finished models are not trained again. Memory: that of `vit train` for the largest model, times --at_once; then
+the weights of all models."""
 _DESCRIPTION_OF_ONE = """\
-Fine-tune a pretrained Vision Transformer or ResNet and evaluate it on the test images, as `vit compare --finetune` does
-with several, which continues with the runs of the same --output_dir. The model gets a new head (else --model.new_head
-false). Every setting of training can be given as --section.setting. A stopped command continues. Memory: that of
-`vit train`, times --at_once."""
+Fine-tune a pretrained Vision Transformer or ResNet and evaluate it on the test images. `vit compare --finetune` does so
+with several, and with the same --output_dir takes over what was trained here. The model gets a new head
+(--model.new_head false keeps its own). Every training setting can be given as --section.setting. To continue a stopped
+command, run it again. Memory: that of `vit train`, times --at_once."""
 
 
 def finetune_and_compare(argv: list[str]) -> None:
@@ -107,11 +108,11 @@ def _compare_parser() -> Parser:
 
 def _add_options(parser: Parser) -> None:
     parser.add_argument("--finetune", action="store_true", required=True)
-    parser.add_argument("--data", help=DATA.partition(" or of")[0])
+    parser.add_argument("--data", help=LABELLED)
     parser.add_argument("--epochs", type=int, help="default: the recipes'")
     parser.add_argument("--architecture", metavar="NAME", help="for weights files that do not determine it")
     parser.add_argument("--image_size", type=int, nargs="+", default=(), help="other sizes than the models' own")
-    text = "normalisation in [0, 1], for models whose source says none"
+    text = "normalization in [0, 1], for models whose source does not state one"
     parser.add_argument("--mean", type=float, nargs=3, metavar="M", help=text)
     parser.add_argument("--std", type=float, nargs=3, metavar="S")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds, from --seed on (default: %(default)s)")

@@ -121,17 +121,17 @@ def run_parser(name: str, description: str) -> Parser:
     kind = TASKS[DEFAULT_TASK].run_config
     parser = Parser(
         prog=f"vit {name}",
-        description=f"{description} Every setting of the file can be given as --section.setting, or without its "
-        "section where no other ends so; `config.yaml` in a run's folder lists them with their values and origins.",
+        description=f"{description} Every setting of the file can be given as --section.setting, without its section "
+        "if no other has a setting of that name; `config.yaml` in a run's folder has all, with values and origins.",
         epilog=f"{about}\n\n{settings_table(kind)}",
         formatter_class=_KeepingLines,
         answers=dict.fromkeys(_NUMBERS_OF_PROCESSES, _PROCESSES),
     )
     whole = f"{about}\n\n{settings_table(kind, whole=True)}"
     parser.add_argument(
-        "--help-all", action=_HelpAll, const=whole, help="as --help, with all that is said of a setting"
+        "--help-all", action=_HelpAll, const=whole, help="like --help, with the full description of every setting"
     )
-    default = f"default: {DEFAULT_CONFIG}, or {OWN_IMAGES} where --data is a place"
+    default = f"default: {DEFAULT_CONFIG}, or {OWN_IMAGES} if --data is a folder or file"
     text = f"YAML file, or the name of a packaged configuration ({default})"
     parser.add_argument("--config", help=text)
     return parser

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def predict(argv: list[str]) -> None:
     parser = Parser(
         prog="vit predict",
-        description="Print the most likely classes of each image, or write them into one table (--output), which a "
-        "stopped call with the same arguments continues. Memory: 0.75 GB, the weights, and 4 bytes a pixel of the "
+        description="Print the most likely classes of each image, or write them to one table (--output); to continue a "
+        "stopped table, run the same command again. Memory: 0.75 GB, the weights, and 4 bytes a pixel of the "
         "largest image, 8 where EXIF turns it; one above 179 megapixels is refused. With --output the weights twice, "
         "and a batch of images.",
         answers=dict.fromkeys(
@@ -38,7 +38,7 @@ def predict(argv: list[str]) -> None:
         metavar="N",
         help="classes for each image (default: 5; of a multi-label model, all that reach their threshold)",
     )
-    parser.add_argument("--format", choices=("text", "csv", "json"), help="of what is printed (default: text)")
+    parser.add_argument("--format", choices=("text", "csv", "json"), help="of the printed output (default: text)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     add_dtype_option(parser)
     group = parser.add_argument_group("a table of many images (--output)")
@@ -81,7 +81,7 @@ def _check_table_options(args: Namespace) -> None:
             value = getattr(args, option)
             check(value is None, f"--{option}", str(value), "it has an effect only with --output")
         return
-    check(args.format is None, "--format", args.format, "it is of what is printed; the name of --output decides")
+    check(args.format is None, "--format", args.format, "it is for printed output; the ending of --output decides")
     check(args.workers is None or args.workers >= 0, "--workers", args.workers, "it must be at least 0")
     check_file("--output", args.output)
     check_picture("--contact_sheet", args.contact_sheet)
@@ -156,9 +156,7 @@ def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace
         raise
     print(written.text())
     if args.contact_sheet:
-        rule = (
-            f"there is nothing to draw, for no image could be read; {args.output}, which was written, names the reasons"
-        )
+        rule = f"there is nothing to draw: no image could be read; {args.output}, which was written, has the reasons"
         check(written.num_broken < written.num_images, "--contact_sheet", str(args.contact_sheet), rule)
         from vit.prediction import draw_least_certain  # matplotlib takes a moment to import
 

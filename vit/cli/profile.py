@@ -16,7 +16,7 @@ def profile(argv: list[str]) -> None:
     parser = run_parser(
         "profile",
         "Measure the time of each stage of a training step, find the bottleneck, and write a Chrome trace. Memory: "
-        "that of `vit train`, and the trace's operations, with --steps.",
+        "that of `vit train`, and the trace, which grows with --steps.",
     )
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps; default: %(default)s")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/profile"), help="default: %(default)s")

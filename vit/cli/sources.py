@@ -26,6 +26,7 @@ MODEL = (
     "an architecture's name (random weights), or package.file:FUNCTION, which returns a module"
 )
 LEAKY = "also compare models that were trained on some of the test images"
+LABELLED = "a data set's name, or a folder of class folders"
 DATA = "a data set's name, a folder of class folders or of images, or image files"
 SETTINGS = tuple(
     f"data.{name}"
@@ -72,18 +73,21 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
     one: dict[str, Any] = {"help": "another size than the model's own; positions are resized"}
     group.add_argument("--image_size", type=int, **(sizes if several else one))
     group.add_argument(
-        "--mean", type=float, nargs=3, metavar="M", help="normalisation of red, green and blue, in [0, 1]"
+        "--mean", type=float, nargs=3, metavar="M", help="normalization of red, green and blue, in [0, 1]"
     )
     group.add_argument("--std", type=float, nargs=3, metavar="S")
     group.add_argument("--class_names", nargs="+", default=(), metavar="CLASS", help="for a head without class names")
-    group.add_argument("--random_weights", action="store_true", help="of models by name, not of weights at hand")
+    group.add_argument(
+        "--random_weights", action="store_true", help="give timm:NAME, torchvision:NAME or hf:NAME random weights"
+    )
     group.add_argument("--seed", type=int, default=0, help="seed of random weights (default: %(default)s)")
 
 
 def add_dtype_option(parser: Parser, *, several: bool = False) -> None:
     """Add `--dtype`, for commands that compute a model's predictions; `several`: one for each model."""
     options: dict[str, Any] = {"nargs": "+"} if several else {}
-    text = "int8: multiply bytes in the blocks, on x86 processors" + "; one for all models, or one for each" * several
+    text = "int8: run the blocks' linear layers in eight bits, on x86 processors"
+    text += "; one for all models, or one for each" * several
     parser.add_argument("--dtype", choices=("auto", "int8"), default="auto", help=text, **options)
 
 

@@ -28,9 +28,9 @@ def train(argv: list[str]) -> None:
     start_missing_processes(["train", *argv])
     parser = run_parser(
         "train",
-        "Train a model, evaluate it once on the test set, fill the run folder. Memory of every process: 0.75 GB, the "
-        "weights with gradients and averages, what the blocks compute for a micro-batch, and decoded images up to "
-        "--data.cache_gib; `vit plan` gives the numbers.",
+        "Train a model, evaluate it once on the test set, and write all to the run folder. Memory of every process: "
+        "0.75 GB, the weights with gradients and averages, what the blocks compute for a micro-batch, and decoded "
+        "images up to --data.cache_gib; `vit plan` gives the numbers.",
     )
     text = "continue this run with its own settings, or, without RUN, the one in the output folder"
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
@@ -101,7 +101,7 @@ def plan(argv: list[str]) -> None:
 
 
 def diff(argv: list[str]) -> None:
-    what = "Print the differences between two runs, in settings and in results. Memory: 0.1 GB, whatever the runs."
+    what = "Print the differences between two runs, in settings and in results. Memory: 0.1 GB, regardless of the runs."
     parser = Parser(prog="vit diff", description=what)
     parser.add_argument("runs", type=Path, nargs=2, metavar="RUN")
     args = parser.parse_args(argv)

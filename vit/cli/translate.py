@@ -13,7 +13,7 @@ def translate(argv: list[str]) -> None:
     parser = Parser(
         prog="vit translate",
         description="Translate sentences with a trained translator, each of at most 10,000 characters. Memory: "
-        "0.75 GB, the weights, and --beam_size times what one sentence takes: the square of its tokens.",
+        "0.75 GB, the weights, and for each of --beam_size hypotheses the square of the sentence's tokens.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="a translator's run or checkpoint folder")
     parser.add_argument("--beam_size", type=int, help="1: greedy (default: as in the run's test)")

@@ -16,7 +16,7 @@ def _target(word: str) -> str:
     """The word itself, unless it is a format of `vit export`."""
     if word in FORMATS:
         instead = f"vit export MODEL --format {word} --output FILE"
-        raise ArgumentTypeError(f"{word!r} is no library's layout of weights; write such a file by: {instead}")
+        raise ArgumentTypeError(f"{word!r} is not a library's weight layout; to write such a file, use: {instead}")
     return word
 
 
@@ -24,7 +24,7 @@ def convert(argv: list[str]) -> None:
     what = (
         "Write a model's weights as another library names them. Memory: 0.75 GB, and the weights twice; with --verify "
     )
-    what += "up to four times, as the library's own model and the source stand beside ours."
+    what += "up to four times, because the library's own model and the source are in memory as well."
     parser = Parser(prog="vit convert", description=what)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("--to", type=_target, choices=TARGETS, required=True)

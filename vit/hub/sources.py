@@ -82,7 +82,7 @@ def _check_reachable(source: str) -> None:
 def _check_weights_file(path: Path) -> None:
     run = next((str(folder) for folder in path.parents if holds_checkpoints(folder)), "")
     meant = f"; did you mean the run, {run}?" if run else ""
-    rule = f"it is no weights file ({', '.join(SUFFIXES)}) and no run folder{meant}"
+    rule = f"it is neither a weights file ({', '.join(SUFFIXES)}) nor a run folder{meant}"
     check(path.suffix in SUFFIXES, "model", str(path), rule)
 
 

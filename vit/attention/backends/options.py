@@ -35,7 +35,7 @@ class AttentionOptions(NamedTuple):
         """The score as an inner product of vectors; `Refused` for any other score."""
         if hasattr(self.score, "vectors"):  # isinstance checks every method and takes as long as a small product
             return cast(InnerProduct, self.score)
-        raise Refused(backend, f"the score {type(self.score).__name__} is no inner product, use 'reference'")
+        raise Refused(backend, f"the score {type(self.score).__name__} is not an inner product, use 'reference'")
 
 
 class Backend(Protocol):

@@ -18,7 +18,7 @@ def fused(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
     options = spec.options
     check_device(query.device, instead="streamed")
     if not isinstance(options.score, InnerProduct):
-        raise Refused("triton", f"the score {type(options.score).__name__} is no inner product, use 'streamed'")
+        raise Refused("triton", f"the score {type(options.score).__name__} is not an inner product, use 'streamed'")
     if spec.block_size is not None:
         raise Refused("triton", "it chooses its own blocks; leave block_size out or use 'streamed'")
     query, key, factor = options.score.vectors(query, key, options.scale)
