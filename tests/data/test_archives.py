@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
 import time
@@ -132,6 +133,34 @@ def test_links_and_what_macos_adds_are_left_out(tmp_path: Path) -> None:
     files = {"cat/0.png": b"x", "dog/0.png": b"y", "__MACOSX/cat/._0.png": b"z", "cat/.DS_Store": b"z"}
     root = unpacked(tar_of(tmp_path / "a.tar", files, link="/etc/passwd"))
     assert names(root) == {"cat/0.png", "dog/0.png"}
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_a_file_of_several_names_has_all_of_them(suffix: str, tmp_path: Path) -> None:
+    for name, content in {"all/0.png": b"zero", "all/1.png": b"one"}.items():
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(content)
+    for number in (1, 0):  # links to the later one first
+        other = tmp_path / "images" / f"train{number}.png"
+        os.link(tmp_path / "images" / "all" / f"{number}.png", other)
+    archive = tmp_path / f"a{suffix}"
+    with tarfile.open(archive, "w:gz" if suffix == ".tar.gz" else "w") as file:
+        file.add(tmp_path / "images" / "all", "all")
+        for number in (1, 0):
+            file.add(tmp_path / "images" / f"train{number}.png", f"train/cat/{number}.png")
+        assert sum(info.islnk() for info in file) == 2
+    root = unpacked(archive)
+    assert names(root) == {"all/0.png", "all/1.png", "train/cat/0.png", "train/cat/1.png"}
+    assert [(root / "train/cat" / f"{number}.png").read_bytes() for number in (0, 1)] == [b"zero", b"one"]
+
+
+def test_a_second_name_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        info = tarfile.TarInfo("cat/0.png")
+        info.type, info.linkname = tarfile.LNKTYPE, "all/0.png"
+        archive.addfile(info)
+    with pytest.raises(ValueError, match=r"'cat/0.png' is a link to 'all/0.png', which is not in it"):
+        unpacked(tmp_path / "a.tar")
 
 
 def test_a_folder_that_is_there_already_is_not_touched(tmp_path: Path) -> None:

@@ -227,6 +227,26 @@ def test_a_pnm_of_more_than_8_bits_is_scaled_by_its_maximum(tmp_path: Path, maxi
     assert np.asarray(read_rgb(tmp_path / "a.pgm", "a"))[0, :, 1].tolist() == [0, 1, 255]
 
 
+def grey_tiff(path: Path, bits: int, photometric: int, pixels: bytes, width: int) -> Path:
+    """One row of grey pixels, uncompressed, little-endian."""
+    values = {256: width, 257: 1, 258: bits, 259: 1, 262: photometric, 273: 8, 277: 1, 278: 1, 279: len(pixels)}
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in values.items())
+    pixels += b"\0" * (len(pixels) % 2)
+    table = struct.pack("<H", len(values)) + entries + struct.pack("<I", 0)
+    path.write_bytes(b"II*\0" + struct.pack("<I", 8 + len(pixels)) + pixels + table)
+    return path
+
+
+def test_greys_of_12_bits_and_negatives(tmp_path: Path) -> None:
+    packed = bytes([0x00, 0x08, 0x00, 0xFF, 0xF4, 0x00])  # 0, 2048, 4095, 1024
+    twelve = grey_tiff(tmp_path / "12.tif", 12, 1, packed, 4)
+    assert np.asarray(read_rgb(twelve, "a"))[0, :, 1].tolist() == [0, 128, 255, 64]
+    sixteen = np.array([0, 32768, 65535], dtype="<u2").tobytes()
+    for photometric, levels in ((0, [255, 127, 0]), (1, [0, 128, 255])):
+        path = grey_tiff(tmp_path / "16.tif", 16, photometric, sixteen, 3)
+        assert np.asarray(read_rgb(path, "a"))[0, :, 1].tolist() == levels
+
+
 def test_16_bits_of_a_file_are_scaled(tmp_path: Path) -> None:
     levels = np.array([[0, 256, 32768, 65535]], dtype=np.uint16)
     for suffix in ("png", "tiff"):

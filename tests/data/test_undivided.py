@@ -230,6 +230,35 @@ def test_a_hidden_folder_that_cannot_be_read_is_left_alone(tmp_path: Path, monke
     assert note == "not used, being hidden: '.owl/'"
 
 
+@pytest.mark.parametrize("parts", [False, True])
+def test_folders_of_a_disk_are_no_classes(parts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = tmp_path / "disk"
+    for name in ("train", "val") if parts else ("",):
+        make_folder(disk / name, {"cat": 6, "dog": 6})
+    for name in ("lost+found", "System Volume Information", "$RECYCLE.BIN"):
+        (disk / name).mkdir()
+    is_file = Path.is_file
+
+    def may_not_look(path: Path) -> bool:
+        if path.parent.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", may_not_look)
+    train, _ = open_training(config_for(disk))
+    assert train.source.class_names == ["cat", "dog"]
+
+
+def test_a_seed_of_a_list_with_all_parts_has_no_effect(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"cat": 6, "dog": 6})
+    parts = ["train", "train", "train", "val", "val", "test"]
+    rows = [f"{name}/{index:03d}.png,{name},{part}" for name in ("cat", "dog") for index, part in enumerate(parts)]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]))
+    check_test(config_for(tmp_path / "list.csv"))
+    with pytest.raises(ValueError, match=r"data\.split_seed: 5 is not valid: it has no effect"):
+        check_test(config_for(tmp_path / "list.csv", split_seed=5))
+
+
 @pytest.mark.parametrize(("make", "num_train", "num_test", "said"), TAKEN.values(), ids=list(TAKEN))
 def test_odd_folders_that_are_taken(
     make: Callable[[Path], Path], num_train: int, num_test: int, said: str, tmp_path: Path

@@ -112,10 +112,18 @@ def _members_of_zip(archive: Path) -> Iterator[_Member]:
 
 def _members_of_tar(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive) as file:
+        stored: dict[str, tarfile.TarInfo] = {}
+        names: list[tarfile.TarInfo] = []
         for info in file:
-            content = file.extractfile(info) if info.isfile() else None  # a link could point anywhere
-            if content is not None:
-                yield info.name, info.size, content
+            if info.isfile():  # a symbolic link could point anywhere
+                stored.setdefault(info.name, info)
+                yield _member_of_tar(file, info, info.name)
+            elif info.islnk():  # a file that has several names is stored once
+                names.append(info)
+        if lost := next((info for info in names if info.linkname not in stored), None):
+            raise tarfile.ReadError(f"{lost.name!r} is a link to {lost.linkname!r}, which is not in it")
+        for info in sorted(names, key=lambda info: stored[info.linkname].offset_data):  # compressed, it is read forward
+            yield _member_of_tar(file, stored[info.linkname], info.name)
         assert file.fileobj is not None
         # tarfile takes a damaged header for the end of the archive, and a checksum behind the end is not read
         file.fileobj.seek(file.offset)
@@ -123,6 +131,12 @@ def _members_of_tar(archive: Path) -> Iterator[_Member]:
             raise tarfile.ReadError("a file's header is damaged")
         while file.fileobj.read(2**20):
             pass
+
+
+def _member_of_tar(archive: tarfile.TarFile, info: tarfile.TarInfo, name: str) -> _Member:
+    content = archive.extractfile(info)
+    assert content is not None, "a file, no folder"
+    return name, info.size, content
 
 
 def _write(members: Iterator[_Member], place: Path, archive: Path) -> None:

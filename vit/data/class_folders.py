@@ -13,14 +13,12 @@ from vit.config.part_names import part_named
 from vit.config.rules import nearest_path
 from vit.data.decoding import SUFFIXES, MissingImages
 from vit.data.file_source import FileSource
-from vit.data.parts import folders_in, holds_images, is_image, listed, training_folder_in
+from vit.data.parts import SYSTEM_FOLDERS, folders_in, holds_images, is_image, listed, training_folder_in
 from vit.wording import counted
 
 _LAYOUT = "expected {root}/<class>/*.jpg, or {root}/train/<class>/*.jpg and {root}/val/<class>/*.jpg (or test/)"
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini")
 """Files that Windows leaves in folders of images; macOS's are hidden ones."""
-_SYSTEM_FOLDERS = ("__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information")
-"""Folders of archives and disks, some of which nobody may read."""
 
 
 def class_folders(folder: Path, expected: str = "") -> list[str]:
@@ -86,7 +84,7 @@ def files_below(folder: Path, visited: dict[tuple[int, int], str], *, twice: boo
     its files are given once. OSError for a folder that cannot be read.
     """
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SYSTEM_FOLDERS)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SYSTEM_FOLDERS)
         status = Path(parent).stat()
         first = visited.setdefault((status.st_dev, status.st_ino), parent)
         if first != parent and twice:

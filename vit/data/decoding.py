@@ -25,6 +25,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 """By Pillow's names; PPM is all of PNM, and MPO, with several photographs, is read as JPEG."""
@@ -105,17 +106,19 @@ def raise_unreadable(name: str, error: Exception) -> NoReturn:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Turn upright by EXIF, and convert grey, palette, CMYK, 16-bit and transparent images to 8-bit RGB.
 
-    Of 16 bits, the upper 8; transparency is dropped, not blended. ValueError for a float or 32-bit image, whose range
-    of values is unknown.
+    Of 12 or 16 bits, the upper 8; transparency is dropped, not blended. ValueError for a float or 32-bit image, whose
+    range of values is unknown.
     """
     image.load()
     of_pnm = image.format == "PPM"
+    depth, is_negative = _tiff_greys(image)
     turn = _UPRIGHT.get(_orientation(image))  # after loading, which itself turns a TIFF
     image = image if turn is None else image.transpose(turn)
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I;16"):  # PIL would clip 16 bits to 255: all white
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        grey = (np.asarray(image) >> (depth - 8)).astype(np.uint8)
+        return Image.fromarray(255 - grey if is_negative else grey).convert("RGB")
     if image.mode == "I" and of_pnm:  # PIL scales any maximum to 16 bits
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("F", "I"):
@@ -123,6 +126,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def _tiff_greys(image: Image.Image) -> tuple[int, bool]:
+    """The bits of a grey pixel of more than 8, and whether 0 is white, which Pillow heeds up to 8 bits only."""
+    tags = getattr(image, "tag_v2", None)
+    if not image.mode.startswith("I;16") or tags is None:
+        return 16, False
+    return int(tags[BITSPERSAMPLE][0]), tags.get(PHOTOMETRIC_INTERPRETATION, 0) == 0
 
 
 def thumbnail(image: Image.Image, side: int = 128) -> NDArray[np.uint8]:

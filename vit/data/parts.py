@@ -18,6 +18,8 @@ from vit.data.decoding import SUFFIXES
 
 ANNOTATIONS = "val_annotations.txt"
 """Tiny-ImageNet's table of the classes of its validation images, which lie in one folder."""
+SYSTEM_FOLDERS = ("__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information")
+"""Folders of archives and disks, some of which nobody may read."""
 _FEWEST_CLASSES = 2
 """Class folders beside a folder of images that is called `train`, from which on it is a class too."""
 
@@ -57,7 +59,7 @@ def find_parts(config: DataConfig) -> Parts:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """The folders that may be classes or parts, sorted: not hidden ones, macOS's rest, and runs of this package.
+    """The folders that may be classes or parts, sorted: not hidden ones, a disk's own, and runs of this package.
 
     None of a folder that is not there.
     """
@@ -93,9 +95,11 @@ def listed(names: Iterable[str], last: str = "and", most: int = 3) -> str:
 
 
 def _may_be_class(folder: Path) -> bool:
+    if folder.name.startswith(".") or folder.name in SYSTEM_FOLDERS:
+        return False
     is_run = (folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir()
     holds_runs = folder.name == "runs" and any(folder.glob("*/config.yaml"))
-    return not folder.name.startswith(".") and folder.name != "__MACOSX" and not is_run and not holds_runs
+    return not is_run and not holds_runs
 
 
 def _sorted_folders(root: Path) -> tuple[list[Path], list[Path]]:
