@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit.config import Preprocessing
@@ -126,7 +127,8 @@ def _resnet_folder(folder: Path, processor: dict[str, Any]) -> nn.Module:
     )
     model: nn.Module = transformers.ResNetForImageClassification(config).eval()
     model.save_pretrained(folder)  # type: ignore[operator]
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    if processor:
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return model
 
 
@@ -144,6 +146,33 @@ def test_an_old_resnet_of_hugging_face_sees_what_its_processor_makes(tmp_path: P
     images = normalize(resize_and_crop(photograph, opened.preprocessing)[None], opened.preprocessing)
     expected = theirs(pixel_values=torch.from_numpy(np.array(prepared))).logits
     torch.testing.assert_close(opened.model(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_of_hugging_face_is_computed_in_float32(tmp_path: Path) -> None:
+    theirs = _resnet_folder(tmp_path, {})
+    theirs.half().save_pretrained(tmp_path)  # type: ignore[operator]
+    opened = open_model(f"hf:{tmp_path}")
+    images = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(opened.model(images), theirs.float()(pixel_values=images).logits)
+
+
+def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'text'")
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=16)
+    unpooled = transformers.ViTModel(config, add_pooling_layer=False).eval()
+    unpooled.save_pretrained(tmp_path / "unpooled")
+    images = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        found = open_model(f"hf:{tmp_path / 'unpooled'}", implementation="theirs").model(images)
+        torch.testing.assert_close(found, unpooled(pixel_values=images).last_hidden_state[:, 0])
+    _resnet_folder(tmp_path / "headless", {})
+    file = tmp_path / "headless" / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name: tensor for name, tensor in tensors.items() if "classifier" not in name}, file, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"could not be built by transformers \(its weights lack classifier\."):
+        open_model(f"hf:{tmp_path / 'headless'}")
 
 
 def test_an_unknown_image_processor_is_named_and_replaced_by_hand(tmp_path: Path) -> None:

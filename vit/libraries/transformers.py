@@ -208,7 +208,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
             config.num_labels = num_classes
         kind = _class_of(config, classifies=classifies)
         with without_progress():
-            model = kind.from_pretrained(folder, config=config) if pretrained else _built(kind, config)
+            model = (_loaded(kind, folder, config) if pretrained else _built(kind, config)).float()
     except (*CANNOT_BUILD, StrictDataclassError) as error:
         raise build_error("transformers", name, error) from error
     names = class_names_of(config.to_dict(), config.num_labels, folder) if pretrained and classifies else []
@@ -226,6 +226,20 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
         provenance=provenance,
         library="transformers",
     )
+
+
+def _loaded(kind: Any, folder: Path, config: Any) -> Any:
+    """The model with its weights. ValueError for weights that are missing, which transformers draws at random.
+
+    A pooling layer that is missing is left out; a mask token is of training alone.
+    """
+    model, found = kind.from_pretrained(folder, config=config, output_loading_info=True)
+    missing = sorted(name for name in found["missing_keys"] if "mask_token" not in name)
+    if others := [name for name in missing if not name.startswith("pooler.")]:
+        raise ValueError(f"its weights lack {', '.join(others[:3])}")
+    if missing:
+        model.pooler = None
+    return model
 
 
 def _class_of(config: Any, *, classifies: bool) -> Any:
