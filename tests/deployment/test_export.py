@@ -18,6 +18,7 @@ from torch import nn
 
 from tests.data.image_folders import make_folder, picture, truncate
 from vit import create_model
+from vit.cli import main
 from vit.config import DataConfig, Preprocessing
 from vit.data.file_source import FileSource
 from vit.data.images import open_test
@@ -248,6 +249,16 @@ def test_a_damaged_record_of_an_interrupted_comparison_is_none(tmp_path: Path) -
     assert found.proof.num_images + found.proof.num_broken == 12
     assert ("more cannot be read" in found.text()) == (found.proof.num_broken > 0)
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "m.pt2", "m.pt2.json"}
+
+
+@pytest.mark.parametrize("option", ["--tolerance", "--images"])
+def test_an_option_of_the_comparison_needs_images(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", "vit_tiny_patch16_224", "--format", "torch", "--output", str(tmp_path / "m.pt2")]
+    assert main([*words, option, "1"]) == 2
+    assert capsys.readouterr().err.startswith(f"vit: {option}: 1")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_in_the_place_of_the_description_is_refused(tmp_path: Path) -> None:

@@ -193,6 +193,12 @@ def test_the_card_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "](figures/curves.png)" in Path("again/README.md").read_text()
 
 
+def test_what_is_not_uploaded_is_not_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["push", "vit_tiny_patch16_224", "me/it", "--folder", str(tmp_path / "x"), "--dry_run", "--private"]
+    assert main(words) == 2
+    assert "--private: True is not valid: nothing is uploaded with --dry_run" in capsys.readouterr().err
+
+
 def test_the_record_of_images_of_another_size_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

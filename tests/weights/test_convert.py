@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from tests.weights.test_npz import SMALL, google_arrays
 from vit import create_model
 from vit.cli import main
 from vit.config import ModelConfig
-from vit.hub import load_model
+from vit.hub import load_model, open_model
 from vit.libraries import NoCounterpart
 from vit.models.initialization import perturb_weights
 from vit.weights import convert as convert_module
@@ -235,6 +236,15 @@ def test_the_reason_for_no_comparison_is_given(npz: Path) -> None:
     lines = list(verify_conversion(convert_model(loaded.model, "timm"), open_source(str(npz)), loaded.report))
     assert lines[0] == "source not compared: its positions were resized to the model's grid"
     assert len(lines) == 3
+
+
+def test_positions_are_written_at_the_size_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'text'")
+    words = ["convert", "vit_tiny_patch16_224", "--to", "hf", "--image_size", "64", "--output", str(tmp_path / "out")]
+    assert main([*words, "--verify"]) == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["image_size"] in (64, [64, 64])
+    assert open_model(tmp_path / "out").preprocessing.image_size == (64, 64)
+    assert "round trip: bitwise" in capsys.readouterr().out
 
 
 def test_a_run_is_converted_as_it_was_trained(

@@ -90,9 +90,11 @@ def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial |
 
     is_run = opened.state is not None
     if not args.data and (not is_run or opened.multilabel):
-        given = settings[0] if settings else "--images" if args.images and not is_run else ""
         rule = "it needs images with one class each" if is_run else "it needs --data"
-        check(not given, given, args.images or "", rule)
+        check(not settings, settings[0] if settings else "", "", rule)
+        for option in () if is_run else ("images", "tolerance"):
+            value = getattr(args, option)
+            check(value is None, f"--{option}", value, rule)
         return _multilabel_trial(opened, args) if is_run else None
     data = resolve_data([args.model], args.data, settings)
     if args.data:

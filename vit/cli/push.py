@@ -28,6 +28,7 @@ def push(argv: list[str]) -> None:
     add_model_options(parser)
     args = parser.parse_args(argv)
     check(bool(args.folder) or not args.dry_run, "--dry_run", True, "it needs --folder, or nothing would be left")
+    check(not (args.dry_run and args.private), "--private", True, "nothing is uploaded with --dry_run")
     check_folder("--folder", args.folder)
     check_outside_run("--folder", args.folder, args.model)
     from vit.deployment.repository import check_name, evaluated_run, upload, write_repository

@@ -38,6 +38,7 @@ def convert(argv: list[str]) -> None:
     check_outside_run("--output", args.output, args.model)
 
     from vit.hub import open_model, source_kind
+    from vit.hub.preprocessing import model_of_size
     from vit.models.initialization import perturb_weights
     from vit.weights.convert import check_output, convert_model, verify_conversion
     from vit.weights.huggingface import HowUsed
@@ -52,12 +53,16 @@ def convert(argv: list[str]) -> None:
     opened = open_model(args.model, **options)
     if kind == "architecture":
         perturb_weights(opened.model)  # tensors with equal initial values would hide a wrong name
-    conversion = convert_model(opened.model, args.to)  # before anything is said, for it may refuse
+    model = opened.model
+    if options["image_size"] is not None:
+        model = model_of_size(model, opened.preprocessing.image_size)
+    conversion = convert_model(model, args.to)  # before anything is said, for it may refuse
     print(opened.summary())
     note = f"; {conversion.note}" if conversion.note else ""
-    print(f"{args.to}: {len(conversion.tensors)} tensors, from {len(opened.model.state_dict())} of ours{note}")
+    print(f"{args.to}: {len(conversion.tensors)} tensors, from {len(model.state_dict())} of ours{note}")
     if args.verify:
-        compared = kind in ("file", "folder", "library") and not opened.provenance.is_random
+        own = model is opened.model and not opened.provenance.is_random
+        compared = kind in ("file", "folder", "library") and own
         source = open_source(args.model) if compared else None
         for line in verify_conversion(conversion, source, opened.report):
             print(line)

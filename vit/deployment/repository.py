@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from vit.config import check, check_arguments
 from vit.deployment.errors import Unfaithful
 from vit.hub import OpenedModel
 from vit.hub.opening import is_opened_by_default
-from vit.models import VisionTransformer
+from vit.hub.preprocessing import model_of_size
 from vit.runs import read_summary
 from vit.weights.huggingface import HowUsed
 from vit.weights.timm_folder_writer import write_timm_folder
@@ -54,7 +53,8 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
     is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     check(is_new, "--folder", str(folder), "it holds files already; name a new folder")
     use = HowUsed(opened.stated_preprocessing, opened.class_names)
-    model = _of_size(opened.model.cpu().float().eval(), opened.preprocessing.image_size)
+    # timm refuses images of another size than the model's
+    model = model_of_size(opened.model.cpu().float().eval(), opened.preprocessing.image_size)
     try:
         write_timm_folder(folder, model, use, opened.provenance)
         difference = _difference(model, folder, opened.preprocessing.image_size)
@@ -71,15 +71,6 @@ def write_repository(opened: OpenedModel, folder: str | Path, name: str, licence
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return difference
-
-
-def _of_size(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
-    """The model, or a copy with its positions resized where its images are of another size, which timm refuses."""
-    if not isinstance(model, VisionTransformer) or model.config.image_size == image_size:
-        return model
-    resized = deepcopy(model)
-    resized.set_image_size(image_size)
-    return resized
 
 
 def check_name(name: str) -> None:

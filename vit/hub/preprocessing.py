@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from vit.config import Preprocessing, check
 from vit.hub.opened import OpenedModel
 from vit.libraries import timm, torchvision
 from vit.libraries import transformers as huggingface
-from vit.models import Classifier
+from vit.models import Classifier, VisionTransformer
 
 
 def with_preprocessing(
@@ -55,6 +56,15 @@ def set_image_size(opened: OpenedModel, size: tuple[int, int]) -> None:
         modules[opened.implementation].set_image_size(opened.model, size, opened.name)
     elif isinstance(opened.model, Classifier):
         replace(opened.model.config, image_size=size)  # which checks it
+
+
+def model_of_size(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
+    """The model, or a copy with its positions resized where its images are of another size."""
+    if not isinstance(model, VisionTransformer) or model.config.image_size == image_size:
+        return model
+    resized = deepcopy(model)
+    resized.set_image_size(image_size)
+    return resized
 
 
 def _built_image_size(model: nn.Module) -> tuple[int, int] | None:
