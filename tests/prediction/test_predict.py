@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 import json
 import os
 import re
@@ -337,6 +338,26 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     for wrong in (["--contact_sheet", "a.png"], ["--workers", "1"], ["--output", "a.csv", "--format", "csv"]):
         assert main([*words, *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "json"])
+def test_names_that_are_no_text_are_printed_as_they_are(
+    form: str, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png"))
+    images[0].rename(odd)
+    printed, typed = io.BytesIO(), io.BytesIO(os.fsencode(odd) + b"\n")
+    words = ["predict", "vit_tiny_patch16_224", "--random_weights", "--image_size", "32", "--device", "cpu", "-"]
+    output = io.TextIOWrapper(printed, encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", output)
+        patch.setattr("sys.stdin", io.TextIOWrapper(typed, encoding="utf-8"))
+        assert main([*words, "--format", form]) == 0
+        output.flush()
+    if form == "json":
+        assert json.loads(printed.getvalue())[0]["file"] == str(odd)
+    else:
+        assert b"caf\xe9.png" in printed.getvalue()
 
 
 def test_a_sheet_of_broken_images_alone(

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,9 @@ def predict(argv: list[str]) -> None:
     from vit.hub import open_model, source_kind
 
     source_kind(args.model)
+    for stream in (sys.stdin, sys.stdout):  # names of files are bytes to the system
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
     paths, notes = find_image_paths(args.images, sys.stdin)  # before a model is opened, which takes longer
     if args.output and (missing := [place for place in args.images if place != "-" and not Path(place).exists()]):
         # one that is missing in a list is a row of the table, with the reason
@@ -125,7 +129,8 @@ def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], fo
             {"file": str(path), "classes": [{"class": name, "probability": value} for name, value in classes]}
             for path, classes in found
         ]
-        print(json.dumps(records, indent=2, ensure_ascii=False))
+        text = json.dumps(records, indent=2, ensure_ascii=False)
+        print(text if _is_utf8(text) else json.dumps(records, indent=2))  # which escapes what is no text
     elif form == "csv":
         from vit.runs import write_csv_rows
 
@@ -138,6 +143,14 @@ def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], fo
             print(path)
             for name, probability in classes:
                 print(f"  {probability:6.2%}  {name}")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _predict_to_file(opened: OpenedModel, paths: Sequence[Path], args: Namespace) -> None:
