@@ -169,6 +169,14 @@ def test_what_is_no_recipe_is_refused(write: Callable[..., Path], capsys: pytest
     assert capsys.readouterr().err.startswith("vit: --train: cannot read 'absent.yaml'")
 
 
+def test_more_recipes_than_the_figure_can_show_are_refused_before_anything_is_trained(
+    write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(tmp_path / "out", *(write(f"recipe{number}") for number in range(7))) == 2
+    assert "--train: 7 is not valid: at most 6 recipes can be told apart in the figure" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_rates_are_multiples_of_each_recipes_own(tmp_path: Path) -> None:
     runs = planned(tmp_path, fractions=(1.0,), num_seeds=1, lr_factors=(1.0, 0.1))
     assert [(run.recipe, run.config.optim.lr) for run in runs] == [
@@ -486,6 +494,11 @@ def test_more_seeds_and_parts_train_only_what_is_missing(
         new = [(tmp_path / "out" / name / added / "seed-7", False) for name in ("one", "other")]
         assert trained[-2:] == new
     assert len(trained) == 4
+    assert not (tmp_path / "out" / "earlier-1").exists(), "the earlier runs are among the later ones"
+    assert compare(tmp_path / "out", *recipes, parts=("1",)) == 0
+    before = json.loads((tmp_path / "out" / "earlier-1" / "data_size.json").read_text())
+    assert len(before["runs"]) == 4
+    assert (tmp_path / "out" / "earlier-1" / "data_size.png").is_file()
     assert compare(tmp_path / "out", write("one", OTHER), recipes[1], parts=("1",)) == 2
     assert len(trained) == 4
 
@@ -526,6 +539,8 @@ def test_data_that_changed_between_runs_are_noticed(compared: Path) -> None:
         changed = [*rows[:-1], rows[-1] | {"data.fingerprint": fingerprint}]
         with pytest.raises(ValueError, match=r"--output_dir: the data of '.*other/1\.0/seed-8' are not those"):
             planned_runs.check_same_images(changed)
+    with pytest.raises(ValueError, match=r"--output_dir: the data of '.*other/1\.0/seed-8' are not those"):
+        planned_runs.check_same_images([*rows[:-1], rows[-1] | {"test.n_total": rows[-1]["test.n_total"] + 1}])
 
 
 def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,3 +574,8 @@ def test_a_finished_run_is_not_taken_for_one_of_other_images(write: Callable[...
         changed = resolve_run(recipe(str(tmp_path / folder), **more))
         with pytest.raises(ValueError, match=rf"^{re.escape(said)}.*choose another --output_dir"):
             planned_runs.check_folders(plan_runs({"own": changed}, (1.0,), 1, out, (1.0,)))
+    image = next((tmp_path / "pets" / "test").rglob("*.png"))
+    shutil.copy(image, image.with_name("another.png"))
+    changed = resolve_run(recipe(str(tmp_path / "pets")))
+    with pytest.raises(ValueError, match=r"^data\.root: .* was tested on other images; choose another --output_dir"):
+        planned_runs.check_folders(plan_runs({"own": changed}, (1.0,), 1, out, (1.0,)))

@@ -208,6 +208,8 @@ def test_further_seeds_train_only_what_is_missing(
     assert [row["seed"] for row in result["finetuning"]["runs"]] == [0, 0, 1, 1]
     assert len(result["models"]) == 2
     assert "Differences over seeds" in (tmp_path / "comparison.md").read_text()
+    assert main(words(folder, tmp_path)) == 0
+    assert len(result_of(tmp_path / "earlier-2")["finetuning"]["runs"]) == 4, "beside the one that was copied"
     capsys.readouterr()
     assert main(words(folder, tmp_path, "--optim.weight_decay", "0.3")) == 2
     assert "optim.weight_decay: 0.3 is not valid: the run in" in capsys.readouterr().err
@@ -254,6 +256,10 @@ def test_one_model_continues_and_a_comparison_takes_its_run(
     trained = watch(monkeypatch)
     assert main(words_of_one(folder, tmp_path, "--seeds", "2")) == 0
     assert trained == [("small_vit-seed-1", False)]
+    assert not (tmp_path / "earlier-1").exists()
+    assert main(words_of_one(folder, tmp_path)) == 0
+    (before,) = (tmp_path / "earlier-1").iterdir()
+    assert len(json.loads(before.read_text())["finetuning"]["runs"]) == 2
     assert main(words(folder, tmp_path)) == 0
     assert trained[1:] == [("small_resnet", False)]
 

@@ -44,7 +44,10 @@ def train_and_compare(argv: list[str]) -> None:
     recipes = {path.stem: resolve_run(path, overrides, "--train") for path in args.train}
     from vit.experiments.data_size import plan_runs, train_all
     from vit.experiments.data_size_table import data_size_markdown, summarize, write_results
+    from vit.figures.data_size import MOST_RECIPES
 
+    rule = f"at most {MOST_RECIPES} recipes can be told apart in the figure"
+    check(len(names) <= MOST_RECIPES, "--train", len(names), rule)
     runs = plan_runs(recipes, args.fractions, args.seeds, args.output_dir, args.lr_factors)
     result = summarize(train_all(runs, args.at_once))
     if is_main_process():

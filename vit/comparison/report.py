@@ -76,9 +76,14 @@ def _subject(result: dict[str, Any]) -> Any:
 
 
 def _loses(before: dict[str, Any], result: dict[str, Any]) -> bool:
-    """Whether an earlier report has measured something that this one has not, as speeds or corruptions."""
+    """Whether an earlier report has measured something that this one has not, as speeds, corruptions or seeds."""
     rows = zip(before["models"], result["models"], strict=True)
-    return bool(before.keys() - result) or any(earlier.keys() - row for earlier, row in rows)
+    if before.keys() - result or any(earlier.keys() - row for earlier, row in rows):
+        return True
+    trained, trained_now = (
+        {(row["name"], row["seed"]) for row in each.get("finetuning", {}).get("runs", ())} for each in (before, result)
+    )
+    return bool(trained - trained_now)
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from vit.evaluation.statistics import accuracy_spread
 from vit.figures.data_size import plot_data_size
 from vit.figures.style import save_figure
-from vit.runs import write_csv
+from vit.runs import keep_earlier, write_csv
 from vit.wording import markdown_table
 
 CONVENTIONS = {
@@ -69,10 +70,22 @@ def _chosen(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def write_results(result: Mapping[str, Any], folder: Path) -> None:
-    """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder."""
+    """`data_size.json`, `.csv` (a line a run), `.md` (a line a fraction) and `.png` in the folder.
+
+    An earlier result with a run that this one lacks is put aside, with a note.
+    """
+    runs = _cells(result)
+    files = [f"data_size{ending}" for ending in (".json", ".csv", ".md", ".png", ".svg")]
+    if earlier := keep_earlier(folder, "data_size", files, lambda before: _cells(before) <= runs):
+        print(f"note: {folder}/data_size.json had other runs, and is in {earlier} now", file=sys.stderr)
     save_figure(plot_data_size(result["curves"], result["differences"]), folder / "data_size.png", dict(result))
     write_csv(folder / "data_size.csv", result["runs"])
     (folder / "data_size.md").write_text(data_size_markdown(result), encoding="utf-8")
+
+
+def _cells(result: Mapping[str, Any]) -> set[tuple[Any, ...]]:
+    """What tells the runs of a result apart."""
+    return {(row["recipe"], row["fraction"], row["seed"], row.get("lr")) for row in result["runs"]}
 
 
 def data_size_markdown(result: Mapping[str, Any]) -> str:

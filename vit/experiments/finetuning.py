@@ -14,8 +14,10 @@ Each run can be repeated by `vit train` alone with the `config.yaml` of its fold
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from vit.hub import OpenedModel, open_model, source_kind
 from vit.hub.preprocessing import with_preprocessing
 from vit.hub.sources import short_names
 from vit.models import Classifier, ResNet, VisionTransformer
-from vit.runs import write_json
+from vit.runs import keep_earlier, write_json
 from vit.settings import DEFAULT, ResolvedRun, flat_settings, resolve_run
 from vit.tasks.classification import require_classification
 from vit.tasks.classification.config import ClassificationRun
@@ -152,8 +154,20 @@ def evaluate_finetuned(request: FinetuneRequest) -> dict[str, Any]:
         "finetuning": {"runs": rows, **seed_statistics(rows)},
         "conventions": CONVENTIONS | METRICS,
     }
-    write_json(request.output_dir / f"{models[0].name}_{place_name(data)}.json", result)
+    stem = f"{models[0].name}_{place_name(data)}"
+    if kept := keep_earlier(request.output_dir, stem, [f"{stem}.json"], partial(_has_all, seeds_of(result))):
+        print(f"note: {stem}.json had other seeds, and is in {kept} now", file=sys.stderr)
+    write_json(request.output_dir / f"{stem}.json", result)
     return result
+
+
+def seeds_of(result: Mapping[str, Any]) -> set[tuple[str, int]]:
+    """The models and seeds of a result that tells of fine-tuning."""
+    return {(row["name"], row["seed"]) for row in result["finetuning"]["runs"]}
+
+
+def _has_all(seeds: set[tuple[str, int]], before: Mapping[str, Any]) -> bool:
+    return seeds_of(before) <= seeds
 
 
 def _opened_and_planned(request: FinetuneRequest) -> tuple[list[PretrainedModel], list[PlannedRun]]:

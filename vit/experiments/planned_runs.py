@@ -59,9 +59,8 @@ def check_shared(configs: Mapping[str, ClassificationRun], settings: Sequence[st
 
 
 def check_folders(runs: Sequence[PlannedRun]) -> None:
-    """ValueError for a folder that holds a run with other settings."""
-    for run in runs:
-        _finished(run)
+    """ValueError for a folder that holds a run with other settings, or one of other images."""
+    _finished_runs(runs)
 
 
 def train_runs(
@@ -85,7 +84,7 @@ def train_runs(
     as `train`, and as `run_jobs` where there are several at once.
     """
     check_at_once(at_once)
-    state = _State(runs, [_finished(run) for run in runs], at_once, to_follow, {} if took is None else took)
+    state = _State(runs, _finished_runs(runs), at_once, to_follow, {} if took is None else took)
     left = state.left()
     for run, summary in zip(runs, state.summaries, strict=True):
         if summary is not None:
@@ -174,6 +173,13 @@ def _log(run: PlannedRun) -> Path:
     return run.folder / "train.log"
 
 
+def _finished_runs(runs: Sequence[PlannedRun]) -> list[dict[str, Any] | None]:
+    """The summaries of the runs that are done. ValueError for one with other settings, or of other images."""
+    summaries = [_finished(run) for run in runs]
+    _check_same_tests([run for run, summary in zip(runs, summaries, strict=True) if summary is not None])
+    return summaries
+
+
 def _finished(run: PlannedRun) -> dict[str, Any] | None:
     """The summary of a run that is done."""
     if not holds_run(run.folder):
@@ -193,7 +199,7 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
 
 
 def _check_same_data(run: PlannedRun, before: DataConfig, summary: Mapping[str, Any]) -> None:
-    """ValueError for a finished run of other images. Where the folder is the same, these are not read again."""
+    """ValueError for a finished run of other images. Where the folder is the same, it is not listed again."""
     data, place = run.config.data, f"the run in {str(run.folder)!r} is of"
     folder = "its usual test folder" if before.test_folder is None else repr(before.test_folder)
     rule = f"{place} the images in {folder}; choose another --output_dir"
@@ -202,10 +208,22 @@ def _check_same_data(run: PlannedRun, before: DataConfig, summary: Mapping[str, 
         return
     train, val = open_training(data)
     same = summary.get("data.fingerprint") == f"{fingerprint(train)}+{fingerprint(val)}"
-    stored = run.folder / "predictions" / "test.npz"
-    if same and stored.is_file():
-        same = Predictions.load(stored).fingerprint == fingerprint(open_test(data))
     check(same, "data.root", data.root, f"{place} other images, those of {before.root!r}; choose another --output_dir")
+
+
+def _check_same_tests(runs: Sequence[PlannedRun]) -> None:
+    """ValueError for a run that was tested on other images, where its predictions and the images are there."""
+    fingerprints: dict[Any, str] = {}
+    for run in runs:
+        data, stored = run.config.data, run.folder / "predictions" / "test.npz"
+        if not (stored.is_file() and data.name == "imagefolder" and Path(data.root).exists()):
+            continue
+        place = data.root, data.test_folder, data.test_fraction, data.split_seed
+        if place not in fingerprints:
+            fingerprints[place] = fingerprint(open_test(data))
+        same = Predictions.load(stored).fingerprint in (fingerprints[place], "")  # early versions stored none
+        rule = f"the run in {str(run.folder)!r} was tested on other images; choose another --output_dir"
+        check(same, "data.root", data.root, rule)
 
 
 def _train(run: PlannedRun) -> dict[str, Any]:
@@ -223,11 +241,14 @@ def _train_or_diverge(run: PlannedRun) -> dict[str, Any]:
 
 
 def check_same_images(rows: Sequence[dict[str, Any]]) -> None:
-    """ValueError where runs of one part and seed trained on other images, or validated on others: files can change."""
+    """ValueError where runs of one part and seed trained on other images, or validated on others, or were tested on
+    more of them: files can change.
+    """
     seen: dict[Any, str] = {}
     for row in rows:
         subset, validation = row["data.fingerprint"].split("+")
-        for what, found in (((row["fraction"], row["seed"]), subset), ("validation", validation)):
+        numbers = str(row["test.n_total"])
+        for what, found in (((row["fraction"], row["seed"]), subset), ("validation", validation), ("test", numbers)):
             if seen.setdefault(what, found) != found:
                 raise ValueError(
                     f"--output_dir: the data of {row['run']!r} are not those of the runs before it; "

@@ -13,6 +13,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from vit.config import check
 from vit.figures.style import COLORS, GREY, MARKERS, empty_figure, signed_points, style
 
+MOST_RECIPES = len(COLORS)
+"""More could not be told apart."""
 _OFFSET = 1.02
 """Neighbouring recipes are drawn this factor apart, so that their bars can be told from each other."""
 Points = Sequence[Mapping[str, Any]]
@@ -23,7 +25,7 @@ def plot_data_size(curves: Mapping[str, Points], differences: Mapping[str, Point
     """Draw, left, a line for each recipe through its means, a dot for each seed and a bar from `low` to `high`; right,
     the `differences`, if there are any. Values are fractions; the number of images is on a logarithmic axis.
     """
-    check(len(curves) <= len(COLORS), "curves", len(curves), f"at most {len(COLORS)} recipes can be told apart")
+    check(len(curves) <= MOST_RECIPES, "curves", len(curves), f"at most {MOST_RECIPES} recipes can be told apart")
     looks = dict(zip(curves, zip(COLORS, MARKERS, strict=True), strict=False))
     panels = 1 + bool(differences)
     has_bars = any(point["low"] is not None for points in curves.values() for point in points)
