@@ -148,6 +148,23 @@ def test_any_module_of_torch_is_counted() -> None:
     assert multiply_adds(model, (32, 32)) == formula(config)
 
 
+class Standardized(nn.Module):
+    """A user's module, whose constants are no buffers and so not on the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.tensor([0.5, 0.4, 0.3]).reshape(3, 1, 1)
+        self.layer = nn.Conv2d(3, 5, 2, stride=2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        assert images.shape[0] == int(self.mean.shape[0]) - 2
+        return self.layer(images - self.mean).mean(dim=(2, 3))
+
+
+def test_a_module_that_needs_its_device_is_counted_there() -> None:
+    assert multiply_adds(Standardized(), (8, 8)) == 16 * 5 * 12
+
+
 def test_other_libraries_vits_have_the_same_count() -> None:
     from torchvision.models import VisionTransformer
     from transformers import Dinov2Config, Dinov2ForImageClassification, ViTForImageClassification

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit.attention.multihead import MultiHeadAttention, SelfAttention
 from vit.config import OptimizerName, ViTConfig, check_arguments
@@ -44,7 +45,8 @@ def multiply_adds(
     activations and softmax are not counted.
 
     The number is the same on any device and for any attention backend, of any library: the pass runs on the meta
-    device, where torch decomposes its fused attention into products, and so does ours.
+    device, where torch decomposes its fused attention into products, and so does ours. A module that cannot be computed
+    there, as one that reads numbers of a tensor, sees an image of zeros on its own device.
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
@@ -57,8 +59,26 @@ def multiply_adds(
         if patch_dropout:
             for module in model.modules():
                 module.training = isinstance(module, PatchDropout)
-        functional_call(model, meta, (torch.empty(1, 3, *image_size, device="meta", dtype=dtype),))
+        image = torch.empty(1, 3, *image_size, device="meta", dtype=dtype)
+        try:
+            functional_call(model, meta, (image,))
+        except (RuntimeError, TypeError):
+            if isinstance(model, Classifier):
+                raise
+            return _counted_on_its_device(model, torch.zeros_like(image, device=_device_of(model)))
     return counter.get_total_flops() // 2
+
+
+def _counted_on_its_device(model: nn.Module, image: Tensor) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(image)
+    return counter.get_total_flops() // 2
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
 
 
 @contextmanager
