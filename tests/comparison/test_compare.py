@@ -20,11 +20,13 @@ from vit.cli.compare import baseline_request
 from vit.cli.sources import resolve_data
 from vit.comparison import costs, predictions, robustness
 from vit.comparison.compare import CompareRequest, Comparison, compare_models
+from vit.comparison.metrics import Resampling
 from vit.comparison.predictions import compute_predictions
 from vit.comparison.real_labels import add_real_labels
 from vit.comparison.report import write_report
 from vit.config import DataConfig
 from vit.evaluation.speed import Speed
+from vit.hub import open_model
 from vit.tasks.task import EvalRequest
 from vit.trained_runs import evaluate_checkpoint
 from vit.training.loop import train
@@ -258,6 +260,7 @@ def test_the_markdown_has_the_same_rows(written: tuple[Comparison, Path]) -> Non
 WRONG = [
     ({"models": ["/no/such", "/no/either"]}, r"model: '/no/such' is not valid: there is no such file or folder"),
     ({"num_images": 0}, "--images: 0 is not valid"),
+    ({"resampling": Resampling(10_000, -1)}, "--seed: -1 is not valid"),
 ]
 
 
@@ -266,6 +269,13 @@ def test_wrong_requests(make_request: MakeRequest, runs: list[str], changed: dic
     options = changed if "models" not in changed else {}
     with pytest.raises(ValueError, match=said):
         compare_models(replace(make_request(runs, **options), **changed))
+
+
+def test_the_seed_is_that_of_an_architectures_random_weights(data: DataConfig, tmp_path: Path) -> None:
+    models, resampling = ["vit", "resnet18"], Resampling(10_000, 5)
+    request = CompareRequest(models=models, data=data, output_dir=tmp_path, resampling=resampling)
+    opened = [model.identity for model in request.open_models(num_classes=3)]
+    assert opened == [open_model(model, seed=5, num_classes=3).identity for model in models]
 
 
 # ------------------------------------------------------------------ optional measurements

@@ -15,7 +15,7 @@ import torch
 
 from tests.evaluation.test_head_columns import headed
 from vit.comparison import predictions
-from vit.comparison.predictions import EvalSet, add_validation
+from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.config import DataConfig, Preprocessing
 from vit.data.file_source import FileSource
 from vit.data.images import MissingImages, Split
@@ -34,6 +34,21 @@ def eval_set(tmp_path: Path) -> EvalSet:
     source = FileSource(tmp_path, ["a.png", "b.png", "c.png"], torch.tensor([0, 1, 0]), ["x", "y"])
     split = Split(source, torch.tensor([0, 1]))
     return EvalSet("test", split, split, DataConfig(), tmp_path, make_accelerator("cpu", "fp32"))
+
+
+def test_predictions_without_a_broken_image_are_used_only_where_it_may_be_left_out(
+    eval_set: EvalSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_of_two = Predictions(
+        indices=np.array([0]), labels=np.array([0]), logits=np.zeros((1, 2), np.float32), class_names=["x", "y"],
+        num_total=2, num_broken=1, fingerprint="",
+    )  # fmt: skip
+    calls = []
+    monkeypatch.setattr(predictions, "compute_predictions", lambda *_: calls.append(1) or one_of_two)
+    skipping = replace(eval_set, data=replace(eval_set.data, on_broken_image="skip"))
+    for asked, source in ((skipping, "computed"), (skipping, "stored"), (eval_set, "computed")):
+        assert get_predictions(headed(2), [0, 1], asked).source == source
+    assert len(calls) == 2
 
 
 def test_a_changed_image_invalidates_stored_predictions(eval_set: EvalSet, tmp_path: Path) -> None:

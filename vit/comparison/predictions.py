@@ -63,13 +63,14 @@ def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSe
 
     ValueError as raised by `predict` and the loader.
     """
+    may_skip = eval_set.data.on_broken_image == "skip"  # else computing raises the error, which names the image
     of_run = _run_predictions(model, eval_set)
-    if of_run is not None:
+    if of_run is not None and (may_skip or of_run.num_broken == 0):
         return _restrict(of_run, columns, eval_set, "run")
     path = eval_set.folder / f"{file_stem(model)}_{eval_set.name}.npz"
     key = cache_key(model, eval_set.split, eval_set.accelerator)
     stored = _load_stored(path, key)
-    if stored is not None:
+    if stored is not None and (may_skip or stored.num_broken == 0):
         return _restrict(stored, columns, eval_set, "stored")
     computed = compute_predictions(model, eval_set)
     path.with_suffix(".json").unlink(missing_ok=True)  # else it would describe other predictions for a moment

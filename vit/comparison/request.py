@@ -9,6 +9,7 @@ from typing import Any
 
 from vit.comparison.metrics import Resampling
 from vit.config import DataConfig, check
+from vit.config.rules import check_seed
 from vit.data.images import Split, fingerprint
 from vit.hub import OpenedModel, open_models, source_kind
 
@@ -37,6 +38,7 @@ class ComparisonRequest:
             )
         resamples = self.resampling.num_resamples
         check(resamples >= MIN_RESAMPLES, "--resamples", resamples, f"it must be at least {MIN_RESAMPLES}")
+        check_seed("--seed", self.resampling.seed)
 
     def check_models(self) -> None:
         """ValueError for a source of models that is none: a misspelled one is reported before any data is opened."""
@@ -45,7 +47,8 @@ class ComparisonRequest:
 
     def open_models(self, **options: Any) -> list[OpenedModel]:
         """The models in order, opened with the request's options and these; random weights are drawn with its seed."""
-        seed = {"seed": self.resampling.seed} if self.options.get("random_weights") else {}
+        is_random = self.options.get("random_weights") or "architecture" in map(source_kind, self.models)
+        seed = {"seed": self.resampling.seed} if is_random else {}
         return open_models(self.models, **{**options, **self.options, **seed})
 
 

@@ -60,6 +60,7 @@ def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, s
     """Measure top-1 for each kind/severity, and for clean images of the same size."""
     path = eval_set.folder / f"{file_stem(model)}_corruptions.json"
     identity = cache_key(model, eval_set.split, eval_set.accelerator) | {"seed": seed, "columns": list(columns)}
+    identity["on_broken_image"] = eval_set.data.on_broken_image
     top1: dict[str, float] = {}
     try:
         stored = json.loads(path.read_text())
