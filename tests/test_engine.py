@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, DynamoBackend
 
 from vit import engine
 from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator
@@ -122,6 +122,18 @@ def test_sharding_that_renames_parameters_is_refused(version: int, recomputes: b
         engine._check_distribution(accelerator)
     else:
         with pytest.raises(ValueError, match=message):
+            engine._check_distribution(accelerator)
+
+
+def test_the_launchers_compilation_is_refused() -> None:
+    """It would be written into every checkpoint: names of parameters would begin with `_orig_mod.`."""
+    for backend, refused in ((DynamoBackend.NO, False), (DynamoBackend.INDUCTOR, True)):
+        state = SimpleNamespace(dynamo_plugin=SimpleNamespace(backend=backend))
+        accelerator: Any = SimpleNamespace(distributed_type=DistributedType.NO, state=state, device=torch.device("cpu"))
+        if not refused:
+            engine._check_distribution(accelerator)
+            continue
+        with pytest.raises(ValueError, match=r"^accelerate: .* --dynamo_backend no and set train\.compile true"):
             engine._check_distribution(accelerator)
 
 

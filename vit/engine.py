@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedDataParallelKwargs, DistributedType, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType, DynamoBackend, gather_object
 from torch import Tensor
 
 from vit.config.rules import check, nearest
@@ -188,3 +188,9 @@ def _check_distribution(accelerator: Accelerator) -> None:
                 "accelerate: FSDP's activation checkpointing gives parameters other names; launch with "
                 "--fsdp_activation_checkpointing false and set train.gradient_checkpointing true"
             )
+    dynamo = getattr(accelerator.state, "dynamo_plugin", None)
+    if dynamo is not None and dynamo.backend != DynamoBackend.NO:
+        raise ValueError(
+            "accelerate: its compilation gives parameters other names; launch with --dynamo_backend no and set "
+            "train.compile true"
+        )

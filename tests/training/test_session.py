@@ -20,7 +20,7 @@ from tests.training.tiny import tiny
 from vit.config import TrainConfig
 from vit.engine import make_accelerator
 from vit.training import session as session_module
-from vit.training.loop import steps
+from vit.training.loop import steps, train
 from vit.training.session import compile_as_configured, open_session
 
 RESNET = {"name": "resnet18_cifar", "width": 4, "patch_size": None, "depth": None, "num_heads": None}
@@ -145,3 +145,17 @@ def test_an_accelerator_leaves_the_allocator_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ctypes, "CDLL", libraries.append)
     make_accelerator("cpu", "fp32")
     assert libraries == []
+
+
+def test_processes_that_see_other_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a folder on each machine's own disk; one would go on from the beginning, and DDP would not notice."""
+    train(tiny(train={"epochs": 1}), tmp_path)
+    monkeypatch.setattr("vit.training.checkpoints.gather_object", lambda found: [*found, "none"])
+    with pytest.raises(ValueError, match=r"--resume: .*the processes see other checkpoints in it \(none, step-\d+\)"):
+        train(tiny(train={"epochs": 2}), tmp_path, resume=True)
+
+
+def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.training.starting.gather_object", lambda found: [*found, False])
+    with pytest.raises(ValueError, match=r"output_dir: .*run' is not valid: not every process sees it"):
+        train(tiny(train={"epochs": 1}), tmp_path / "run")

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from vit.config import RunConfig
+from vit.config import RunConfig, check
 from vit.config.run_state import check_state
+from vit.engine import gather_object
 from vit.runs import (
     Checkpoint,
     damaged_checkpoints,
@@ -69,6 +70,7 @@ def load_session(session: Session) -> Continued | None:
     there are checkpoints and all are damaged.
     """
     path = last_checkpoint(session.run)
+    _check_agreed(session, path)
     if path is None:
         if damages := damaged_checkpoints(session.run):
             raise ValueError(
@@ -100,6 +102,13 @@ def load_session(session: Session) -> Continued | None:
     session.accelerator.wait_for_everyone()
     same = session.config.train.epochs == before.train.epochs
     return Continued(path, "" if same else what_other_epochs_change(session, before.train.epochs))
+
+
+def _check_agreed(session: Session, path: Path | None) -> None:
+    """ValueError in all processes where they would continue from different checkpoints: DDP would not notice."""
+    found = gather_object(["none" if path is None else path.name])
+    rule = f"the processes see other checkpoints in it ({', '.join(sorted(set(found)))}); it must be one folder for all"
+    check(len(set(found)) == 1, "--resume", str(session.run), rule)
 
 
 def _check_nothing_lost(session: Session) -> None:

@@ -15,6 +15,7 @@ from vit.data.file_source import check_outside
 from vit.data.loading import UnreadableImage
 from vit.data.parts import folders_in, holds_images
 from vit.data.run_images import RunImage, RunImages, forgetting, list_images, list_of, read_images, write_images
+from vit.engine import gather_object
 from vit.processor import device_name
 from vit.run_lock import run_locked
 from vit.runs import (
@@ -50,6 +51,8 @@ def folder_locked(session: Session) -> Iterator[None]:
             except ValueError as error:
                 refusal = str(error)
         _refuse_everywhere(refusal)
+        is_shared = all(gather_object([session.run.is_dir()]))
+        check(is_shared, "output_dir", str(session.run), "not every process sees it; name a folder that all share")
         yield
 
 
