@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,21 @@ def create_source(folder: Path) -> Path:
     stated |= {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
     (folder / "preprocessor_config.json").write_text(json.dumps(stated))
     return folder
+
+
+def test_a_run_continues_after_its_pretrained_weights_were_moved(
+    source: tuple[Path, ClassificationRun], tmp_path: Path
+) -> None:
+    weights, config = source
+    shutil.copytree(weights, tmp_path / "weights")
+    config = replace(config, model=ModelConfig(**BLANK, pretrained=str(tmp_path / "weights")))
+    train(config, tmp_path / "run")
+    (tmp_path / "weights").rename(tmp_path / "archive")
+    longer = replace(config, train=replace(config.train, epochs=2))
+    with pytest.raises(ValueError, match=r"model\.pretrained: .*weights"):
+        train(longer, tmp_path / "run", resume=True)
+    moved = replace(longer, model=replace(longer.model, pretrained=str(tmp_path / "archive")))
+    assert train(moved, tmp_path / "run", resume=True)["epochs"] == 2
 
 
 def test_pixels_that_cannot_be_compared_are_said(caplog: pytest.LogCaptureFixture) -> None:

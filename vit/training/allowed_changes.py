@@ -19,7 +19,7 @@ from vit.training.session import Session, normalizes_micro_batches
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""
 _FREE_TO_CHANGE = (
-    *("device", "output_dir"),
+    *("device", "output_dir", "model.pretrained"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
     *("data.workers", "data.cache_gib", "data.eval_batch_size"),
     *("train.accumulation_steps", "train.compile", "train.compile_blocks", "train.cuda_graphs", "train.precision"),
@@ -28,6 +28,8 @@ _FREE_TO_CHANGE = (
 )
 """Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
 which is not among them, may be another number that has not been reached.
+
+`model.pretrained`: the place of weights that the checkpoint replaces; they may have been moved.
 
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 

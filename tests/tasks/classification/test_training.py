@@ -161,6 +161,20 @@ def test_growing_images_fit_the_teacher_too() -> None:
     assert common_patch(Says([1.0])) == (1, 1)
 
 
+def test_a_teacher_of_one_size_does_not_take_growing_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneSize(Says):
+        def forward(self, images: Tensor, **options: object) -> Tensor:
+            assert images.shape[2:] == (8, 8), f"Input height ({images.shape[2]}) doesn't match model (8)."
+            return super().forward(images, **options)
+
+    monkeypatch.setattr(Classification, "load_teacher", lambda _: OneSize([0.0, 1.0, 2.0]))
+    distill, accelerator = {"teacher": "T"}, make_accelerator("cpu", "fp32")
+    Classification(tiny(distill=distill), accelerator)
+    grows = {"first_image_size": 4, "growing_epochs": 2}
+    with pytest.raises(ValueError, match=r"^distill\.teacher: 'T' .* images of 4×4 \(Input height \(4\) doesn't match"):
+        Classification(tiny(distill=distill, augment=grows, train={"epochs": 3}), accelerator)
+
+
 def test_the_teachers_part_is_its_weight() -> None:
     distill = DistillConfig(teacher="T", weight=0.25)
     losses, _ = losses_of(task_with(distill), Says([0.0, 1.0, 2.0]), batch_of(2))

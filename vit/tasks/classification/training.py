@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from vit.config import check
@@ -34,6 +35,8 @@ class Classification(ImageTask[ClassificationRun]):
     def __init__(self, config: ClassificationRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         super().__init__(config, accelerator, timer)
         distill = config.distill
+        if self.teacher is not None:
+            self._check_teachers_sizes(self.teacher)
         self.guidance = None
         if self.teacher is not None and distill.kind == "patches":
             size = self.preprocessing.image_size
@@ -69,6 +72,19 @@ class Classification(ImageTask[ClassificationRun]):
         except ValueError as error:
             raise ValueError(f"distill.teacher: {name} does not take the student's images: {error}") from error
         return loaded.model.to(self.accelerator.device).requires_grad_(False)
+
+    def _check_teachers_sizes(self, teacher: nn.Module) -> None:
+        """ValueError for a teacher that does not take the images of the first epochs, where these are smaller."""
+        height, width = self.train_loader.augment.image_size(0)
+        if (height, width) == self.preprocessing.image_size:
+            return
+        try:
+            with torch.no_grad():
+                teacher(torch.zeros(1, 3, height, width, device=self.accelerator.device))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            rule = f"it does not take images of {height}×{width} ({reason}); leave out augment.first_image_size"
+            raise ValueError(f"distill.teacher: {self.config.distill.teacher!r} is not valid: {rule}") from error
 
     def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
         """Compare the model's logits with the targets and, where there is one, with the teacher's."""
