@@ -84,7 +84,7 @@ def write_results(result: Mapping[str, Any], folder: Path) -> None:
 
 
 def _cells(result: Mapping[str, Any]) -> set[tuple[Any, ...]]:
-    """What tells the runs of a result apart."""
+    """Recipe, part, seed and rate of every run of a result."""
     return {(row["recipe"], row["fraction"], row["seed"], row.get("lr")) for row in result["runs"]}
 
 

@@ -30,7 +30,8 @@ def target_losses(
 ) -> Tensor:
     """(b,) losses of logits (b, k) against target distributions (b, k), smoothed as configured, weighted by class (k,).
 
-    Cross-entropy, or binary cross-entropy averaged over the classes (Wightman et al. 2021, ResNet strikes back). A
+    Cross-entropy, or binary cross-entropy averaged over the classes (Wightman et al. 2021, ResNet strikes back; their
+    recipes and DeiT III's set both classes of a mixed image to 1, here they keep their shares). A
     weight multiplies the loss of its class's images; smoothed cross-entropy is weighted as in torch.
     """
     logits = logits.float()

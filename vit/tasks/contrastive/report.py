@@ -31,7 +31,8 @@ class ContrastiveReport(EncoderReport):
 
     @property
     def loss(self) -> str:
-        return f"of finding an image's other view among those of {self.task.config.data.batch_size} images"
+        together = min(self.task.config.data.batch_size, self.test_loader.num_total)
+        return f"of finding an image's other view among those of at most {together} images"
 
     def describe(self) -> dict[str, str]:
         settings = self.task.config.contrastive
