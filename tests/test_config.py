@@ -17,6 +17,8 @@ import vit.config.rules
 import vit.config.run
 import vit.config.text_model
 import vit.tasks.classification.config
+import vit.tasks.contrastive.config
+import vit.tasks.masked_autoencoder.config
 import vit.tasks.multilabel.config
 import vit.tasks.regression.config
 import vit.tasks.translation.config
@@ -34,6 +36,7 @@ from vit.config import (
 )
 from vit.config.validation import make_settings
 from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig, DistillConfig
+from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
 from vit.tasks.multilabel.config import MultilabelRun, TableDataConfig
 from vit.tasks.regression.config import CurveConfig, KernelConfig, RegressionRun
@@ -45,6 +48,7 @@ from vit.tasks.translation.config import (
     TranslatorConfig,
 )
 
+FROZEN = ModelConfig(pretrained="runs/a", freeze_backbone=True)
 BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
     ("model.mlp_ratio", ViTConfig, {"mlp_ratio": 0.0005}),
@@ -334,6 +338,24 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ),
     ("mae.decoder_depth", MaskedAutoencoderConfig, {"decoder_depth": 2000}),
     ("mae.decoder_width", MaskedAutoencoderConfig, {"decoder_width": 2**21}),
+    ("mae.mask_ratio", MaskedAutoencoderConfig, {"mask_ratio": float("nan")}),
+    ("mae.mask_ratio", MaskedAutoencoderConfig, {"mask_ratio": 1.0}),
+    ("mae.decoder_heads", MaskedAutoencoderConfig, {"decoder_heads": 0}),
+    ("mae.knn_images", MaskedAutoencoderConfig, {"knn_images": 19}),
+    ("augment", MaskedAutoencoderRun, {"augment": AugmentConfig(mixup_alpha=0.2)}),
+    ("model.freeze_backbone", MaskedAutoencoderRun, {"model": FROZEN}),
+    ("contrastive.temperature", ContrastiveConfig, {"temperature": float("inf")}),
+    ("contrastive.temperature", ContrastiveConfig, {"temperature": 0.0}),
+    ("contrastive.projection_width", ContrastiveConfig, {"projection_width": 0}),
+    ("contrastive.knn_images", ContrastiveConfig, {"knn_images": 19}),
+    ("augment", ContrastiveRun, {"augment": AugmentConfig(mixup_alpha=0.2)}),
+    ("augment.repeats", ContrastiveRun, {"augment": AugmentConfig(flip=True, repeats=2)}),
+    ("data.sampling", ContrastiveRun, {"data": DataConfig(sampling="balanced")}),
+    ("data.epoch_length", ContrastiveRun, {"data": DataConfig(fraction=0.5, epoch_length="whole_set")}),
+    ("augment.crop", ContrastiveRun, {"augment": AugmentConfig(crop="none", flip=False)}),
+    ("train.accumulation_steps", ContrastiveRun, {"train": TrainConfig(accumulation_steps=2)}),
+    ("data.batch_size", ContrastiveRun, {"data": DataConfig(batch_size=1)}),
+    ("model.freeze_backbone", ContrastiveRun, {"model": FROZEN}),
     ("optim.weight_decay", RegressionRun, {"optim": OptimConfig(weight_decay=5.0)}),
     (
         "model.pool_mlp_ratio",
@@ -379,6 +401,8 @@ MODULES = (
     vit.config.run,
     vit.config.text_model,
     vit.tasks.classification.config,
+    vit.tasks.contrastive.config,
+    vit.tasks.masked_autoencoder.config,
     vit.tasks.multilabel.config,
     vit.tasks.regression.config,
     vit.tasks.translation.config,

@@ -302,12 +302,13 @@ def test_text_stays_text_on_the_command_line(recipe: Path) -> None:
     assert config["data.test_folder"] == "yes"
 
 
-RECIPES = sorted(str(path.relative_to("configs")) for path in Path("configs").rglob("*.yaml"))
+CONFIGS = Path(__file__).parents[1] / "configs"
+RECIPES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_any_recipe_can_be_one_epoch_long(name: str, tmp_path: Path) -> None:
-    path = Path("configs", name)
+    path = CONFIGS / name
     whole, short = resolve_run(path), resolve_run(path, ["--train.epochs", "1"])
     before, after = flat_settings(whole.config), flat_settings(short.config)
     shrunk = {key for key, origin in short.origins.items() if origin == SHRUNK}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from vit.config import ModelConfig, ViTConfig
 from vit.hub import create_model
+from vit.libraries.timm import config_by_name
 from vit.models import build_model, list_models, resolve
 from vit.models.zoo import RESNETS
 
@@ -33,6 +35,18 @@ def test_as_many_parameters_as_timm_in_one_block(name: str) -> None:
     with torch.device("meta"):
         theirs = timm.create_model(name, num_classes=1000, **({} if depth is None else {"depth": depth}))
     assert count(build_on_meta(name, depth)) == count(theirs)
+
+
+@pytest.mark.parametrize("name", [name for name in SHARED if name not in RESNETS])
+def test_a_name_is_timms_architecture(name: str) -> None:
+    """Also what no parameter shows: norms' epsilon and place, activations. The initialization is our own choice."""
+    ours, theirs = asdict(resolve(ModelConfig(name=name), num_classes=1000)), asdict(config_by_name(name))
+    free = {"init", "position_resize", "num_classes"}
+    if not ours["class_token"]:
+        free.add("positions_on_prefix")  # of registers, which have none in either
+    assert {key: value for key, value in ours.items() if key not in free} == {
+        key: value for key, value in theirs.items() if key not in free
+    }
 
 
 @pytest.mark.slow

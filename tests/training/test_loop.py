@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tests.data.image_folders import make_folder, truncate
+from tests.processes import in_processes
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
 from vit.config import DataConfig
@@ -33,8 +34,10 @@ from vit.runs import (
     write_checkpoint,
 )
 from vit.settings import read_run_config
+from vit.tasks.classification import report
 from vit.tasks.classification import training as classification_module
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.classification.report import ClassificationReport
 from vit.tasks.classification.training import Classification
 from vit.tasks.task import NonFinite
 from vit.training import loop
@@ -197,8 +200,11 @@ def test_a_second_run_into_the_folder_is_refused(finished: tuple[Path, dict[str,
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_finished_run_that_is_resumed_only_finishes(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
+def test_a_finished_run_that_is_resumed_only_finishes(
+    finished: tuple[Path, dict[str, Any], ClassificationRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, summary, config = finished
+    monkeypatch.setattr(ClassificationReport, "test", lambda *_: pytest.fail("the test set was evaluated again"))
     again = train(config, run, resume=True)
     assert {key: again[key] for key in ("steps", "test.top1", "best.step")} == {
         key: summary[key] for key in ("steps", "test.top1", "best.step")
@@ -251,6 +257,50 @@ def test_micro_batches_are_free_at_resume_without_batchnorm(tmp_path: Path) -> N
     before = train(config, tmp_path)
     after = train(tiny(config, train={"accumulation_steps": 2}), tmp_path, resume=True)
     assert after["test.top1"] == before["test.top1"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_continues_with_other_micro_batches_and_processes(tmp_path: Path) -> None:
+    """Of two epochs, the second one: to rounding the run that was never stopped."""
+    config = tiny(**RANDOM, train={"epochs": 2, "save_every_epochs": 1, "evaluate_every_epochs": 1, "ema_decay": 0.9})
+    train(config, tmp_path / "whole")
+    wanted = last(tmp_path / "whole").tensors
+    for name in ("micro-batches", "processes"):
+        run = tmp_path / name
+        shutil.copytree(tmp_path / "whole", run)
+        (run / "summary.json").unlink()
+        newest = last_checkpoint(run)
+        assert newest is not None
+        shutil.rmtree(newest)
+        assert last_checkpoint(run) is not None, "the first epoch's is left"
+        if name == "processes":
+            in_processes(2, train_in, config, run)
+        else:
+            train(tiny(config, train={"accumulation_steps": 2}), run, resume=True)
+        for group, tensors in last(run).tensors.items():
+            for key, tensor in tensors.items():
+                torch.testing.assert_close(tensor, wanted[group][key], rtol=1e-2, atol=1e-4, msg=f"{name}: {key}")
+
+
+def train_in(config: ClassificationRun, run: Path) -> dict[str, Any]:
+    report.draw_run = lambda *_: None  # in a process of its own
+    return train(config, run, resume=True)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_test_set_is_evaluated_at_the_end_only_and_once_where_one_checkpoint_is_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, steps = ClassificationReport.test, list[int]()
+
+    def test(self: ClassificationReport, *given: Any) -> Any:
+        steps.append(last(tmp_path).state["progress"]["step"])
+        return whole(self, *given)
+
+    monkeypatch.setattr(ClassificationReport, "test", test)
+    summary = train(tiny(), tmp_path)
+    assert set(steps) == {summary["steps"]}
+    assert len(steps) == (1 if summary["best.step"] == summary["steps"] else 2)
 
 
 def test_other_data_are_refused_at_resume(

@@ -23,6 +23,7 @@ A_FEW = (
     "vit_wee_patch16_reg1_gap_256",
     "vit_xsmall_patch16_clip_224",
     "beit_base_patch16_224",
+    "vit_base_patch16_clip_quickgelu_224",
 )
 REFUSED = {
     "vit_relpos_base_patch16_224": "relative position biases that a small network computes",

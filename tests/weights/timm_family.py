@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import timm
 import torch
 
 from tests.weights.proof import Row, compare_names, filled, prove
 from vit.libraries.timm import FAMILIES
 from vit.libraries.timm_reading import architecture_of, config_of
+from vit.models import build_model
 from vit.weights.layouts import find_layout
+from vit.weights.loader import load_weights
 
 BUILT_BELOW = {100: 128_000_000, 200: 90_000_000, 330: 64_000_000}
 """Tokens → parameters under which a model with fewer tokens is built whole."""
@@ -65,5 +69,20 @@ def examine(name: str) -> list[Row] | str:
     if tokens < CUT_BELOW:
         with torch.device("meta"):
             theirs = timm.create_model(name, depth=2)
-        rows.append(prove(layout, name, config_of(theirs, name), filled(theirs).state_dict(), "2 blocks"))
+        config = config_of(theirs, name)
+        rows.append(prove(layout, name, config, filled(theirs).state_dict(), "2 blocks"))
+        check_forward(theirs, config, name)
     return rows
+
+
+def check_forward(theirs: Any, config: Any, name: str) -> None:
+    """Our model against timm's own forward pass, for what is read wrongly and has no tensor, as an activation.
+
+    `prove` compares with timm's model of our reading.
+    """
+    ours = build_model(config).eval()
+    load_weights(ours, theirs.state_dict(), name, source_grid=config.grid_size)
+    images = torch.randn(1, 3, *config.image_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = theirs(images)
+        assert float((ours(images) - expected).abs().max() / expected.abs().max()) < 1e-5, name

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from tests.processes import in_processes
+from tests.test_runs import assert_no_pickle
 from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
@@ -43,6 +44,7 @@ CONTRASTIVE = ContrastiveRun(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "contrastive"
     train(CONTRASTIVE, run)
+    assert_no_pickle(run)
     return run
 
 

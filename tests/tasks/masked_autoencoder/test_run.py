@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.processes import in_processes
+from tests.test_runs import assert_no_pickle
 from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
@@ -46,6 +47,7 @@ def test_images_that_begin_as_one_patch_are_refused(tmp_path: Path) -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "mae"
     train(MAE, run)
+    assert_no_pickle(run)
     return run
 
 
@@ -208,6 +210,6 @@ def test_two_processes_train_the_same_model(run: Path, tmp_path: Path) -> None:
     ours, theirs = in_processes(2, train_in, MAE, tmp_path)
     assert ours["test.loss"] == theirs["test.loss"]
     alone = json.loads((run / "summary.json").read_text())
-    assert ours["test.loss"] == pytest.approx(alone["test.loss"], rel=1e-2)
-    one, two = (float(read_metrics(each)[0]["train.loss"]) for each in (run, tmp_path))
-    assert two == pytest.approx(one, rel=1e-5)
+    assert ours["test.loss"] == pytest.approx(alone["test.loss"], rel=1e-4)
+    one, two = ([line["train.loss"] for line in read_metrics(each) if "train.loss" in line] for each in (run, tmp_path))
+    assert two == pytest.approx(one, rel=1e-4)

@@ -17,6 +17,7 @@ from torchmetrics.functional.classification import multilabel_average_precision,
 
 from tests.experiments.test_profile import profiled
 from tests.tasks.multilabel.tiny_run import COLORS, write_config, write_set
+from tests.test_runs import assert_no_pickle
 from tests.training.tiny import tiny
 from vit.analysis.model_figures import head_ablation
 from vit.analysis.targets import open_target, read_images
@@ -57,6 +58,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "colors"
     assert main(["train", "--config", str(write_config(images)), "--output_dir", str(run)]) == 0
+    assert_no_pickle(run)
     return run
 
 

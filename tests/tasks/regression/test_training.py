@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.test_runs import assert_no_pickle
 from tests.training.test_loop import at_step
 from tests.training.tiny import assert_same_bits, last, timeless
 from vit.attention.kernel_regression import NadarayaWatson
@@ -58,6 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With its figures."""
     folder = tmp_path_factory.mktemp("runs") / "curve"
     train(SMALL, folder)
+    assert_no_pickle(folder)
     return folder
 
 

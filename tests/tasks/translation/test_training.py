@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.tasks.translation.text_files import PAIRS, make_set
+from tests.test_runs import assert_no_pickle
 from tests.training.tiny import assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import OptimConfig
@@ -63,6 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vit.tasks.translation.report.draw_run", lambda *_: None)
         train(COPYING, folder)
+    assert_no_pickle(folder)
     return folder
 
 
