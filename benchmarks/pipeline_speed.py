@@ -254,6 +254,7 @@ def _check_training(config: ClassificationRun) -> None:
         "optim.layer_decay": (optim.layer_decay, optim.layer_decay == 1, "rates a layer"),
         "train.accumulation_steps": (train.accumulation_steps, train.accumulation_steps == 1, "micro-batches"),
         "train.loss": (train.loss, train.loss == "cross_entropy", "bce"),
+        "train.compile_blocks": (True, not train.compile_blocks, "blocks that are compiled alone; use train.compile"),
         "train.gradient_checkpointing": (True, not train.gradient_checkpointing, "gradient checkpointing"),
         "distill.teacher": (config.distill.teacher, config.distill.teacher is None, "a teacher"),
         "model.freeze_backbone": (True, not config.model.freeze_backbone, "frozen layers"),

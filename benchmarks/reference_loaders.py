@@ -68,6 +68,11 @@ def check_shared(data: DataConfig, augment: AugmentConfig) -> None:
             "a part of a magnitude",
         ),
         "augment.magnitude_std": (augment.magnitude_std, augment.magnitude_std == 0, "a spread of magnitudes"),
+        "augment.grey_probability": (
+            augment.grey_probability,
+            augment.grey_probability == 0,
+            "images that turn grey at random",
+        ),
         "augment.repeats": (augment.repeats, augment.repeats == 1, "repeated augmentation"),
         "augment.first_image_size": (augment.first_image_size, augment.first_image_size is None, "images that grow"),
         "data.on_broken_image": (

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine_load import Load
+from benchmarks.whole_process import ProcessFailed
 from vit.config import check
 from vit.evaluation.statistics import p_above
 from vit.processor import machine
@@ -48,7 +49,7 @@ def speedrun(
     settings in `config` have changed.
 
     ValueError for another task, and for a damaged record. BusyMachine if other processes take more than
-    `machine_load.MOST_OTHER_LOAD`; RuntimeError for a run that fails.
+    `machine_load.MOST_OTHER_LOAD`; ProcessFailed for a run that fails.
     """
     rows = []
     asked_run = require_classification(resolve_run(config, list(overrides), "--config").config, "--config", config)
@@ -131,7 +132,7 @@ def describe(row: dict[str, Any]) -> str:
 def _run_process(words: list[str], run: Path) -> tuple[float, dict[str, float]]:
     """Run `vit train` to its end: its processor seconds, children included, and when its files were written.
 
-    These are the times at which the settings were there, and of the last line of the history. RuntimeError with the
+    These are the times at which the settings were there, and of the last line of the history. ProcessFailed with the
     last line of a process that fails.
     """
     log, marks = run.with_suffix(".log"), dict[str, float]()
@@ -145,6 +146,8 @@ def _run_process(words: list[str], run: Path) -> tuple[float, dict[str, float]]:
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         lines = log.read_text().strip().splitlines()
-        raise RuntimeError(f"vit train: exit code {process.returncode}: {lines[-1] if lines else 'it printed nothing'}")
+        raise ProcessFailed(
+            f"vit train: exit code {process.returncode}: {lines[-1] if lines else 'it printed nothing'}"
+        )
     marks["metrics.jsonl"] = (run / "metrics.jsonl").stat().st_mtime
     return usage.ru_utime + usage.ru_stime, marks

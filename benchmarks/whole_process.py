@@ -30,8 +30,12 @@ class Measured(NamedTuple):
     """The process's standard error."""
 
 
+class ProcessFailed(ChildProcessError, RuntimeError):
+    """A program that was started to be measured did not end well; the message has its own last line."""
+
+
 def run_process(words: list[str]) -> tuple[dict[str, float], str]:
-    """Seconds and memory (GiB) of a process, and what it printed. RuntimeError with its last line if it fails."""
+    """Seconds and memory (GiB) of a process, and what it printed. ProcessFailed with its last line if it fails."""
     begun = time.perf_counter()
     with TemporaryDirectory() as place:
         said, complained = Path(place) / "out", Path(place) / "err"
@@ -44,7 +48,7 @@ def run_process(words: list[str]) -> tuple[dict[str, float], str]:
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             lines = complained.read_text().strip().splitlines() or [f"exit code {process.returncode}, without a word"]
-            raise RuntimeError(f"{' '.join(words[:4])} …: {lines[-1]}")
+            raise ProcessFailed(f"{' '.join(words[:4])} …: {lines[-1]}")
         seconds = time.perf_counter() - begun
         return {"seconds": seconds, "memory": usage.ru_maxrss / 2**20}, said.read_text()
 

@@ -60,7 +60,8 @@ def _height(lines: int) -> float:
 def _draw(axes: Axes, estimates: Sequence[Estimate], label: str, *, signed: bool) -> None:
     for place, estimate in enumerate(estimates):
         color = ORANGE if signed and estimate.value < 0 else BLUE
-        alpha = 0.45 if signed and estimate.low <= 0 <= estimate.high else 1.0
+        is_unsure = estimate.low <= 0 <= estimate.high or estimate.low == estimate.high  # of one seed: no interval
+        alpha = 0.45 if signed and is_unsure else 1.0
         axes.hlines(place, estimate.low, estimate.high, color=color, alpha=alpha, linewidth=2.4)
         axes.plot([estimate.value], [place], color=color, alpha=alpha, marker="o", markersize=5.5)
     axes.set_yticks(range(len(estimates)), [shorten(estimate.name, _MAX_NAME) for estimate in estimates])

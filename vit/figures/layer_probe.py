@@ -37,7 +37,7 @@ def plot_layer_probe(
                 ends = as_floats(intervals[name])
                 check_shape("intervals", ends, (len(values), 2), f"two ends for each block of {name!r}")
                 axes.vlines(places, ends[:, 0], ends[:, 1], color=color, alpha=0.45, linewidth=2.0)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_xlim(0.5, max(map(len, accuracy.values())) + 0.5)
         axes.set(xlabel="block", ylabel="accuracy of a linear probe", title=title)

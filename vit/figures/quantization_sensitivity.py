@@ -47,6 +47,6 @@ def plot_quantization_sensitivity(
         left.set(xlabel="block", ylabel="change of the logits (%)")
         right.set(xlabel="block", ylabel="accuracy lost (points)")
         for axes in (left, right):
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=len(kinds))
     return figure

@@ -45,7 +45,7 @@ def plot_receptive_field(
         axes.plot(range(1, len(values) + 1), mean_distance, color=BLUE, marker="o", markersize=4)
         axes.axhline(uniform, color=GREY, linestyle="--", linewidth=1)
         axes.annotate("equal everywhere", (1, uniform), (0, 3), textcoords="offset points", color=GREY, fontsize=8)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
         axes.set_ylim(bottom=0, top=1.15 * max(uniform, *mean_distance))
         axes.set_xlim(0.5, len(values) + 0.5)
         axes.set(xlabel="block", ylabel=f"mean distance ({unit})")

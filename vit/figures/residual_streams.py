@@ -44,5 +44,5 @@ def _lines(axes: Axes, curves: dict[str, np.ndarray]) -> None:
         if not np.isnan(values).all():
             places = range(1, len(values) + 1)
             axes.plot(places, values, color=color, marker="o", markersize=3, label=name)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     axes.set(xlabel="block", xlim=(0.5, len(next(iter(curves.values()))) + 0.5))
