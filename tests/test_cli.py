@@ -355,6 +355,9 @@ def test_train_tells_where_the_run_is(
     said = capsys.readouterr()
     assert said.out == lines[6].replace("runs/recipe:", "runs/recipe was finished already:") + "\n"
     assert said.err == ""
+    for words in (["--output_dir", "runs/recipe"], ["--output-dir=runs/recipe"]):
+        assert main(["train", "--resume", *words]) == 0, "with its own settings, not those of the digits"
+        assert capsys.readouterr().out == said.out
     assert main(["train", "--config", str(recipe), "--resume", "--optim.lr", "1"]) == 2
     assert "optim.lr: 1.0 is not valid: the run in" in one_line(capsys)
     assert main(["diff", "runs/recipe", "runs/recipe"]) == 0

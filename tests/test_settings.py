@@ -33,8 +33,9 @@ from vit.settings import (
     resolve_run,
     run_config_from,
 )
+from vit.settings.files import find_config
 from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig
-from vit.tasks.translation.config import TextDataConfig, TranslationRun
+from vit.tasks.translation.config import SearchConfig, TextDataConfig, TranslationRun
 
 RECIPE = """\
 model:
@@ -523,6 +524,33 @@ def test_settings_of_one_data_set_are_not_anothers() -> None:
     assert override(cifar, ["--data.name", "digits"], ALLOWED).data == DataConfig()
     captions = TranslationRun(data=TextDataConfig(root="data/multi30k", target_language="fr"))
     assert override(captions, ["--data.name", "copying"], ALLOWED).data == TextDataConfig(name="copying")
+    moved = override(captions, ["--data.name", "multi30k", "--data.root", "elsewhere"], ALLOWED).data
+    assert moved == TextDataConfig(root="elsewhere", target_language="fr"), "the same captions in another folder"
+    own = ClassificationRun(data=DataConfig(name="imagefolder", root="my_images", test_folder="extra"))
+    assert override(own, ["--data.name", "cifar10"], ALLOWED).data == DataConfig(name="cifar10"), "not into my_images"
+    elsewhere = override(own, ["--data.name", "imagefolder", "--data.root", "others"], ALLOWED).data
+    assert elsewhere == DataConfig(name="imagefolder", root="others")
+
+
+def test_a_greedy_search_has_no_penalty_of_the_beam() -> None:
+    run = TranslationRun(data=TextDataConfig(name="copying"), search=SearchConfig(beam_size=4, length_penalty=1.0))
+    assert override(run, ["--search.beam_size", "1"], ["search"]).search == SearchConfig(beam_size=1)
+    assert override(run, ["--search.beam_size", "2"], ["search"]).search.length_penalty == 1.0
+    with pytest.raises(ValueError, match=r"search\.length_penalty: 0\.5 is not valid: it has an effect only with"):
+        override(run, ["--search.beam_size", "1", "--search.length_penalty", "0.5"], ["search"])
+
+
+def test_a_folder_of_images_may_have_a_recipes_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "digits_vit").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_config("digits_vit").name == "digits_vit.yaml"
+    assert find_config("digits_vit").is_file()
+
+
+@pytest.mark.parametrize("setting", ["batch_size", "fraction", "subset_seed", "canvas_size"])
+def test_settings_of_training_images_have_no_effect_on_an_evaluation(setting: str) -> None:
+    with pytest.raises(ValueError, match=rf"--data\.{setting}: it has no effect here; what has: "):
+        override(ClassificationRun(), [f"--data.{setting}", "1"], ClassificationRun.evaluation_settings)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; an empty word, as a shell makes of a variable that is not set, is refused.
 
-        So is an option that is given twice, of which only the last would count.
+        So is an option that is given twice, of which only the last would count. `--output-dir` is `--output_dir`, as
+        it is for settings.
         """
+        args = [self._with_underscores(word) for word in args]
         self._refuse_names_of_positionals(args)
         option, seen = "", set[str]()
         for word in args:
@@ -68,6 +70,12 @@ class Parser(argparse.ArgumentParser):
                 if option in _CHECKPOINTS and "--select" in self._option_string_actions and not Path(shown).exists():
                     self.error(f"{option}: there is no such option; --select best or last chooses a checkpoint")
                 self.error(f"{option}: {first.metavar} is given without an option: {self.prog} {shown}")
+
+    def _with_underscores(self, word: str) -> str:
+        option, equals, value = word.partition("=")
+        meant = f"--{option[2:].replace('-', '_')}"
+        is_meant = option.startswith("--") and option not in self._option_string_actions
+        return f"{meant}{equals}{value}" if is_meant and meant in self._option_string_actions else word
 
     def parse_with_settings(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """The command's own options, and the words of settings. ValueError for an option that is nearly an own one."""

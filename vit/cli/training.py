@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,10 @@ def train(argv: list[str]) -> None:
     text = "continue this run with its own settings, or, without RUN, the one in the output folder"
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
     args, overrides = parser.parse_with_settings(argv)
-    default = Path("runs") / DEFAULT_CONFIG
-    if args.resume == "" and args.config is None and not overrides and holds_run(default):
-        args.resume = str(default)  # with its own settings, which need not be the file's
+    if args.resume == "" and args.config is None:
+        folder, others = _output_dir_in(overrides)
+        if holds_run(folder):  # with its own settings, which need not be a file's
+            args.resume, overrides = str(folder), others
     if args.resume:
         if any(word.split("=")[0] == "--config" for word in argv):
             raise ValueError(f"--config: it has no effect with --resume {args.resume}, which has its own settings")
@@ -98,6 +100,18 @@ def plan(argv: list[str]) -> None:
     print(planned.text())
     if args.figure:
         draw_plan(planned, args.figure)
+
+
+def _output_dir_in(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """The output folder that settings of the command line name, or the default run's; and the other words."""
+    found, others, rest = str(Path("runs") / DEFAULT_CONFIG), list[str](), iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option.replace("-", "_") == "__output_dir":
+            found = value if equals else next(rest, found)
+        else:
+            others.append(word)
+    return Path(found), others
 
 
 def diff(argv: list[str]) -> None:

@@ -103,7 +103,7 @@ class DataConfig:
     """
     canvas_size: int | None = None
     """Side of the square that training images are resized to when decoded. None: 256/224 of the image size, or no
-    resizing if all images have the same size.
+    resizing if all images have one size that is no larger.
     """
     on_broken_image: Literal["fail", "skip"] = "fail"
     """An image that cannot be decoded ends the run, or is left out and counted."""

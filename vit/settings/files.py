@@ -32,9 +32,9 @@ def find_config(name: str | Path, option: str = "--config") -> Path:
             f"continue it with vit train --resume {path}, or begin another one like it with {option} {path}/config.yaml"
         )
         raise ValueError(f"{option}: {str(name)!r} is a run; {remedy}")
-    if path.suffix or path.exists():
-        return path
     names = packaged_configs()
+    if path.suffix or path.is_file() or (path.exists() and str(name) not in names):  # a folder may have a recipe's name
+        return path
     if str(name) not in names:
         near = nearest(str(name), names)
         if near.startswith("choose"):

@@ -101,18 +101,25 @@ def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> R
             others = f"what has: {', '.join(f'--{setting}' for setting in allowed)}"
             remedy = "to evaluate at another size give --image_size" if name == "model.image_size" else others
             raise ValueError(f"--{name}: it has no effect here; {remedy}")
-    if "data.name" in given and not _same_folder(kept, given):
-        section: Any = get_type_hints(kind)["data"]
-        root = ("root",) if given["data.name"] in getattr(section, "rootless_sets", ()) else ()
-        for name in (*getattr(section, "one_sets_settings", ()), *root):
+    section: Any = get_type_hints(kind)["data"]
+    if "data.name" in given and not _same_images(section, kept, given):
+        its_own = kept["data.name"] == getattr(section, "folder_set", None)  # a folder of the user's own
+        leaves = given["data.name"] in getattr(section, "rootless_sets", ()) or (
+            its_own and given["data.name"] != kept["data.name"]
+        )
+        for name in (*getattr(section, "one_sets_settings", ()), *(["root"] if leaves else [])):
             del kept[f"data.{name}"]
+    if str(given.get("search.beam_size")) == "1":
+        kept.pop("search.length_penalty", None)  # of the beam that is not asked for
     return make_settings(kind, kept | given)
 
 
-def _same_folder(kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether the command line names the folder that the settings have already."""
+def _same_images(section: Any, kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether the command line names the folder that the settings have already, or the same set in another place."""
     places = [settings.get("data.root") for settings in (kept, given)]
     same_set = kept["data.name"] == given["data.name"]
+    if same_set and getattr(section, "same_in_any_folder", False):
+        return True
     return same_set and None not in places and len({Path(str(place)).resolve() for place in places}) == 1
 
 

@@ -33,8 +33,9 @@ def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False)
     matrices = {
         name for name, parameter in named if model.is_in_block(name) and parameter.ndim in (2, 4) and name not in exempt
     }
-    rule = "no block's matrix is trained (a frozen backbone); use adamw or sgd"
-    check(bool(matrices), "optim.name", config.name, rule)
+    is_frozen = any(not parameter.requires_grad for parameter in model.parameters())
+    why = "no block's matrix is trained (a frozen backbone)" if is_frozen else "this model has no blocks that it knows"
+    check(bool(matrices), "optim.name", config.name, f"{why}; use adamw, sgd or lamb")
     hidden = _groups(model, [pair for pair in named if pair[0] in matrices], config)
     rest = _groups(model, [pair for pair in named if pair[0] not in matrices], config)
     dtype = torch.bfloat16 if fast_bf16 else torch.float32

@@ -63,7 +63,12 @@ class ClassificationTrainConfig(TrainConfig):
 class ClassificationRun(ImageRun):
     """Training an image classifier."""
 
-    evaluation_settings: ClassVar = ("data", "device", "train.precision")
+    evaluation_settings: ClassVar = (
+        *("data.name", "data.root", "data.download", "data.test_folder", "data.test_fraction", "data.val_fraction"),
+        *("data.split_seed", "data.eval_batch_size", "data.workers", "data.cache_gib", "data.on_broken_image"),
+        *("data.crop_fraction", "data.squash", "data.interpolation", "data.antialias", "data.mean", "data.std"),
+        *("data.fake_images", "data.fake_classes", "device", "train.precision"),
+    )
 
     task: Literal["classification"] = "classification"
     train: ClassificationTrainConfig = field(default_factory=ClassificationTrainConfig)
