@@ -214,6 +214,13 @@ def test_every_parameter_learns_and_has_a_depth(options: dict[str, Any]) -> None
     assert "tables.source_table.weight" in model.no_weight_decay()
 
 
+def test_an_outputs_own_matrix_is_decayed() -> None:
+    config = TranslatorConfig(width=8, depth=1, num_heads=2, positions="learned", max_length=8, tie_output=False)
+    exempt = build_translator(config, source_vocabulary=9, target_vocabulary=9).no_weight_decay()
+    assert "tables.output.weight" not in exempt
+    assert {"tables.target_table.weight", "source_positions.table"} <= exempt
+
+
 def arguments() -> tuple[Tensor, Tensor, Tensor]:
     source, target = sentences()
     return source, LENGTHS, target

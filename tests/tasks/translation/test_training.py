@@ -168,6 +168,16 @@ def test_micro_batches_change_nothing_but_rounding(run: Path, tmp_path: Path) ->
             assert ours["train.loss"] == pytest.approx(theirs["train.loss"], rel=1e-3)
 
 
+def test_dropout_in_attention_is_the_same_however_a_step_is_divided(tmp_path: Path) -> None:
+    """Its random numbers are counted by padded tokens, so that all parts of a step are padded alike."""
+    dropping = replace(COPYING, model=replace(COPYING.model, attention_dropout_rate=0.3))
+    losses = []
+    for parts in (1, 4):
+        train(replace(dropping, train=replace(COPYING.train, accumulation_steps=parts)), tmp_path / str(parts))
+        losses.append([line["train.loss"] for line in read_metrics(tmp_path / str(parts)) if "train.loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "rnn"])
 def test_recurrent_models_train_in_the_same_loop(name: str, tmp_path: Path) -> None:
     model = TranslatorConfig(name=name, width=8, depth=1)  # type: ignore[arg-type]

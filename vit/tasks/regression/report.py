@@ -17,7 +17,13 @@ from vit.figures.style import save_figure
 from vit.runs import find_checkpoint, read_checkpoint, read_metrics, write_json
 from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import INTERVAL, Points, even_points, true_curve
-from vit.tasks.regression.metrics import CONVENTIONS, Regression, evaluate_kernel, regression_metrics
+from vit.tasks.regression.metrics import (
+    CONVENTIONS,
+    Regression,
+    estimate_in_chunks,
+    evaluate_kernel,
+    regression_metrics,
+)
 from vit.tasks.regression.training import KernelRegression
 from vit.tasks.task import Rates
 from vit.wording import counted, markdown_table
@@ -104,7 +110,8 @@ def draw_run(
     folder.mkdir(exist_ok=True)
     widths = found[best_epoch].widths
     _draw_estimates(folder / "estimates.png", points, found, best_epoch)
-    _draw_wiggles(folder / "wiggles.png", points, widths, config.model.initial_width)
+    chunk = config.data.eval_batch_size
+    _draw_wiggles(folder / "wiggles.png", points, widths, config.model.initial_width, chunk)
     keys, fixed_width = points[0].x, config.model.initial_width
     numbers = {"keys": keys, "widths": widths, "fixed_width": fixed_width, "conventions": CONVENTIONS}
     save_figure(figures.plot_kernels(keys.numpy(), widths.numpy(), fixed_width), folder / "kernels.png", numbers)
@@ -137,12 +144,13 @@ def _draw_estimates(
     save_figure(figure, path, numbers)
 
 
-def _draw_wiggles(path: Path, points: tuple[Points, Points], widths: Tensor, fixed_width: float) -> None:
+def _draw_wiggles(path: Path, points: tuple[Points, Points], widths: Tensor, fixed_width: float, chunk: int) -> None:
     """Draw the part of the estimate that comes from noise: an estimate is linear in the values, so noise adds to it."""
     train, test = points
     noise = train.y - true_curve(train.x)
     by_name = {"fixed": torch.tensor(fixed_width), "learned": widths}
-    parts = {name: NadarayaWatson(train.x, noise, w)(test.x) for name, w in by_name.items()}
+    kernels = {name: NadarayaWatson(train.x, noise, w) for name, w in by_name.items()}
+    parts = {name: estimate_in_chunks(kernel, test.x, chunk) for name, kernel in kernels.items()}
     squares = {name: float(part.square().mean()) for name, part in parts.items()}
     labels = {name: f"{name}, mean square {square:.3f}" for name, square in squares.items()}
     numbers = {

@@ -129,6 +129,8 @@ class TextDataConfig:
     sets: ClassVar = ("multi30k", "copying")
     folder_set: ClassVar = "multi30k"
     """The set that `--data FOLDER` means."""
+    same_in_any_folder: ClassVar = True
+    """A set of that name in another folder is the same one, and keeps its languages and parts."""
     rootless_sets: ClassVar = ("copying",)
     one_sets_settings: ClassVar = (
         *("source_language", "target_language", "val_part", "test_parts", "vocabulary_size", "shared_vocabulary"),

@@ -85,6 +85,7 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
     for option, value in asked.items():
         if value:
             raise ValueError(f"{option}: it has no effect here; the checkpoint is a translator's")
+    bleu_signature()  # raises where sacreBLEU is missing, before anything is translated
     trained = load_translator(request.checkpoint, request.select, request.weights)
     vocabularies = trained.vocabularies
     accelerator = make_accelerator(config.device, config.train.precision)

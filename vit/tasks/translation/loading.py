@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -69,10 +70,13 @@ class EncodedSplit:
     def indices(self) -> Tensor:
         return torch.arange(len(self))
 
-    def batch(self, indices: Tensor, *, positions: Tensor, weights: Tensor) -> TextBatch:
+    def batch(
+        self, indices: Tensor, *, positions: Tensor, weights: Tensor, widths: tuple[int, int] = (0, 0)
+    ) -> TextBatch:
+        """The pairs of these rows, padded to the longest source and target, and to at least `widths` tokens."""
         rows = indices.tolist()
-        source, source_lengths = pad([self.sources[row] for row in rows])
-        target, target_lengths = pad([self.targets[row] for row in rows])
+        source, source_lengths = pad([self.sources[row] for row in rows], widths[0])
+        target, target_lengths = pad([self.targets[row] for row in rows], widths[1])
         return TextBatch(source, source_lengths, target, target_lengths, positions, indices, weights)
 
 
@@ -81,10 +85,11 @@ def encode_sources(vocabulary: Vocabulary, lines: Sequence[str]) -> list[Tensor]
     return [torch.tensor([*vocabulary.encode(line), EOS]) for line in lines]
 
 
-def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows of tokens as one tensor (b, n) with `PAD` behind the shorter ones, and their lengths (b,)."""
+def pad(rows: Sequence[Tensor], width: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as one tensor (b, n), n at least `width`, with `PAD` behind the shorter ones; lengths (b,)."""
     lengths = torch.tensor([len(row) for row in rows])
-    return pad_sequence(list(rows), batch_first=True, padding_value=PAD), lengths
+    padded = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
+    return F.pad(padded, (0, max(0, width - padded.shape[1])), value=PAD), lengths
 
 
 def bucketed_order(seed: int, epoch: int, lengths: Tensor, *, batch_size: int, pool: int) -> Tensor:
@@ -162,14 +167,18 @@ class TextTrainLoader:
         order = self._kept[bucketed_order(self._seed, epoch, self._lengths[self._kept], batch_size=size, pool=pool)]
         for step in range(start_step, self.steps_per_epoch):
             whole = self._plan.positions(step)
-            predicted = self._lengths[order[whole.start : whole.stop], 1] + 1  # EOS is predicted too
+            lengths = self._lengths[order[whole.start : whole.stop]]
+            predicted = lengths[:, 1] + 1  # EOS is predicted too
+            # of all parts alike: the random numbers of dropout in attention are counted by padded tokens
+            widths = int(lengths[:, 0].max()) + 1, int(lengths[:, 1].max()) + 2
             batches = []
             for chunk in self._micro_batches:
                 held = self._plan.chunk(step, chunk)
                 places = held or whole[:1]  # of an empty chunk the step's first pair stands in, with weight 0
                 positions = torch.arange(places.start, places.stop)
                 weights = torch.full(positions.shape, 1.0 if held else 0.0)
-                batches.append(self.split.batch(order[positions], positions=positions, weights=weights))
+                held_by = {"positions": positions, "weights": weights, "widths": widths}
+                batches.append(self.split.batch(order[positions], **held_by))
             yield Step(batches, len(whole), float(predicted.sum()))
 
 

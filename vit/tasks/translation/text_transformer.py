@@ -141,7 +141,7 @@ class TextTransformer(Model):
 
     def no_weight_decay(self) -> set[str]:
         """Norms, biases, positions and tokens."""
-        return {name for name, p in self.named_parameters() if p.dim() <= 1 or "table" in name}
+        return {name for name, p in self.named_parameters() if p.dim() <= 1 or _is_embedding(name)}
 
     def _read(self, target: Tensor, rng: SampleRandom | None) -> tuple[Tensor, Tensor, Rotation | None]:
         """The decoder's input, its mask and its rotation."""
@@ -151,6 +151,11 @@ class TextTransformer(Model):
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
+
+def _is_embedding(name: str) -> bool:
+    """Tokens and learned positions; the output's matrix is `tables.output`."""
+    return "_table" in name or name.endswith("positions.table")
 
 
 def _positions(config: TranslatorConfig) -> TextPositions:

@@ -20,7 +20,7 @@ from vit.tasks.translation.loading import EncodedSplit, TextBatch, TextEvalLoade
 from vit.tasks.translation.metrics import Translations, bleu, translate_all, translation_metrics
 from vit.tasks.translation.text import TextSplit, check_test, fingerprint, open_test, open_training
 from vit.tasks.translation.translator import Translator, build_translator
-from vit.tasks.translation.vocabulary import PAD, Vocabularies
+from vit.tasks.translation.vocabulary import PAD, Vocabularies, text_extra
 
 
 def _check_positions(split: EncodedSplit, part: str, positions: int) -> None:
@@ -38,6 +38,8 @@ class Translation:
     def __init__(self, config: TranslationRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         self.config = config
         self.accelerator = accelerator
+        with text_extra():
+            import sacrebleu  # noqa: F401  it is used after the first epoch, which would be lost
         with timer("open the data"):
             train, val = open_training(config.data)
             check_test(config.data)
