@@ -247,6 +247,23 @@ def test_bleu_is_cased_and_of_untokenised_text() -> None:
     assert bleu_signature().startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
 
+@pytest.mark.parametrize(
+    ("reference", "near", "name"),
+    [
+        ("一只黑狗在雪地里奔跑。", "一只黑狗在雪地上奔跑。", "zh"),
+        ("黒い犬が雪の中を走っている。", "黒い犬が雪の上を走っている。", "char"),
+        ("สุนัขสีดำวิ่งอยู่บนหิมะ", "สุนัขสีดำวิ่งอยู่ในหิมะ", "char"),
+        ("검은 개가 눈 위를 달리고 있다.", "검은 개가 눈 속을 달리고 있다.", "13a"),
+    ],
+)
+def test_languages_without_spaces_are_counted_by_characters(reference: str, near: str, name: str) -> None:
+    exact, close = record((reference, reference)), record((reference, near))
+    assert f"|tok:{name}|" in bleu_signature([reference])
+    assert bleu(exact) == pytest.approx(100)
+    assert 0 < bleu(close) < 100
+    assert corpus_bleu(sentence_statistics(close)) == pytest.approx(bleu(close))
+
+
 def texts(count: int, seed: int) -> Translations:
     rng = np.random.default_rng(seed)
 

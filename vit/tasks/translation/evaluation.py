@@ -103,7 +103,7 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
     by_length = bleu_by_length(translations, length_edges(config.data))
     metrics = {
         "bleu": bleu(translations),
-        "signature": bleu_signature(),
+        "signature": bleu_signature(translations.references),
         "sentences_per_second": round(len(translations) / max(seconds, 1e-9), 1),
         **translation_metrics(model, loader, **settings),
         "bleu_by_length": [row for row in by_length if row["sentences"]],

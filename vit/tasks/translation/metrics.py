@@ -6,6 +6,7 @@ BLEU (Papineni et al. 2002) is sacreBLEU's (Post 2018): cased, on detokenised te
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,11 +36,14 @@ LEVEL = 0.95
 CONVENTIONS = {
     "bleu": "corpus BLEU in percent, cased, detokenised; the signature says sacreBLEU's settings",
     "nll": "mean over all target tokens, EOS included, of -log p(token | source, tokens before it), nats",
-    "perplexity": "exp(nll)",
+    "perplexity": "exp(nll), of tokens of the model's own vocabulary: compare it between models of one vocabulary only",
     "token_accuracy": "part of the target tokens that are the likeliest, given the true tokens before them",
     "length": "words of the source sentence, between spaces; low ≤ length < high",
     "interval": f"percentile bootstrap over sentences, {LEVEL:.0%}",
 }
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+_CHINESE = re.compile("[\u3400-\u9fff]")
+"""Thai, Lao, Burmese, Khmer and Japanese syllables; Chinese characters: written without spaces between words."""
 _FIELDS = {"index": "indices", "source": "sources", "reference": "references", "hypothesis": "hypotheses"}
 
 
@@ -199,12 +203,21 @@ def translation_metrics(
 
 def bleu(translations: Translations) -> float:
     """Corpus BLEU in percent, as `bleu_signature` says."""
-    return float(_metric().corpus_score(translations.hypotheses, [translations.references]).score)
+    metric = _metric(tokenize=tokenisation(translations.references))
+    return float(metric.corpus_score(translations.hypotheses, [translations.references]).score)
 
 
-def bleu_signature() -> str:
+def tokenisation(references: Sequence[str]) -> str:
+    """sacreBLEU's for the references' script: a line without spaces would be one word, and its BLEU 0."""
+    for script, name in ((_UNSPACED, "char"), (_CHINESE, "zh")):
+        if 2 * sum(script.search(line) is not None for line in references) > len(references):
+            return name
+    return "13a"
+
+
+def bleu_signature(references: Sequence[str] = ()) -> str:
     """sacreBLEU's settings, to be stated with a BLEU: references, case, tokenisation, smoothing, version."""
-    metric = _metric()
+    metric = _metric(tokenize=tokenisation(references))
     metric.corpus_score(["a"], [["a"]])  # the number of references is known only now
     return str(metric.get_signature())
 
@@ -232,7 +245,8 @@ def bleu_by_length(
 
 def sentence_statistics(translations: Translations) -> NDArray[np.int64]:
     """(n, 10) counts whose sum over sentences decides BLEU: both lengths, matching and all n-grams for n = 1 … 4."""
-    metric = _metric(effective_order=True)  # of no effect on counts; without it sacreBLEU advises against sentences
+    # the effective order has no effect on counts; without it sacreBLEU advises against sentences
+    metric = _metric(effective_order=True, tokenize=tokenisation(translations.references))
     pairs = zip(translations.hypotheses, translations.references, strict=True)
     scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis, reference in pairs]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]

@@ -66,7 +66,7 @@ class TranslationReport:
             "test.bleu": bleu(translations),
             **{f"test.{name}": value for name, value in metrics.items()},
             "last.test.bleu": bleu(last[0]),
-            "bleu_signature": bleu_signature(),
+            "bleu_signature": bleu_signature(translations.references),
             "beam_size": self.task.config.search.beam_size,
         }
 
