@@ -276,14 +276,29 @@ def test_no_checkpoint_file_is_a_pickle(tmp_path: Path) -> None:
     assert_no_pickle(tmp_path)
 
 
-KINDS = {".safetensors", ".json", ".jsonl", ".yaml", ".csv", ".tsv", ".npz", ".png", ".svg", ".md", ".html", ".log"}
+KINDS = {
+    ".safetensors",
+    ".json",
+    ".jsonl",
+    ".yaml",
+    ".yml",
+    ".csv",
+    ".tsv",
+    ".npz",
+    ".png",
+    ".svg",
+    ".md",
+    ".html",
+    ".log",
+}
 """Suffixes of the files of a run."""
 
 
 def assert_no_pickle(run: Path) -> None:
     """No file is a pickle or an archive that could hold one; `.npz` files hold arrays of numbers only."""
     for file in (path for path in run.rglob("*") if path.is_file()):
-        assert file.suffix in KINDS, f"{file} is of a kind that runs do not have"
+        is_trackers = file.name.startswith("events.out.tfevents")
+        assert file.suffix in KINDS or is_trackers, f"{file} is of a kind that runs do not have"
         content = file.read_bytes()
         assert not content.startswith(b"\x80"), f"{file} begins like a pickle"
         if zipfile.is_zipfile(file):

@@ -215,7 +215,7 @@ def test_a_run_continues_after_its_pretrained_weights_were_moved(
 ) -> None:
     weights, config = source
     shutil.copytree(weights, tmp_path / "weights")
-    config = replace(config, model=ModelConfig(**BLANK, pretrained=str(tmp_path / "weights")))
+    config = tuned(config, tmp_path / "weights")
     train(config, tmp_path / "run")
     (tmp_path / "weights").rename(tmp_path / "archive")
     longer = replace(config, train=replace(config.train, epochs=2))

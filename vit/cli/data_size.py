@@ -21,8 +21,8 @@ def train_and_compare(argv: list[str]) -> None:
         "To continue a stopped comparison, run the same command again; more fractions, seeds or factors train only "
         "what is missing. Memory: that of `vit train` for the largest recipe, times --at_once.",
     )
-    recipes = "YAML files, or names of packaged configurations"
-    parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="RECIPE", help=recipes)
+    kinds = "YAML files, or names of packaged configurations"
+    parser.add_argument("--train", nargs="+", type=Path, required=True, metavar="RECIPE", help=kinds)
     default = [0.05, 0.1, 0.3, 0.5, 1.0]
     parts = "parts of the training images (default: 0.05 0.1 0.3 0.5 1)"
     parser.add_argument("--fractions", nargs="+", type=float, default=default, metavar="PART", help=parts)

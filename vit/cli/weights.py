@@ -16,7 +16,7 @@ def _target(word: str) -> str:
     """The word itself, unless it is a format of `vit export`."""
     if word in FORMATS:
         instead = f"vit export MODEL --format {word} --output FILE"
-        raise ArgumentTypeError(f"{word!r} is not a library's weight layout; to write such a file, use: {instead}")
+        raise ArgumentTypeError(f"{word!r} is not a library's weight layout; write such a file by: {instead}")
     return word
 
 

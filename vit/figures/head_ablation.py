@@ -44,9 +44,8 @@ def plot_head_ablation(
         _draw_map(figure, first, points, ends)
         _label_blocks(first, numbers)
         scale = Normalize(numbers[0], max(numbers[-1], numbers[0] + 1))
-        colors = colormaps["viridis"](scale(numbers)).repeat(points.shape[1], axis=0)
         for axes, (name, values) in zip(others, quantities.items(), strict=True):
-            _draw_against(axes, as_floats(values), points, ends, colors)
+            _draw_against(axes, as_floats(values), points, ends, scale(numbers))
             axes.set(xlabel=name, ylabel=_LABEL if axes is others[0] else "")
         if others:
             bar = add_colorbar(figure, ScalarMappable(scale, "viridis"), others[-1], aspect=25, label="block")
@@ -77,9 +76,10 @@ def _label_blocks(axes: Axes, blocks: np.ndarray) -> None:
 
 
 def _draw_against(
-    axes: Axes, values: np.ndarray, points: np.ndarray, ends: np.ndarray | None, colors: np.ndarray
+    axes: Axes, values: np.ndarray, points: np.ndarray, ends: np.ndarray | None, depths: ArrayLike
 ) -> None:
-    """A dot for each head, in the colour of its block."""
+    """A dot for each head, in the colour of its block; `depths` (l,) from 0 to 1."""
+    colors = colormaps["viridis"](np.asarray(depths)).repeat(points.shape[1], axis=0)
     if ends is not None:
         low, high = ends.reshape(2, -1)
         axes.vlines(values.ravel(), low, high, colors=colors, alpha=0.35 if points.size <= 60 else 0.2, linewidth=1.2)

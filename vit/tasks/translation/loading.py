@@ -177,8 +177,8 @@ class TextTrainLoader:
                 places = held or whole[:1]  # of an empty chunk the step's first pair stands in, with weight 0
                 positions = torch.arange(places.start, places.stop)
                 weights = torch.full(positions.shape, 1.0 if held else 0.0)
-                held_by = {"positions": positions, "weights": weights, "widths": widths}
-                batches.append(self.split.batch(order[positions], **held_by))
+                rows = order[positions]
+                batches.append(self.split.batch(rows, positions=positions, weights=weights, widths=widths))
             yield Step(batches, len(whole), float(predicted.sum()))
 
 
