@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import secrets
 import socket
 import traceback
 from collections.abc import Callable
@@ -96,6 +97,12 @@ def _send(sender: Connection, answer: Any) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that the system gives away, as to a launcher of another test before this one is used."""
+    while True:
+        port = secrets.choice(range(12_000, 32_000))
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:  # taken
+                continue
+            return port
