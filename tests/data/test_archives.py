@@ -154,6 +154,15 @@ def test_a_file_of_several_names_has_all_of_them(suffix: str, tmp_path: Path) ->
     assert [(root / "train/cat" / f"{number}.png").read_bytes() for number in (0, 1)] == [b"zero", b"one"]
 
 
+def test_a_second_name_of_a_symbolic_link_is_left_out_like_it(tmp_path: Path) -> None:
+    archive = tar_of(tmp_path / "a.tar", {"cat/0.png": b"x", "dog/0.png": b"y"}, link="/etc/passwd")
+    with tarfile.open(archive, "a") as file:
+        info = tarfile.TarInfo("cat/second.png")
+        info.type, info.linkname = tarfile.LNKTYPE, "cat/link.png"
+        file.addfile(info)
+    assert names(unpacked(archive)) == {"cat/0.png", "dog/0.png"}
+
+
 def test_a_second_name_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         info = tarfile.TarInfo("cat/0.png")

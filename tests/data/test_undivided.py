@@ -249,16 +249,6 @@ def test_folders_of_a_disk_are_no_classes(parts: bool, tmp_path: Path, monkeypat
     assert train.source.class_names == ["cat", "dog"]
 
 
-def test_a_seed_of_a_list_with_all_parts_has_no_effect(tmp_path: Path) -> None:
-    make_folder(tmp_path, {"cat": 6, "dog": 6})
-    parts = ["train", "train", "train", "val", "val", "test"]
-    rows = [f"{name}/{index:03d}.png,{name},{part}" for name in ("cat", "dog") for index, part in enumerate(parts)]
-    (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]))
-    check_test(config_for(tmp_path / "list.csv"))
-    with pytest.raises(ValueError, match=r"data\.split_seed: 5 is not valid: it has no effect"):
-        check_test(config_for(tmp_path / "list.csv", split_seed=5))
-
-
 @pytest.mark.parametrize(("make", "num_train", "num_test", "said"), TAKEN.values(), ids=list(TAKEN))
 def test_odd_folders_that_are_taken(
     make: Callable[[Path], Path], num_train: int, num_test: int, said: str, tmp_path: Path

@@ -215,6 +215,18 @@ def test_further_seeds_train_only_what_is_missing(
     assert "optim.weight_decay: 0.3 is not valid: the run in" in capsys.readouterr().err
 
 
+def test_a_run_of_other_weights_of_the_same_name_is_not_taken(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where those that it began with are gone, which a run that is resumed may have moved."""
+    data = ["--finetune", "--data", str(folder / "images"), "--output_dir", str(tmp_path / "out"), *SHORT]
+    shutil.copytree(folder / "small_vit", tmp_path / "a" / "small_vit")
+    assert main(["eval", str(tmp_path / "a" / "small_vit"), *data]) == 0
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert main(["eval", str(tmp_path / "b" / "small_vit"), *data]) == 2
+    assert "model.pretrained: " in capsys.readouterr().err
+
+
 def test_a_run_folder_can_be_fine_tuned_too(folder: Path, compared: Path, tmp_path: Path) -> None:
     models = [str(compared / "runs/small_vit"), str(folder / "small_vit")]
     data = ["--data", str(folder / "images"), "--output_dir", str(tmp_path)]

@@ -221,6 +221,11 @@ def test_a_run_continues_after_its_pretrained_weights_were_moved(
     longer = replace(config, train=replace(config.train, epochs=2))
     with pytest.raises(ValueError, match=r"model\.pretrained: .*weights"):
         train(longer, tmp_path / "run", resume=True)
+    other = replace(longer, model=replace(longer.model, pretrained=str(weights)))
+    (tmp_path / "weights").mkdir()
+    with pytest.raises(ValueError, match=r"the run in .* was started with .* and model\.pretrained would change"):
+        train(other, tmp_path / "run", resume=True)
+    (tmp_path / "weights").rmdir()
     moved = replace(longer, model=replace(longer.model, pretrained=str(tmp_path / "archive")))
     assert train(moved, tmp_path / "run", resume=True)["epochs"] == 2
 

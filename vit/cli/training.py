@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from vit.cli.parsing import (
-    DEFAULT_CONFIG,
     Parser,
     check_no_checkpoint,
     check_picture,
@@ -29,15 +28,16 @@ def train(argv: list[str]) -> None:
     start_missing_processes(["train", *argv])
     parser = run_parser(
         "train",
-        "Train a model, evaluate it once on the test set, and write all to the run folder. Memory of every process: "
-        "0.75 GB, the weights with gradients and averages, what the blocks compute for a micro-batch, and decoded "
-        "images up to --data.cache_gib; `vit plan` gives the numbers.",
+        "Train a model, evaluate it on the test set at the end, and write all to the run folder. Memory of every "
+        "process: 0.75 GB, the weights with gradients and averages, what the blocks compute for a micro-batch, and "
+        "decoded images up to --data.cache_gib; `vit plan` gives the numbers.",
     )
     text = "continue this run with its own settings, or, without RUN, the one in the output folder"
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help=text)
     args, overrides = parser.parse_with_settings(argv)
     if args.resume == "" and args.config is None:
-        folder, others = _output_dir_in(overrides)
+        usual = Path("runs") / Path(chosen_config(None, overrides)).stem
+        folder, others = _output_dir_in(overrides, usual)
         if holds_run(folder):  # with its own settings, which need not be a file's
             args.resume, overrides = str(folder), others
     if args.resume:
@@ -102,9 +102,9 @@ def plan(argv: list[str]) -> None:
         draw_plan(planned, args.figure)
 
 
-def _output_dir_in(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The output folder that settings of the command line name, or the default run's; and the other words."""
-    found, others, rest = str(Path("runs") / DEFAULT_CONFIG), list[str](), iter(words)
+def _output_dir_in(words: Sequence[str], usual: Path) -> tuple[Path, list[str]]:
+    """The output folder that settings of the command line name, or the usual one; and the other words."""
+    found, others, rest = str(usual), list[str](), iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
         if option.replace("-", "_") == "__output_dir":

@@ -114,12 +114,15 @@ def _members_of_tar(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive) as file:
         stored: dict[str, tarfile.TarInfo] = {}
         names: list[tarfile.TarInfo] = []
+        left_out: set[str] = set()
         for info in file:
             if info.isfile():  # a symbolic link could point anywhere
                 stored.setdefault(info.name, info)
                 yield _member_of_tar(file, info, info.name)
-            elif info.islnk():  # a file that has several names is stored once
+            elif info.islnk() and info.linkname not in left_out:  # a file that has several names is stored once
                 names.append(info)
+            else:
+                left_out.add(info.name)
         if lost := next((info for info in names if info.linkname not in stored), None):
             raise tarfile.ReadError(f"{lost.name!r} is a link to {lost.linkname!r}, which is not in it")
         for info in sorted(names, key=lambda info: stored[info.linkname].offset_data):  # compressed, it is read forward

@@ -185,7 +185,10 @@ def _finished(run: PlannedRun) -> dict[str, Any] | None:
     if not holds_run(run.folder):
         return None
     before, origins = read_run_config(run.folder / "config.yaml")
-    for key, (old, new) in forbidden_changes(before, run.config, origins).items():
+    changed = forbidden_changes(before, run.config, origins)
+    if isinstance(before, ClassificationRun) and before.model.pretrained != run.config.model.pretrained:
+        changed["model.pretrained"] = before.model.pretrained, run.config.model.pretrained  # moved ones too
+    for key, (old, new) in changed.items():
         raise ValueError(
             f"{key}: {new!r} is not valid: the run in {str(run.folder)!r} was started with {old!r}; "
             "train it as before, or into another folder"
@@ -220,7 +223,10 @@ def _check_same_tests(runs: Sequence[PlannedRun]) -> None:
             continue
         place = data.root, data.test_folder, data.test_fraction, data.split_seed
         if place not in fingerprints:
-            fingerprints[place] = fingerprint(open_test(data))
+            try:
+                fingerprints[place] = fingerprint(open_test(data))
+            except (OSError, ValueError):  # the images are not there any more, and a finished run needs none
+                continue
         same = Predictions.load(stored).fingerprint in (fingerprints[place], "")  # early versions stored none
         rule = f"the run in {str(run.folder)!r} was tested on other images; choose another --output_dir"
         check(same, "data.root", data.root, rule)

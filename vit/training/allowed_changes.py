@@ -11,6 +11,7 @@ from typing import Any
 from vit.config import ImageRun, RunConfig, check
 from vit.data.file_source import FileSource
 from vit.data.run_images import RunImages, changes, list_images, list_of, read_images, trained
+from vit.libraries import library_and_name
 from vit.runs import last_checkpoint, read_checkpoint
 from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config
 from vit.training.schedule import learning_rate
@@ -19,7 +20,7 @@ from vit.training.session import Session, normalizes_micro_batches
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""
 _FREE_TO_CHANGE = (
-    *("device", "output_dir", "model.pretrained"),
+    *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
     *("data.workers", "data.cache_gib", "data.eval_batch_size"),
     *("train.accumulation_steps", "train.compile", "train.compile_blocks", "train.cuda_graphs", "train.precision"),
@@ -28,8 +29,6 @@ _FREE_TO_CHANGE = (
 )
 """Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
 which is not among them, may be another number that has not been reached.
-
-`model.pretrained`: the place of weights that the checkpoint replaces; they may have been moved.
 
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
@@ -46,7 +45,15 @@ def forbidden_changes(
     changed = differences(before, now)
     left = [name for name in OF_THE_WEIGHTS if (origins or {}).get(name) in (WEIGHTS, DEFAULT)]
     same = [name for name in left if name in changed and changed[name][1] is None]
+    if _were_moved(*changed.get("model.pretrained", (None, None))):
+        same.append("model.pretrained")
     return {key: pair for key, pair in changed.items() if key not in (*_FREE_TO_CHANGE, *same)}
+
+
+def _were_moved(before: Any, now: Any) -> bool:
+    """Whether pretrained weights of that place may be those of this one: a checkpoint replaces them anyway."""
+    places = [str(place) for place in (before, now) if place is not None and not library_and_name(str(place))[0]]
+    return len(places) == 2 and not Path(places[0]).exists() and Path(places[1]).exists()
 
 
 def as_begun(config: RunConfig, run: Path) -> RunConfig:

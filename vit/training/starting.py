@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,21 @@ def folder_locked(session: Session) -> Iterator[None]:
             except ValueError as error:
                 refusal = str(error)
         _refuse_everywhere(refusal)
-        is_shared = all(gather_object([session.run.is_dir()]))
+        is_shared = all(gather_object([_is_seen(session.run)]))
         check(is_shared, "output_dir", str(session.run), "not every process sees it; name a folder that all share")
         yield
+
+
+def _is_seen(folder: Path, patience: float = 30) -> bool:
+    """Whether the folder is there; a network disk may show it some seconds after another machine has made it."""
+    end = time.monotonic() + patience
+    while not folder.is_dir():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+        with suppress(OSError):
+            tuple(folder.parent.iterdir())  # which has some of these disks look again
+    return True
 
 
 @contextmanager
