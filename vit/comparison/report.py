@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,12 @@ def _loses(before: dict[str, Any], result: dict[str, Any]) -> bool:
     rows = zip(before["models"], result["models"], strict=True)
     if before.keys() - result or any(earlier.keys() - row for earlier, row in rows):
         return True
-    trained, trained_now = (
-        {(row["name"], row["seed"]) for row in each.get("finetuning", {}).get("runs", ())} for each in (before, result)
-    )
-    return bool(trained - trained_now)
+    return not trained_seeds(before) <= trained_seeds(result)
+
+
+def trained_seeds(result: Mapping[str, Any]) -> set[tuple[str, int]]:
+    """The models and seeds of a result that tells of fine-tuning; none of any other."""
+    return {(row["name"], row["seed"]) for row in result.get("finetuning", {}).get("runs", ())}
 
 
 def flat_row(content: dict[str, Any]) -> dict[str, Any]:

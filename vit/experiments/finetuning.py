@@ -24,6 +24,7 @@ from typing import Any
 from vit.comparison.compare import CompareRequest, Comparison, compare_models
 from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
+from vit.comparison.report import trained_seeds
 from vit.comparison.request import MIN_RESAMPLES
 from vit.config import DataConfig, Preprocessing, check
 from vit.data.images import open_test, place_name
@@ -155,19 +156,14 @@ def evaluate_finetuned(request: FinetuneRequest) -> dict[str, Any]:
         "conventions": CONVENTIONS | METRICS,
     }
     stem = f"{models[0].name}_{place_name(data)}"
-    if kept := keep_earlier(request.output_dir, stem, [f"{stem}.json"], partial(_has_all, seeds_of(result))):
+    if kept := keep_earlier(request.output_dir, stem, [f"{stem}.json"], partial(_has_all, trained_seeds(result))):
         print(f"note: {stem}.json had other seeds, and is in {kept} now", file=sys.stderr)
     write_json(request.output_dir / f"{stem}.json", result)
     return result
 
 
-def seeds_of(result: Mapping[str, Any]) -> set[tuple[str, int]]:
-    """The models and seeds of a result that tells of fine-tuning."""
-    return {(row["name"], row["seed"]) for row in result["finetuning"]["runs"]}
-
-
 def _has_all(seeds: set[tuple[str, int]], before: Mapping[str, Any]) -> bool:
-    return seeds_of(before) <= seeds
+    return trained_seeds(before) <= seeds
 
 
 def _opened_and_planned(request: FinetuneRequest) -> tuple[list[PretrainedModel], list[PlannedRun]]:
