@@ -4,7 +4,7 @@
     <!--= json benchmarks/results/growth.json rows/0/x .2f -->1.61<!--/-->    a number of a JSON file, and its format
     <!--= table cifar10 -->…<!--/-->             a table of `results.tables`
     <!--= behind FILE -->6 of 80 cells<!--/-->   cells of a benchmark in which another library is ahead
-    <!--= above NAME 0.8 -->p = 0.0003<!--/-->   one-sided t-test over seeds that the mean accuracy is above 80 %
+    <!--= above NAME 0.8 -->p = 0.0003<!--/-->   one-sided t-test over seeds that the mean accuracy is above 80 %, p < 0.01
     <!--= ahead NAME NAME -->+1.2 points<!--/--> paired by seed, with the 95 % t-interval of the mean
 
 The line `# Expected:` of a configuration is written from the records of the configuration's name, where there are any.
@@ -65,7 +65,10 @@ def text_of(request: str) -> str:
         name, bar = rest
         if len(_accuracies(name)) < 2:
             raise ValueError(f"results: {name} has one run; the spread over seeds needs at least two")
-        return f"p = {p_above(list(_accuracies(name).values()), float(bar)):.1g}"
+        p = p_above(list(_accuracies(name).values()), float(bar))
+        if p >= 0.01:
+            raise ValueError(f"results: {name} is not above {bar} at p < 0.01 (p = {p:.2g}); a document may not say so")
+        return f"p = {p:.1g}"
     if kind == "ahead":
         return ahead(*(_accuracies(name) for name in rest))
     if kind == "json":

@@ -59,7 +59,7 @@ def test_as_many_malformed_inputs_are_told_as_there_are(kind: str) -> None:
 def unmarked(document: str) -> str:
     """Text that stands in a document outside markers and code: the text that may hold no measured number."""
     plain = documents._MARKED.sub("", document)
-    return re.sub(r"```.*?```|`[^`\n]*`|^    .*$", "", plain, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"```.*?```|`[^`\n]*`|^    [^\n]*$", "", plain, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_readme_holds_no_measured_number_by_hand() -> None:
@@ -150,7 +150,10 @@ def test_accuracies_over_seeds_are_held_to_a_bar_and_compared_in_pairs(tmp_path:
     assert documents.text_of("ahead vit resnet") == (
         f"+1.67 points (95 % interval {5 / 3 - half * sd:+.2f} to {5 / 3 + half * sd:+.2f}, 3 seeds)"
     )
-    assert documents.text_of("above vit 0.8") == "p = 0.04"  # t = 2 / (1 / √3) of two degrees of freedom
+    t = 7 * 3**0.5  # of two degrees of freedom
+    assert documents.text_of("above vit 0.75") == f"p = {(1 - t / (t**2 + 2) ** 0.5) / 2:.1g}" == "p = 0.003"
+    with pytest.raises(ValueError, match=r"vit is not above 0.8 at p < 0.01 \(p = 0.037\)"):
+        documents.text_of("above vit 0.8")
     with pytest.raises(ValueError, match="they share 1 seed; an interval needs at least two"):
         documents.text_of("ahead vit other")
     with pytest.raises(ValueError, match="needs at least two"):
@@ -169,13 +172,33 @@ def test_a_recipe_without_a_top_1_expects_what_its_task_measures(name: str, said
 
 
 @pytest.mark.parametrize("sentence", ["97.8 % of the images", "3 times as fast", "it takes 1.18", "81 points ahead"])
-def test_a_number_by_hand_is_noticed(sentence: str) -> None:
-    assert MEASURED.search(unmarked(f"text\n\n{sentence}\n"))
+@pytest.mark.parametrize("before", ["text", "text\n\n    vit train", "```sh\nvit train\n```"])
+def test_a_number_by_hand_is_noticed(before: str, sentence: str) -> None:
+    assert MEASURED.search(unmarked(f"{before}\n\n{sentence}\n"))
+
+
+@pytest.mark.parametrize("file", documents.documents(), ids=str)
+def test_every_marker_is_read(file: Path) -> None:
+    text = file.read_text()
+    assert text.count("<!--=") == text.count("<!--/-->") == len(documents._MARKED.findall(text))
+
+
+def test_the_readme_s_last_line_is_looked_at() -> None:
+    readme = (records.ROOT / "README.md").read_text()
+    assert MEASURED.search(unmarked(f"{readme}\n97.8 % of the images\n"))
 
 
 @pytest.mark.parametrize("text", ["<!--= table trained -->97.8 %<!--/-->", "`--lr 0.1`", "    vit train --lr 0.1\n"])
 def test_markers_and_code_may_hold_numbers(text: str) -> None:
     assert not MEASURED.search(unmarked(text))
+
+
+@pytest.mark.parametrize("file", sorted((records.ROOT / "configs").glob("**/*.yaml")), ids=lambda file: file.stem)
+def test_what_a_configuration_expects_is_of_its_records_or_says_where_it_is_from(file: Path) -> None:
+    (line,) = (match[0] for match in documents._EXPECTED.finditer(file.read_text()))
+    said = " ".join(part.removeprefix("#").strip() for part in line.splitlines())
+    other = ("not run", "not trained", "depends on", "LOG.md")
+    assert file in set(documents.configurations()) or any(text in said for text in other)
 
 
 def test_a_changed_number_is_stale() -> None:
@@ -197,6 +220,8 @@ def test_every_record_says_how_it_was_made() -> None:
             assert {"command", "commit", "machine", "circumstances"} <= record.made.keys()
             assert record.summary["seconds"] > 0
     for folder in records.RESULTS.glob("**/seed*"):
+        made, summary = (json.loads((folder / name).read_text()) for name in ("record.json", "summary.json"))
+        assert made["commit"] == summary.get("commit", made["commit"])
         assert {"config.yaml", "summary.json", "metrics.jsonl", "record.json"} == {
             file.name for file in folder.iterdir()
         }
