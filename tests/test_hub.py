@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 import vit
 from vit.config import ModelConfig
 from vit.hub import create_model, load_model, open_model
-from vit.models import VisionTransformer, config_to_dict
+from vit.models import VisionTransformer, config_to_dict, zoo
 from vit.runs import Checkpoint, write_checkpoint
 from vit.weights import write_tensors
 
@@ -116,6 +117,76 @@ def test_a_size_alone_is_refused_where_the_preprocessing_is_unknown(tmp_path: Pa
         open_model(path, **options)
     opened = open_model(path, mean=(0.5,) * 3, std=(0.5,) * 3, **options)
     assert opened.preprocessing.image_size == (48, 48)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("vit_small_patch16_224.augreg_in21k", "timm:vit_small_patch16_224.augreg_in21k"),
+        ("hf:facebook/dinov2-small", "hf:facebook/dinov2-small"),
+        ("torchvision:vit_b_16", "torchvision:vit_b_16"),
+    ],
+)
+def test_the_name_of_weights_is_no_name_of_an_architecture(name: str, written: str, run: Path) -> None:
+    """Its architecture alone would have random weights."""
+    with pytest.raises(ValueError, match=rf"model\.name: .* it names weights; create_model\(pretrained='{written}'\)$"):
+        create_model(name)
+    for config in (ModelConfig(name=name), ModelConfig(name=name, pretrained=str(run))):
+        with pytest.raises(ValueError, match=rf"model\.name: .* write --model\.pretrained {written}$"):
+            load_model(config)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("facebook/dinov2-small", r"if it is a model of Hugging Face's, write hf:facebook/dinov2-small$"),
+        ("vit_small_patch16_224.augreg_in21k", r"write timm:vit_small_patch16_224\.augreg_in21k$"),
+        ("vit_small_patch16_224", r"it is an architecture, without weights; model\.name takes it$"),
+        ("runs/your_imges", r"did you mean 'runs/your_images'\?$"),
+        ("image.png", r"it is neither a weights file \(\.safetensors, .*\) nor a run folder$"),
+        ("models/mine.py:build", r"a module's name stands before the colon; write models\.mine:build$"),
+        ("nowhere", r"nor package\.file:FUNCTION$"),
+    ],
+)
+def test_pretrained_weights_that_are_not_there_get_a_suggestion(
+    place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/your_images").mkdir(parents=True)
+    Path("image.png").touch()
+    with pytest.raises(ValueError, match=rf"^model\.pretrained: '{place}' is not valid: .*{said}"):
+        create_model(pretrained=place)
+
+
+@pytest.mark.parametrize(
+    ("own", "name", "value"),
+    [
+        ({"num_heads": 4}, "num_heads", 2),
+        ({"feedforward": "quick_gelu"}, "feedforward", "gelu"),
+        ({"norm_eps": 1e-5}, "norm_eps", 1e-6),
+        ({"positions": "learned_1d_rope"}, "positions", "learned_1d"),
+        ({"positions": "learned_1d_rope", "rope_temperature": 9.0}, "rope_temperature", 100.0),
+        ({"pooling": "map", "pool_heads": 4}, "pool_heads", 2),
+        ({"pooling": "gap"}, "pooling", "cls"),
+    ],
+)
+def test_what_no_tensor_tells_is_compared_with_the_configuration_of_the_weights(
+    own: dict[str, Any], name: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = f"def build():\n    return vit.create_model('vit', num_classes=3, **{OPTIONS | own})\n"
+    (tmp_path / "untold_models.py").write_text(f"import vit\n\n{build}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "untold_models", raising=False)
+    monkeypatch.setitem(zoo.IRREGULAR, "small_vit", ("tiny", 4, 8, {"num_heads": 2}))
+    place, sizes = "untold_models:build", {key: OPTIONS[key] for key in ("width", "depth")}
+    unset = sizes | {key: chosen for key, chosen in own.items() if key != name}
+    said = rf"model\.{name}: {value!r} is not valid: {place} has .* leave the name small_vit out, or set model\.{name}$"
+    with pytest.raises(ValueError, match=said):
+        create_model("small_vit", pretrained=place, **unset)
+    assert getattr(create_model(pretrained=place).config, name) == own[name]
+    for chosen in (own[name], value):
+        model = create_model("small_vit", pretrained=place, **unset, **{name: chosen})
+        assert getattr(model.config, name) == chosen, "what is set stands"
 
 
 def test_unknown_names_and_options_get_a_suggestion(run: Path) -> None:

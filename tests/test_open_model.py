@@ -63,6 +63,16 @@ def test_torchvisions_model() -> None:
             "timm:vit_tinny_patch16_224",
             "timm has no model 'vit_tinny_patch16_224'; did you mean 'vit_tiny_patch16_224'",
         ),
+        (
+            "timm:vit_small_patch16_224.augreg_in12k",
+            "^model.pretrained: timm's vit_small_patch16_224 has no weights 'augreg_in12k'; did you mean 'augreg_in1k'",
+        ),
+        (
+            "vit_small_patch16_224.augreg_in21k",
+            "^model: .* it names pretrained weights; write timm:vit_small_patch16_224.augreg_in21k$",
+        ),
+        ("resnet18.a1_in1k", "it names pretrained weights; write timm:resnet18.a1_in1k$"),
+        ("vit_small_patch16_224.pth", "there is no file 'vit_small_patch16_224.pth'$"),
         ("torchvision:resnet1", "torchvision has no classifier 'resnet1'; did you mean 'resnet1"),
         ("torchvision:resnet18.V9", "torchvision's resnet18 has no weights 'V9'"),
     ],

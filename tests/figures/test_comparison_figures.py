@@ -124,3 +124,14 @@ def test_a_seventh_model_has_a_line_of_its_own() -> None:
     figure = plot_corruption_accuracy(models, dict.fromkeys(models, 0.9))
     looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
     assert len(looks) == 7
+
+
+def test_the_legend_of_long_names_stays_inside_the_figure() -> None:
+    models = {f"{number} {'a long name ' * 6}": {"noise": [0.5]} for number in range(4)}
+    figure = plot_corruption_accuracy(models, dict.fromkeys(models, 0.9))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+    assert all(text.get_text().endswith("…") for text in legend.get_texts())

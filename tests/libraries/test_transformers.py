@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from vit.hub import open_model
 from vit.libraries.tokens import library_tokens
@@ -81,6 +83,21 @@ def test_the_image_tower_of_flava(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     opened = open_model(tmp_path)
     torch.testing.assert_close(opened.model(images), theirs.image_model(pixel_values=images).pooler_output)
+
+
+def test_the_code_of_a_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does transformers ask for it on the terminal."""
+    settings = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.extend(words) or "y")
+    with pytest.raises(ValueError, match="could not be built by transformers") as caught:
+        open_model(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert asked == []
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_encoder_that_transformers_does_not_open_alone_is_one_line(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_parameters_have_a_depth() -> None:
     [
         ({"stem": "resnet", "patch_size": (8, 8)}, "look beyond a patch"),
         ({"patch_dropout_rate": 0.5}, "chosen by mae.mask_ratio"),
-        ({"pooling": "map", "class_token": False}, "nothing to learn from here"),
+        ({"pooling": "map", "class_token": False}, "learned pooling gets no gradient in this task"),
         ({"patch_size": (16, 24)}, "an image of one patch has none to hide"),
     ],
 )

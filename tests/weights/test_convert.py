@@ -102,6 +102,13 @@ def test_rotary_models_are_written_as_timms_of_evas_blocks(
     assert load_file(tmp_path / "rotary.safetensors").keys() == conversion.tensors.keys()
 
 
+def test_swiglu_of_another_multiple_is_verified() -> None:
+    settings: dict[str, Any] = {"feedforward": "swiglu", "swiglu_multiple": 5, **TINY}
+    model = create_model("vit", **settings)
+    perturb_weights(model)
+    assert list(verify_conversion(convert_model(model, "timm")))[-1] == "round trip: bitwise"
+
+
 @pytest.mark.parametrize("target", ["torchvision", "npz", "hf"])
 def test_what_no_tensor_shows_is_refused_without_comparing(target: str) -> None:
     """Rotary positions have no tensors: the names alone would be a plain model's without positions."""

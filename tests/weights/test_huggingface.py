@@ -152,6 +152,15 @@ def test_a_new_head_another_size_and_the_names_of_classes(folder: Path, tmp_path
     assert load_model(ModelConfig(pretrained=str(folder))).class_names == []  # LABEL_0 says nothing
 
 
+def test_a_name_must_agree_with_the_configuration_and_a_file_has_none(folder: Path) -> None:
+    options: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "num_heads": 4}
+    options |= {"mlp_ratio": 100 / 48, "num_classes": 7}
+    with pytest.raises(ValueError, match=r"^model\.norm_eps: 1e-06 is not valid: .* has 1e-12, which no tensor tells"):
+        create_model("vit", pretrained=str(folder), **options)
+    create_model("vit", pretrained=str(folder), norm_eps=1e-6, **options)
+    create_model("vit", pretrained=str(folder / "model.safetensors"), **options)
+
+
 @torch.no_grad()
 def test_a_name_on_the_hub_is_fetched_with_its_preprocessing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +194,10 @@ NO_SUCH_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "DINOv2's head": ({"layer_scale": 0.1}, r"for its dinov2, model\.pooling must be 'cls_gap', not 'cls'"),
     "CLIP with a head": ({"pre_norm": True}, r"for its clip_vision_model, model\.head_bias must be False"),
     "gates": ({"feedforward": "swiglu"}, r"for its vit, model\.feedforward 'swiglu'"),
+    "two tokens without a head": (
+        {"distillation_token": True, "num_classes": 0},
+        r"for its deit, model\.distillation_head must be False without a head",
+    ),
     "not square": (
         {"pre_norm": True, "head_bias": False, "image_size": (32, 16)},
         r"for its clip_vision_model, model\.image_size \(32, 16\) is not a square",
@@ -220,6 +233,17 @@ def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path, m
     with pytest.raises(OSError, match="No space left"):
         write_folder(tmp_path, config, build_model(config).state_dict())
     assert [*tmp_path.iterdir()] == []
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tokens", [{}, {"distillation_token": True, "distillation_head": False}])
+def test_a_pooler_of_another_width_is_written(tokens: dict[str, Any], tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"image_size": (32, 32), "width": 48, "depth": 1, "num_heads": 3, "num_classes": 0}
+    model = build_model(ViTConfig(**sizes, **tokens, representation_width=20, norm_eps=1e-12)).eval()
+    write_folder(tmp_path, model.config, model.state_dict())  # type: ignore[arg-type]
+    images = torch.randn(2, 3, 32, 32)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path)(images).pooler_output
+    torch.testing.assert_close(theirs, model(images), rtol=1e-4, atol=1e-5)
 
 
 def test_written_folders_are_read_back_bitwise(tmp_path: Path) -> None:

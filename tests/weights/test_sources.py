@@ -78,6 +78,20 @@ def test_a_timm_folder_of_a_model_without_blocks(tmp_path: Path) -> None:
         load_model(ModelConfig(pretrained=str(tmp_path)))
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("checkpoint_path", "other.safetensors"), ("pretrained", True), ("pretrained_cfg", {"url": "https://a.b/c"})],
+)
+@pytest.mark.parametrize("implementation", ["ours", "theirs"])
+def test_an_argument_of_a_timm_folder_that_reads_another_file_is_refused(
+    argument: str, value: object, implementation: Literal["ours", "theirs"], tmp_path: Path
+) -> None:
+    model = timm.create_model("test_vit", num_classes=3)
+    save_for_hf(model, tmp_path, model_args={"depth": 1, argument: value}, safe_serialization=True)
+    with pytest.raises(ValueError, match=rf"config\.json: model_args\.{argument}: .* it is no part of an architecture"):
+        open_model(tmp_path, implementation=implementation)
+
+
 SWIN: dict[str, Any] = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [1, 2, 3, 4], "img_size": 64}
 
 

@@ -49,7 +49,7 @@ class OpenedModel(Generic[Model]):
     report: LoadReport | None = None
     """The use of every tensor; None where the library loaded them, and for an architecture's name."""
     dtype: Literal["auto", "int8"] = "auto"
-    """`int8`: predictions are computed by products of bytes."""
+    """`int8`: the blocks' linear layers run in int8."""
     checkpoint: Path | None = None
     """The checkpoint folder of a run."""
     state: Mapping[str, Any] | None = None
@@ -65,7 +65,7 @@ class OpenedModel(Generic[Model]):
 
     @property
     def thresholds(self) -> list[float]:
-        """By class, the probability from which a multi-label model's image has it: as its run chose them, else 0.5."""
+        """The decision threshold of each class of a multi-label model: the run's choice, else 0.5."""
         task = {} if self.state is None else self.state["task"]
         return list(task.get("thresholds", [0.5] * self.num_classes))
 
@@ -83,7 +83,7 @@ class OpenedModel(Generic[Model]):
         """12 hexadecimal digits of its weights and of what computes with them, and how these are rounded."""
         return model_digest(self.model) + (f"-{self.dtype}" if self.dtype != "auto" else "")
 
-    def computing(self, device: torch.device) -> nn.Module:
+    def module_on(self, device: torch.device) -> nn.Module:
         """The module that computes predictions, on the device: the model, or its eight-bit copy.
 
         ValueError where the latter cannot be.

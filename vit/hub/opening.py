@@ -100,11 +100,12 @@ def is_opened_by_default(opened: OpenedModel, source: str | Path) -> bool:
 
 @check_arguments
 def open_models(sources: Sequence[str], **options: Any) -> list[OpenedModel]:
-    """Several models in order, each with those of `open_model`'s options that have an effect on it, and a name that is
-    no other's. `image_size` and `dtype` may be lists of one value for each model.
+    """Open several models in order. Each gets the options that apply to it, and a unique name.
 
-    ValueError, before anything is built, for a source that is none, for an option that `open_model` lacks, and for one
-    without effect on any of them; `num_classes` may be without.
+    The options are those of `open_model`; `image_size` and `dtype` may be lists of one value for each model.
+
+    ValueError, before anything is built, for an invalid source, an unknown option, and an option that applies to none
+    of the models (except num_classes).
     """
     known = inspect.signature(open_model).parameters
     for option in options.keys() - known:
@@ -136,9 +137,7 @@ def _for_each(name: str, value: Any, count: int) -> list[Any]:
 
 
 def check_options(sources: Sequence[str], options: Mapping[str, Any]) -> None:
-    """ValueError for a source that is none, and for one of `open_model`'s options that has no effect on any of them;
-    `num_classes` may be without.
-    """
+    """ValueError for an invalid source, and for an option that applies to none of them (except num_classes)."""
     kinds, scopes = [source_kind(source) for source in sources], option_scopes(options)
     for name, value in _given(options).items():
         if name in scopes and name != "num_classes" and not any(kind in scopes[name][0] for kind in kinds):

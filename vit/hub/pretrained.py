@@ -10,7 +10,7 @@ from vit.config import ModelConfig, ResNetConfig, ViTConfig, check
 from vit.config.validation import make_settings
 from vit.hub.opened import OpenedModel
 from vit.hub.run_checkpoint import open_run
-from vit.hub.sources import is_function, short_names
+from vit.hub.sources import short_names, source_kind
 from vit.hub.user_modules import open_function
 from vit.libraries import NEVER_TRAINED, library_and_name, timm
 from vit.models import Classifier, build_model, resolve
@@ -18,6 +18,12 @@ from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_
 from vit.runs import holds_checkpoints
 from vit.weights.loader import load_weights
 from vit.weights.sources import Source, open_source
+
+_UNTOLD = (
+    *("num_heads", "pooling", "pool_prefix", "pool_heads", "positions", "feedforward", "norm_eps"),
+    *(item.name for item in fields(ViTConfig) if item.name.startswith("rope_")),
+)
+"""Fields of a Vision Transformer that may differ between two whose tensors have the same names and shapes."""
 
 
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
@@ -31,8 +37,9 @@ def create_model(name: str | None = None, *, pretrained: str | None = None, **op
     rule = "it says which weights, as 'timm:NAME' or a file"  # to a user of timm, True is those of the name
     check(not isinstance(pretrained, bool), "model.pretrained", pretrained, rule)
     check(pretrained != "", "model.pretrained", pretrained, rule)
-    if pretrained is None and isinstance(name, str) and (library_and_name(name)[0] or holds_checkpoints(Path(name))):
-        raise ValueError(f"model.name: {name!r} is not valid: it names weights; create_model(pretrained={name!r})")
+    if pretrained is None and isinstance(name, str):
+        place = _place_of_weights(name) or (name if holds_checkpoints(Path(name)) else "")
+        check(not place, "model.name", name, f"it names weights; create_model(pretrained={place!r})")
     settings = {"name": name, "pretrained": pretrained, **options}
     return load_model(make_settings(ModelConfig, settings, "model")).model
 
@@ -70,15 +77,18 @@ def load_model(
 
 def _read_source(place: str) -> Source:
     """The tensors of a run, of another library, or of one of this package's models that a function returns."""
-    if holds_checkpoints(Path(place)):
+    kind = source_kind(place, "model.pretrained")
+    rule = "it is an architecture, without weights; model.name takes it"
+    check(kind != "architecture", "model.pretrained", place, rule)
+    if kind == "run":
         opened: OpenedModel = open_run(place, "best", "auto")
-    elif is_function(place):
+    elif kind == "function":
         opened = open_function(place, None)
     else:
         return open_source(place)
     if not isinstance(opened.model, Classifier):
-        kind = type(opened.model).__name__
-        raise ValueError(f"model.pretrained: {place!r} is not valid: it is a {kind}, not a model of this package")
+        rule = f"it is a {type(opened.model).__name__}, not a model of this package"
+        raise ValueError(f"model.pretrained: {place!r} is not valid: {rule}")
     config = opened.model.config
     return Source(
         name=place,
@@ -88,6 +98,7 @@ def _read_source(place: str) -> Source:
         preprocessing=opened.stated_preprocessing,
         class_names=opened.class_names,
         grid=config.grid_size if isinstance(config, ViTConfig) else None,
+        states_config=True,
     )
 
 
@@ -125,6 +136,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
             raise
         mark = "" if str(error).endswith("?") else ";"
         raise ValueError(f"{error}{mark} its shapes are those of {like}: add --model.name {like}") from error
+    _check_untold(config, source, architecture)
     report.selection = source.note
     return OpenedModel(
         name=short_names([source.name])[0],
@@ -139,8 +151,37 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
     )
 
 
+def _check_untold(config: ModelConfig, source: Source, architecture: ViTConfig | ResNetConfig) -> None:
+    """ValueError where the named architecture differs from the source's in a field that no tensor tells.
+
+    A field that the user set stands. Tensors are loaded before, so that what they tell is equal here.
+    """
+    own = source.config
+    if not (source.states_config and isinstance(own, ViTConfig) and isinstance(architecture, ViTConfig)):
+        return
+    for name in _UNTOLD:
+        theirs, ours = getattr(own, name), getattr(architecture, name)
+        if name == "pool_heads" and theirs != ours:
+            theirs, ours = (each.pool_heads or each.num_heads for each in (own, architecture))
+        advice = f"leave the name {config.name} out, or set model.{name}"
+        rule = f"{source.name} has {theirs!r}, which no tensor tells; {advice}"
+        check(theirs == ours or getattr(config, name) is not None, f"model.{name}", ours, rule)
+
+
+def _place_of_weights(name: str) -> str:
+    """The `model.pretrained` that a name of pretrained weights stands for; empty for any other name."""
+    if library_and_name(name)[0]:
+        return name
+    return f"timm:{name}" if timm.names_weights(name) else ""
+
+
 def named_architecture(config: ModelConfig, num_classes: int | None) -> ViTConfig | ResNetConfig:
-    """The architecture of a name of ours or, where we have none of that name, of timm's."""
+    """The architecture of a name of ours or, where we have none of that name, of timm's.
+
+    ValueError for a name of weights: of its architecture alone, the weights would be random.
+    """
+    place = _place_of_weights(config.name or "")
+    check(not place, "model.name", config.name, f"it names pretrained weights; write --model.pretrained {place}")
     if config.name is None or is_known(config.name) or not timm.is_vit(config.name):
         return resolve(config, num_classes)
     return _changed(timm.config_by_name(config.name), config, num_classes)

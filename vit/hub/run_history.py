@@ -19,7 +19,7 @@ _OWN_IMAGES = ("imagefolder", "table")
 
 
 def epochs_of_run(checkpoint: Path, planned: int) -> str:
-    """In words, the epochs that the run of a checkpoint was trained for so far, of those that it shall be."""
+    """How many of its planned epochs a checkpoint's run has finished, in words."""
     state = newest_state(checkpoint.resolve().parent.parent)
     try:
         done, asked = int(state["progress"]["epoch"]), int(state["config"]["train"]["epochs"])
@@ -62,20 +62,43 @@ def data_behind(state: State) -> tuple[str, ...]:
 
 
 def lineage(state: State) -> Iterator[State]:
-    """The state of a run, of the run that it began from, and so on; it ends where one is not at hand."""
+    """The state of a run, of the run that it began from, and so on; it ends where one cannot be read (`why_unread`)."""
     seen: set[Path] = set()
     while True:
         yield state
-        pretrained = state["config"]["model"]["pretrained"]
-        if not pretrained or not holds_checkpoints(Path(pretrained)):
+        try:
+            origin = _origin(state)
+        except (OSError, ValueError):  # the run itself is as good as before
             return
-        checkpoint = find_checkpoint(Path(pretrained))
-        if checkpoint in seen:  # a run that was trained again from what had begun from it
+        if origin is None or origin[0] in seen:  # the latter: it was trained again from what had begun from it
             return
-        seen.add(checkpoint)
-        state = read_checkpoint(checkpoint, []).state
-        if "config" not in state:
-            return
+        seen.add(origin[0])
+        state = origin[1]
+
+
+def _origin(state: State) -> tuple[Path, State] | None:
+    """The checkpoint that a run began from, and its state; None where there is none.
+
+    OSError and ValueError for a run whose checkpoints cannot be read or are damaged.
+    """
+    pretrained = state["config"]["model"]["pretrained"]
+    if not pretrained or not holds_checkpoints(Path(pretrained)):
+        return None
+    checkpoint = find_checkpoint(Path(pretrained))
+    found = read_checkpoint(checkpoint, []).state
+    return (checkpoint, found) if "config" in found else None
+
+
+def why_unread(state: State) -> str:
+    """Why the run that this one began from cannot be read; empty where it can, and where it began from no run."""
+    pretrained = state["config"]["model"]["pretrained"]
+    try:
+        if pretrained and ":" not in pretrained and not Path(pretrained).exists():
+            return "it is not there any more"
+        _origin(state)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def data_of_run(state: State) -> DataConfig | None:

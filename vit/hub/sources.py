@@ -25,19 +25,20 @@ SourceKind = Literal["run", "library", "folder", "file", "architecture", "functi
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _SOURCES = (
     "neither a run or checkpoint folder, a weights file or folder, timm:NAME, torchvision:NAME, hf:NAME, "
-    "package.file:FUNCTION, nor an architecture"
+    "nor package.file:FUNCTION"
 )
 
 
-def source_kind(source: str | nn.Module) -> SourceKind:
-    """The kind of a source, without building anything. ValueError for a source of no kind and an unknown name.
+def source_kind(source: str | nn.Module, field: str = "model") -> SourceKind:
+    """The kind of a source, without building anything. ValueError, which names the `field`, for a source of no kind and
+    an unknown name.
 
     `library`: a model by its name, or by a `config.json` without weights beside it; `folder`: with weights.
     """
     if isinstance(source, nn.Module):
         return "module"
-    check(bool(source.strip()), "model", source, "it is empty")
-    _check_reachable(source)
+    check(bool(source.strip()), field, source, "it is empty")
+    _check_reachable(source, field)
     library, name = library_and_name(source)
     if library:
         if library == "timm":
@@ -46,44 +47,47 @@ def source_kind(source: str | nn.Module) -> SourceKind:
             torchvision.find_weights(name)
         return "folder" if library == "hf" and holds_weights(Path(name)) else "library"
     path = Path(source)
-    check_no_pipe("model", path)
+    check_no_pipe(field, path)
     if holds_checkpoints(path):
         return "run"
     if path.is_file():
-        check(not is_image(path.name), "model", source, "it is an image; the model is named first, then images")
-        _check_weights_file(path)
+        _check_weights_file(path, field)
         return "file"
     if library_of(source) is not None:
         return "folder" if holds_weights(path) else "library"
-    if is_function(source):
+    if is_function(source, field):
         return "function"
     is_path = "/" in source or source.startswith(".")  # such names need no timm, whose import takes seconds
     if not is_path and (is_known(source) or timm.is_vit(source)):
         return "architecture"
     rule = "the folder holds no readable checkpoint, no config.json and no weights"
-    check(not path.is_dir(), "model", source, rule)
-    check(path.suffix not in SUFFIXES, "model", source, f"there is no file {source!r}")
+    check(not path.is_dir(), field, source, rule)
+    check(path.suffix not in SUFFIXES, field, source, f"there is no file {source!r}")
     trains = f"it is a configuration, which trains a model: vit train --config {source}; name the run's folder then"
-    check(source not in packaged_configs(), "model", source, f"{trains}, as runs/{path.name}")
-    check(not is_path, "model", source, _no_such_place(source))
-    raise ValueError(f"model: {shown(source)} is not valid: it is {_SOURCES}; {nearest_model(source)}")
+    check(source not in packaged_configs(), field, source, f"{trains}, as runs/{path.name}")
+    check(not is_path, field, source, _no_such_place(source))
+    check(not timm.names_weights(source), field, source, f"it names pretrained weights; write timm:{source}")
+    others = f", nor an architecture; {nearest_model(source)}" if field == "model" else ""
+    raise ValueError(f"{field}: {shown(source)} is not valid: it is {_SOURCES}{others}")
 
 
-def _check_reachable(source: str) -> None:
+def _check_reachable(source: str, field: str) -> None:
     """ValueError for a name that is too long for a file, and for a place that may not be entered."""
     try:
         Path(source).stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, of which is said elsewhere
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, which is reported elsewhere
         pass
     except OSError as error:
-        raise ValueError(f"model: {shown(source)} is not valid: {error.strerror}") from error
+        raise ValueError(f"{field}: {shown(source)} is not valid: {error.strerror}") from error
 
 
-def _check_weights_file(path: Path) -> None:
+def _check_weights_file(path: Path, field: str) -> None:
+    is_misplaced = field == "model" and is_image(path.name)
+    check(not is_misplaced, field, str(path), "it is an image; the model is named first, then images")
     run = next((str(folder) for folder in path.parents if holds_checkpoints(folder)), "")
     meant = f"; did you mean the run, {run}?" if run else ""
     rule = f"it is neither a weights file ({', '.join(SUFFIXES)}) nor a run folder{meant}"
-    check(path.suffix in SUFFIXES, "model", str(path), rule)
+    check(path.suffix in SUFFIXES, field, str(path), rule)
 
 
 def _no_such_place(source: str) -> str:
@@ -95,13 +99,13 @@ def _no_such_place(source: str) -> str:
     return f"there is no such file or folder{hint or (near and f'; {near}')}"
 
 
-def is_function(source: str) -> bool:
+def is_function(source: str, field: str) -> bool:
     """Whether the source has the form `package.file:function`. ValueError for a path in the place of the module."""
     file, _, function = source.rpartition(":")
     if file.endswith(".py") and function.isidentifier():
         module = ".".join(Path(file).with_suffix("").parts).lstrip("/.")
         rule = f"a module's name stands before the colon; write {module}:{function}"
-        raise ValueError(f"model: {source!r} is not valid: {rule}")
+        raise ValueError(f"{field}: {source!r} is not valid: {rule}")
     return source.partition(":")[0] not in (*LIBRARIES, "hf-hub") and _FUNCTION.fullmatch(source) is not None
 
 

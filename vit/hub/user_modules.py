@@ -74,5 +74,5 @@ def count_classes(opened: OpenedModel) -> int:
     shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     fits = isinstance(logits, Tensor) and logits.dim() == 2 and len(opened.class_names) in (0, logits.shape[1])
     named = f" of {len(opened.class_names)} classes" if opened.class_names else ""
-    check(fits, "model", opened.source, f"it must answer one row of logits{named} an image, and gave {shape}")
+    check(fits, "model", opened.source, f"it must return one row of logits{named} per image, and gave {shape}")
     return int(logits.shape[1])

@@ -30,12 +30,18 @@ FAMILIES = (
 
 
 def check_name(name: str) -> None:
-    """ValueError for a name that timm does not have."""
+    """ValueError for a name that timm does not have, and for weights that its model of that name does not have."""
     import timm
 
-    if timm.is_model(name.split(".")[0]):
-        return
-    raise ValueError(f"model.pretrained: timm has no model {shown(name)}; {_names_like(name, timm.list_models())}")
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise ValueError(f"model.pretrained: timm has no model {shown(name)}; {_names_like(name, timm.list_models())}")
+    try:
+        timm.models.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        tags = [each.partition(".")[2] for each in timm.models.get_arch_pretrained_cfgs(architecture)]
+        rule = f"timm's {architecture} has no weights {shown(tag)}; {nearest(tag, tags)}"
+        raise ValueError(f"model.pretrained: {rule}") from error
 
 
 def _names_like(name: str, names: list[str]) -> str:
@@ -51,13 +57,22 @@ def _names_like(name: str, names: list[str]) -> str:
 
 
 def is_vit(name: str) -> bool:
-    """True if timm has a Vision Transformer of that name."""
+    """True if timm has a Vision Transformer of that name, which is an architecture's: without that of weights."""
     import timm
 
-    return name.startswith(FAMILIES) and timm.is_model(name.split(".")[0])
+    return name.startswith(FAMILIES) and "." not in name and timm.is_model(name)
 
 
-def config_by_name(name: str, **options: Any) -> ViTConfig | ResNetConfig:
+def names_weights(name: str) -> bool:
+    """True for the name of weights, `ARCHITECTURE.TAG`, of an architecture that timm has."""
+    if "." not in name:  # timm's import takes seconds
+        return False
+    import timm
+
+    return bool(timm.is_model(name.partition(".")[0]))
+
+
+def config_by_name(name: str, /, **options: Any) -> ViTConfig | ResNetConfig:
     """The architecture of timm's model of that name, without its weights; `options` are timm's.
 
     ValueError for a name that timm does not have, UnsupportedArchitecture naming an unsupported part.
@@ -121,7 +136,7 @@ def build(source: str, *, pretrained: bool, num_classes: int | None = None) -> L
     return LibraryModel(model, preprocessing, names, model.num_classes, provenance, "timm", unsupported)
 
 
-def build_with(architecture: str, tensors: Mapping[str, Tensor] | None, name: str, **options: Any) -> Any:
+def build_with(architecture: str, tensors: Mapping[str, Tensor] | None, name: str, /, **options: Any) -> Any:
     """timm's own model with tensors that timm's reader of the architecture takes; None: random ones.
 
     ValueError, which names the folder `name`, for an unknown architecture and for tensors that are not its own.

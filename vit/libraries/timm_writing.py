@@ -42,7 +42,7 @@ def build_timm(config: ViTConfig, *, gate_apart: bool = False) -> TimmViT:
     check_expressible(config)
     options = _plain_arguments(config)
     if config.feedforward == "swiglu":
-        hidden = swiglu_width(round(config.width * config.mlp_ratio))
+        hidden = swiglu_width(round(config.width * config.mlp_ratio), config.swiglu_multiple)
         packed = partial(GluMlp, gate_last=False)
         ratio = _ratio((1 if gate_apart else 2) * hidden / config.width, config)
         options |= {"mlp_layer": SwiGLU if gate_apart else packed, "act_layer": nn.SiLU, "mlp_ratio": ratio}

@@ -58,7 +58,7 @@ def library_tokens(model: nn.Module) -> LibraryTokens | None:
         is_list = isinstance(blocks, nn.ModuleList | nn.Sequential) and len(blocks) > 0
         if is_list and type(blocks[0]).__name__ in BLOCKS:
             found = list(blocks)
-            return LibraryTokens(found, _final_norm(model, name), _patch_size(model), _has_class_token(model))
+            return LibraryTokens(found, _final_norm(model, name), _patch_size(model), has_class_token(model))
     return None
 
 
@@ -79,8 +79,8 @@ def _patch_size(model: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def _has_class_token(model: nn.Module) -> bool:
-    """A pooling head's query (AIMv2's) is no class token, whatever its name."""
+def has_class_token(model: nn.Module) -> bool:
+    """Whether the first token is a class token. A pooling head's query (AIMv2's) is none, whatever its name."""
     return any(name.endswith(CLASS_TOKENS) and "head." not in name for name, _ in model.named_parameters())
 
 

@@ -42,6 +42,8 @@ WITHOUT_AUTO_MODEL = {
 """Kinds of plain image encoders that transformers has and its `AutoModel` does not know → their class."""
 TOWERS = ("vision_model", "image_model")
 """Names of the image tower in models of images and text."""
+_NO_FOREIGN_CODE = {"trust_remote_code": False}
+"""Without it, transformers asks on the terminal whether to import a folder's own code."""
 
 # ------------------------------------------------------------------ the hub
 
@@ -199,7 +201,7 @@ def build(folder: Path, name: str, *, pretrained: bool, num_classes: int | None 
     from huggingface_hub.errors import StrictDataclassError
 
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, **_NO_FOREIGN_CODE)
         architectures = config.architectures or ["ForImageClassification"]
         classifies = any("ForImageClassification" in each for each in architectures)
         if config.model_type == MASKED:
@@ -233,7 +235,7 @@ def _loaded(kind: Any, folder: Path, config: Any) -> Any:
 
     A pooling layer that is missing is left out; a mask token is of training alone.
     """
-    model, found = kind.from_pretrained(folder, config=config, output_loading_info=True)
+    model, found = kind.from_pretrained(folder, config=config, output_loading_info=True, **_NO_FOREIGN_CODE)
     missing = sorted(name for name in found["missing_keys"] if "mask_token" not in name)
     if others := [name for name in missing if not name.startswith("pooler.")]:
         raise ValueError(f"its weights lack {', '.join(others[:3])}")
@@ -261,7 +263,7 @@ def _class_of(config: Any, *, classifies: bool) -> Any:
 
 def _built(kind: Any, config: Any) -> Any:
     """The model with random weights; only the automatic classes have `from_config`."""
-    return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+    return kind.from_config(config, **_NO_FOREIGN_CODE) if hasattr(kind, "from_config") else kind(config)
 
 
 def set_image_size(model: nn.Module, size: tuple[int, int], name: str) -> None:

@@ -87,8 +87,9 @@ class MaskedAutoencoder(EncoderModel):
         check(config.stem == "patch", "model.stem", config.stem, rule)
         rule = "the patches that are seen are chosen by mae.mask_ratio; leave it out"
         check(config.patch_dropout_rate == 0, "model.patch_dropout_rate", config.patch_dropout_rate, rule)
-        rule = "pooling that is learnt has nothing to learn from here; use 'cls' or 'gap', and add it when fine-tuning"
+        rule = "learned pooling gets no gradient in this task; use 'cls' or 'gap', and add it when fine-tuning"
         check(config.pooling in ("cls", "gap", "cls_gap"), "model.pooling", config.pooling, rule)
+        rule = "the layer before the head gets no gradient in this task; leave it out, and add it when fine-tuning"
         check(config.representation_width is None, "model.representation_width", config.representation_width, rule)
         fits = shape.width % 4 == 0 and shape.width % shape.num_heads == 0
         check(fits, "mae.decoder_width", shape.width, f"mae.decoder_heads ({shape.num_heads}) and 4 must divide it")

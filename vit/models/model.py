@@ -1,4 +1,4 @@
-"""The interface that training expects of a model: depth of each parameter, and those without weight decay."""
+"""The interface that training expects of a model: depth and decay of its parameters, and whether samples interact."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 ENCODER = "encoder."
 """The first part of the names of an encoder's tensors in the model that it is trained in."""
+
+
+def normalizes_micro_batches(model: nn.Module) -> bool:
+    """Whether a trained BatchNorm makes a sample's output depend on the others of its micro-batch."""
+    return any(isinstance(module, nn.BatchNorm2d) and module.weight.requires_grad for module in model.modules())
 
 
 class Model(nn.Module):
@@ -35,7 +40,7 @@ class Model(nn.Module):
 
 
 class EncoderModel(Model):
-    """An encoder, and what it is trained with and used without; that is deeper than all of the encoder."""
+    """An encoder with the parts that only its training needs; these count as deeper than the whole encoder."""
 
     encoder: Classifier
 

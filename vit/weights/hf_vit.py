@@ -82,8 +82,15 @@ def _vit_class(config: ViTConfig) -> str:
 
 
 def _deit_class(config: ViTConfig) -> str:
+    if config.num_classes == 0 and config.distillation_head:
+        raise ValueError("model.distillation_head must be False without a head: DeiTModel gives the class token alone")
     name = _vit_class(config).replace("ViT", "DeiT")
     return f"{name}WithTeacher" if config.num_classes and config.distillation_head else name
+
+
+def _pooler(config: ViTConfig) -> dict[str, Any]:
+    width = config.representation_width
+    return {} if width is None else {"pooler_output_size": width}
 
 
 def _msn_class(config: ViTConfig) -> str:
@@ -99,8 +106,9 @@ _DEFAULTS = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "qkv_bias": True}
 _REQUIRED = {"pooler_act": "tanh"}
 _DEIT_HEAD = ("representation_width", "distillation_head")
 _DEIT = {"distillation_token": True}
-VIT = Family("vit", _head_config, _vit_class, ("representation_width",), {}, _KEYS, _DEFAULTS, _REQUIRED)
-DEIT = Family("deit", _deit_head_config, _deit_class, _DEIT_HEAD, _DEIT, _KEYS, _DEFAULTS, _REQUIRED)
+_VIT_HEAD = ("representation_width",)
+VIT = Family("vit", _head_config, _vit_class, _VIT_HEAD, {}, _KEYS, _DEFAULTS, _REQUIRED, written=_pooler)
+DEIT = Family("deit", _deit_head_config, _deit_class, _DEIT_HEAD, _DEIT, _KEYS, _DEFAULTS, _REQUIRED, written=_pooler)
 MSN = Family("vit_msn", _head_config, _msn_class, (), {}, _KEYS, _DEFAULTS | {"layer_norm_eps": 1e-6})
 IJEPA = Family("ijepa", _head_config, _ijepa_class, (), {"pooling": "gap", "class_token": False}, _KEYS, _DEFAULTS)
 MAE = Family("vit_mae", _head_config, lambda config: "ViTMAEModel", (), {}, _KEYS, _DEFAULTS)  # noqa: ARG005

@@ -57,6 +57,8 @@ class Source:
     """The layout of the tensors' names; None: ours."""
     grid: Grid | None = None
     """The patch grid of the positions; None: to be inferred from their number."""
+    states_config: bool = False
+    """The architecture is that of a configuration, with what no tensor tells."""
     own_config: bool = False
     """This package wrote the configuration, so that positions are resized as it says, not as is usual in the layout."""
     note: str = ""
@@ -174,6 +176,7 @@ def _open_library_model_as_ours(
         class_names=theirs.class_names or None,
         layout=layout,
         grid=_grid(config),
+        states_config=theirs.library != "torchvision",
     )
 
 
@@ -211,6 +214,7 @@ def _open_timm_folder(path: Path, name: str) -> Source:
         class_names=folder.class_names(config.num_classes) or None,
         layout=find_layout(weights.tensors, config),
         grid=_grid(config),
+        states_config=True,
         own_config=folder.is_own,
         note=weights.note,
     )
@@ -228,6 +232,7 @@ def _open_huggingface_folder(path: Path, name: str) -> Source:
         class_names=folder.class_names,
         layout=folder.layout,
         grid=_grid(folder.config),
+        states_config=True,
     )
 
 

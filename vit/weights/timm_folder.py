@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vit.config import Preprocessing, ResNetConfig, ViTConfig
+from vit.config import Preprocessing, ResNetConfig, ViTConfig, check
 from vit.libraries import NEVER_TRAINED, LibraryModel, Provenance, timm
 from vit.libraries.foreign_json import TimmArguments, TimmFile, TimmSettings, check_schema, read_json
 from vit.libraries.transformers import class_names_of
@@ -24,6 +24,12 @@ OURS = "vit"
 """The key of our own settings."""
 _STATED = {"input_size", "crop_pct", "interpolation", "mean", "std"}
 """Settings that say how images are prepared."""
+_NOT_ARCHITECTURE = {
+    *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_strict", "pretrained_filter_fn"),
+    *("pretrained_custom_load", "pretrained_model_args", "checkpoint_path", "cache_dir", "kwargs_filter"),
+    *("scriptable", "exportable", "no_jit", "features_only", "feature_cfg", "feature_cls", "out_indices"),
+}
+"""Arguments of `timm.create_model` that read another file, download, or change more than the model's layers."""
 
 
 def is_timm_folder(path: Path) -> bool:
@@ -115,6 +121,9 @@ def read_timm_folder(path: Path) -> TimmFolder:
     check_schema(stated, TimmSettings, f"model.pretrained: {file}: pretrained_cfg")
     arguments = content.get("model_args") or {}
     check_schema(arguments, TimmArguments, f"model.pretrained: {file}: model_args")
+    for key in _NOT_ARCHITECTURE & arguments.keys():
+        rule = "it is no part of an architecture; the weights are those beside the file"
+        check(False, f"model.pretrained: {file}: model_args.{key}", arguments[key], rule)
     # transformers' wrapper without a head writes a number of classes too
     headless = content.get("architectures") == ["TimmWrapperModel"]
     return TimmFolder(path, content, stated, arguments | {"num_classes": 0 if headless else content["num_classes"]})
