@@ -31,7 +31,7 @@ __all__ = [
     "has_fast_bf16",
     "keep_freed_memory",
     "make_accelerator",
-    "process_place",
+    "rank_and_world_size",
 ]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -108,7 +108,7 @@ def precision_of(accelerator: Accelerator) -> str:
     return {"no": "fp32"}.get(accelerator.mixed_precision, str(accelerator.mixed_precision))
 
 
-def process_place(accelerator: Accelerator) -> dict[str, int]:
+def rank_and_world_size(accelerator: Accelerator) -> dict[str, int]:
     """`rank` and `world_size`, as loaders take them."""
     return {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from tests.training.tiny import last, tiny
 from vit.config import ModelConfig, Preprocessing
-from vit.hub import create_model, load_model, open_model
+from vit.hub import OpenedModel, create_model, load_model, open_model
 from vit.models import VisionTransformer
 from vit.settings import differences, read_run_config
 from vit.tasks.classification.config import ClassificationRun
@@ -81,15 +81,37 @@ def test_only_the_head_of_a_frozen_backbone_moves(
 
 @pytest.mark.usefixtures("no_figures")
 def test_the_statistics_of_a_frozen_resnet_stay(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    options: dict[str, Any] = {"name": "resnet18_cifar", "width": 8, "image_size": 8}
-    resnet = create_model(**options, num_classes=3)
-    save_file(resnet.state_dict(), tmp_path / "resnet.safetensors")
-    model = BLANK | options | {"pretrained": str(tmp_path / "resnet.safetensors"), "freeze_backbone": True}
-    train(tiny(model=model, train={"epochs": 1}), tmp_path / "run")
+    resnet, model = saved_resnet(tmp_path)
+    train(tiny(model=model | {"freeze_backbone": True}, train={"epochs": 1}), tmp_path / "run")
     after = last(tmp_path / "run").tensors["model"]
     moved = {name for name, tensor in resnet.state_dict().items() if not torch.equal(tensor, after[name])}
     assert moved == {"fc.weight", "fc.bias"}
+
+
+def saved_resnet(folder: Path) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """With the settings that open its file."""
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"name": "resnet18_cifar", "width": 8, "image_size": 8}
+    resnet = create_model(**options, num_classes=3)
+    save_file(resnet.state_dict(), folder / "resnet.safetensors")
+    return resnet, BLANK | options | {"pretrained": str(folder / "resnet.safetensors")}
+
+
+@pytest.mark.parametrize(("frozen", "steps"), [(True, [2, 2]), (False, [2, 1])])
+def test_the_steps_of_a_frozen_resnet_do_not_depend_on_micro_batches(
+    frozen: bool, steps: list[int], tmp_path: Path
+) -> None:
+    """Of 37 images, 3 are left for the last step: in two micro-batches, one of a single image."""
+    _, model = saved_resnet(tmp_path)
+    config = tiny(model=model | {"freeze_backbone": frozen}, data={"batch_size": 34})
+    found = [tiny(config, train={"accumulation_steps": count}) for count in (1, 2)]
+    assert [open_session(each, tmp_path).task.train_loader.steps_per_epoch for each in found] == steps
+    single = tiny(config, data={"batch_size": 1})
+    if frozen:
+        assert open_session(single, tmp_path).task.train_loader.steps_per_epoch == 37
+    else:
+        with pytest.raises(ValueError, match=r"data\.batch_size: 1 is not valid: .* too few for a ResNet's BatchNorm"):
+            open_session(single, tmp_path)
 
 
 def test_other_classes_need_a_new_head(source: tuple[Path, ClassificationRun], tmp_path: Path) -> None:
@@ -130,6 +152,23 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
     run, config = source
     with pytest.raises(ValueError, match=r"data\.mean: .* was trained with \(0\.5, 0\.5, 0\.5\)"):
         open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
+
+
+@pytest.mark.parametrize("pixels", [None, (0.5, 0.5, 0.5)])
+def test_weights_of_blue_first_images_are_refused_whatever_is_set(
+    pixels: tuple[float, ...] | None,
+    source: tuple[Path, ClassificationRun],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def blue_first(*arguments: Any, **named: Any) -> OpenedModel[Any]:
+        opened = load_model(*arguments, **named)
+        return replace(opened, stated_preprocessing=replace(opened.preprocessing, channel_order="bgr"))
+
+    monkeypatch.setattr("vit.tasks.images.load_model", blue_first)
+    run, config = source
+    with pytest.raises(ValueError, match="it takes bgr images, and training has rgb"):
+        open_session(tuned(config, run, data={"mean": pixels, "std": pixels}), tmp_path)
 
 
 def test_what_is_set_stays_and_the_rest_follows_the_weights(source: tuple[Path, ClassificationRun]) -> None:

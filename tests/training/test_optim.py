@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from vit.hub import create_model
 from vit.models import Classifier
 from vit.models.contrastive import ContrastiveModel, ProjectionConfig
 from vit.models.model import Model
+from vit.tasks.translation.config import TranslatorConfig
+from vit.tasks.translation.translator import build_translator
 from vit.training.muon import Muon
 from vit.training.optim import build_optimizers, parameter_groups, set_learning_rate
 
@@ -90,6 +93,36 @@ def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(model: Classifier) ->
             assert group["parts"] == (3 if "qkv" in parameter else 1), parameter
         else:
             assert group["betas"] == (0.7, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "decoder"),
+    [
+        ("bahdanau", {f"decoder.from_{each}.weight" for each in ("token", "context", "state")}),
+        ("rnn", {"decoder.layers.0.weight_ih_l0", "decoder.layers.0.weight_hh_l0"}),
+    ],
+)
+def test_muon_takes_a_grus_three_gates_apart(name: Literal["bahdanau", "rnn"], decoder: set[str]) -> None:
+    translator = build_translator(
+        TranslatorConfig(name=name, width=4, depth=1), source_vocabulary=5, target_vocabulary=7
+    )
+    found = entries(translator, OptimConfig(name="muon"))
+    encoder = {f"encoder.layers.0.weight_{kind}h_l0{way}" for kind in "ih" for way in ("", "_reverse")}
+    assert {parameter for parameter, (_, group) in found.items() if group.get("parts") == 3} == encoder | decoder
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_lamb_moves_a_matrix_by_the_rate_times_its_norm_whatever_its_decay(decay: float, model: Classifier) -> None:
+    model = copy.deepcopy(model)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    (lamb,) = build_optimizers(model, OptimConfig(name="lamb", lr=0.01, weight_decay=decay))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    lamb.step()
+    moved = {name: (parameter.detach() - before[name]).norm() for name, parameter in model.named_parameters()}
+    weight, norm = "blocks.0.attention.qkv.weight", "blocks.0.norm1.weight"
+    torch.testing.assert_close(moved[weight], 0.01 * before[weight].norm())
+    torch.testing.assert_close(moved[norm], 0.01 * torch.ones_like(before[norm]).norm())
 
 
 def test_muon_takes_a_resnets_convolutions_but_the_stem() -> None:

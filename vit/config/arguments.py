@@ -24,7 +24,7 @@ _LONGEST_SHOWN = 60
 def check_arguments(function: Function) -> Function:
     """Decorate a function so that an argument of another type than its annotation is a ValueError of one line.
 
-    Lists pass for tuples and whole numbers for any; strings are no sequences, and true is no number.
+    A list passes as a tuple and an int as a float; a str is not a sequence, and a bool is not a number.
     """
     signature = inspect.signature(function)
 

@@ -204,7 +204,7 @@ class AugmentConfig:
     magnitude_std: float = 0.0
     """`policy: randaugment` only: standard deviation of the magnitude."""
     color_jitter: float = 0.0
-    """Largest change of brightness, contrast and saturation, as a part of 1; 0: none."""
+    """Largest change of brightness, contrast and saturation, as a fraction; 0: none."""
     grey_probability: float = 0.0
     """Fraction of the images that lose their colours."""
     erasing_probability: float = 0.0

@@ -27,7 +27,7 @@ class OptimConfig:
     lr: float = 1e-3
     """Peak learning rate at `data.batch_size` images per step."""
     weight_decay: float = 0.05
-    """Pull of weights towards 0; not applied to norms, biases, positions and tokens."""
+    """Weight decay; not applied to norms, biases, positions and tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the averages of gradients and of their squares: `adamw`, `lamb`, and the parameters that `muon` leaves
     to AdamW.
@@ -39,7 +39,7 @@ class OptimConfig:
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
     """Decay after the warm-up; `inverse_sqrt`: Vaswani et al. 2017, eq. 3."""
     warmup_epochs: float = 0.0
-    """Epochs in which the learning rate rises linearly from 0 to its peak; parts of epochs too."""
+    """Epochs in which the learning rate rises linearly from 0 to its peak; may be fractional."""
     min_lr: float = 0.0
     """The learning rate at the end of the decay."""
     clip_norm: float | None = 1.0
@@ -141,7 +141,7 @@ class RunConfig:
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where it is computed; `auto`: CUDA, else the CPU."""
+    """Where it is computed; `auto`: CUDA, else the CPU; `mps`: not for training."""
     output_dir: str | None = None
     """None: `runs/` and the configuration file's name."""
 

@@ -86,9 +86,9 @@ class ViTConfig:
     num_registers: int = 0
     """Learned tokens that are read by no head (registers: Darcet et al. 2024)."""
     positions: PositionKind = "learned_1d"
-    """How the patches' places are told. `learned_1d`: a learned vector for each place (ViT); `learned_2d`: one for each
-    row and one for each column; `sincos_2d`: fixed sines and cosines; `relative`: learned biases of the scores (BEiT);
-    `rope`: rotated queries and keys; `learned_1d_rope`: both (EVA-02); `none`: not at all.
+    """The position embedding of the patches. `learned_1d`: a learned vector for each place (ViT); `learned_2d`: one for
+    each row and one for each column; `sincos_2d`: fixed sines and cosines; `relative`: learned biases of the scores
+    (BEiT); `rope`: rotated queries and keys; `learned_1d_rope`: both (EVA-02); `none`: not at all.
     """
     position_resize: PositionResize = "bicubic_antialiased"
     """Resizing of learned positions to another grid. The default is timm's; `bicubic`: without antialiasing

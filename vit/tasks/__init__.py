@@ -10,9 +10,7 @@ Each folder holds everything that knows its task, in modules of these names, imp
 
 A `vit` command treats a run as an image classifier, unless the folder has the command's function:
 
-    evaluation  classify_images(opened, images, device, top_k, on_broken) -> [(image, [(class, probability), …]), …]:
-                `vit predict`
-                open_test_images(config) -> Split: images without single labels: `vit analyze`, `vit doctor`
+    evaluation  open_test_images(config) -> Split: images without single labels: `vit analyze`, `vit doctor`
     comparison  compare_runs(runs, config_of, output_dir, select, leaky) -> lines: `vit compare`, where all are its runs
     analysis    analyze_run(run, config, folder, select=, num_samples=, progress=) -> names of figures: `vit analyze`
                 draw_inside(run, config): figures of the model's inside at the end of `vit train`
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 
 OPTIONAL = {
-    "classify_images": "evaluation",
     "open_test_images": "evaluation",
     "compare_runs": "comparison",
     "analyze_run": "analysis",
@@ -93,7 +90,7 @@ TASKS = {
     folder.name: folder
     for folder in (
         TaskFolder("classification", optional=("draw_inside",)),
-        TaskFolder("multilabel", optional=("classify_images", "open_test_images", "compare_runs")),
+        TaskFolder("multilabel", optional=("open_test_images", "compare_runs")),
         TaskFolder("masked_autoencoder"),
         TaskFolder("contrastive"),
         TaskFolder("translation", optional=("compare_runs", "analyze_run")),

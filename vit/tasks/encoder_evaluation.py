@@ -12,7 +12,7 @@ from vit.config import ImageRun
 from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test, open_training, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import make_accelerator, process_place
+from vit.engine import make_accelerator, rank_and_world_size
 from vit.evaluation.transfer_evaluation import CONVENTIONS, evaluate_features, loses_no_transfer, open_transfer_data
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
@@ -48,7 +48,7 @@ class EncoderEvaluation:
         return Neighbours(self.accelerator, self._eval_loader(neighbours_among(train, count, setting)), setting)
 
     def _eval_loader(self, split: Split) -> EvalLoader:
-        return EvalLoader(split, self.opened.preprocessing, self.config.data, **process_place(self.accelerator))
+        return EvalLoader(split, self.opened.preprocessing, self.config.data, **rank_and_world_size(self.accelerator))
 
     def store(self, result: EncoderResult, picture: str) -> dict[str, Any]:
         """Write metrics and picture, an earlier evaluation with other numbers aside, and return the metrics."""

@@ -28,8 +28,8 @@ class Neighbours:
     setting: str
     """The name of the setting that says how many there are."""
 
-    def accuracy(self, encoder: Classifier, loader: EvalLoader) -> tuple[float, int]:
-        """Accuracy of weighted nearest neighbours for a split's images, and how many of them could be read.
+    def accuracy(self, encoder: Classifier, loader: EvalLoader) -> tuple[float, Tensor]:
+        """Accuracy of weighted nearest neighbours for a split's images, and the indices (n,) of the readable ones.
 
         The same on every process. ValueError for too few training images that can be read.
         """
@@ -37,9 +37,9 @@ class Neighbours:
         total = self.loader.num_total
         rule = f"{NUM_NEIGHBOURS} neighbours vote, and only {len(train)} of these training images could be read"
         check(len(train) >= NUM_NEIGHBOURS, self.setting, total, rule)
-        _, labels, features = self._features(encoder, loader)
+        indices, labels, features = self._features(encoder, loader)
         predicted = torch.from_numpy(knn_predictions(train, train_labels, features))
-        return float((predicted == labels).double().mean()), len(labels)
+        return float((predicted == labels).double().mean()), indices
 
     def nearest(self, encoder: Classifier, loader: EvalLoader, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """A split's images (m,), their `count` nearest training images (m, count), and the cosine similarity to each.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vit.data.images import open_test
+from vit.data.images import ImageSource, open_test
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, balanced_subset
 from vit.tasks.image_report import ImageReport, notes_of_broken
@@ -29,16 +29,16 @@ NEXT = (
 _NUM_PICTURED = 8
 
 
-def pictured(split: Split) -> Split:
-    """A few of a split's images, always the same ones, of different classes where there are as many."""
-    few = balanced_subset(split, 4 * _NUM_PICTURED, stream="pictures")
+def pictured(source: ImageSource, readable: Tensor) -> Split:
+    """A few of the images that can be read (n,), always the same ones, of different classes where there are as many."""
+    few = balanced_subset(Split(source, readable), 4 * _NUM_PICTURED, stream="pictures")
     seen = Counter[int]()
     rounds = torch.empty(len(few), dtype=torch.int64)  # how many of its class come before an image
     for place, label in enumerate(few.labels.tolist()):
         rounds[place] = seen[label]
         seen[label] += 1
     chosen = rounds.argsort(stable=True)[:_NUM_PICTURED].sort().values
-    return Split(split.source, few.indices[chosen])
+    return Split(source, few.indices[chosen])
 
 
 class Picture(Protocol):

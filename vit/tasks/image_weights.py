@@ -15,9 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 def following_weights(config: Run, loaded: OpenedModel[Classifier]) -> Run:
-    """The settings of the images that pretrained weights decide, where they are not set: mean, spread and size.
+    """The settings of the images that pretrained weights decide, where they are not set: mean, standard deviation
+    and size.
 
-    Without weights, or where these do not say it, mean and spread are those of every setting that is left out.
+    Without weights, or where these do not say it, mean and standard deviation are those of every setting that is left
+    out.
     """
     stated = loaded.stated_preprocessing or config.data.preprocessing(loaded.model.config.image_size)
     data = replace(config.data, mean=config.data.mean or stated.mean, std=config.data.std or stated.std)
@@ -46,8 +48,8 @@ def notes_of_unknown_normalization(config: ImageRun, loaded: OpenedModel[Classif
 
 
 def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
-    """ValueError for weights that were made for another mean, spread or channel order of the pixels; a warning where
-    they state these in a way that cannot be read.
+    """ValueError for weights that were made for another mean, standard deviation or channel order of the pixels; a
+    warning where they state these in a way that cannot be read.
     """
     if loaded.stated_preprocessing is None:
         if loaded.unsupported_preprocessing:
@@ -58,6 +60,12 @@ def check_normalization(preprocessing: Preprocessing, loaded: OpenedModel, name:
         theirs, ours = getattr(loaded.preprocessing, field), getattr(preprocessing, field)
         same = all(abs(a - b) < 1e-4 for a, b in zip(theirs, ours, strict=True))
         check(same, f"data.{field}", ours, f"{name} was trained with {theirs}; set data.{field} to it")
-    order, our_order = loaded.preprocessing.channel_order, preprocessing.channel_order
+    check_channel_order(preprocessing, loaded, name)
+
+
+def check_channel_order(preprocessing: Preprocessing, loaded: OpenedModel, name: str) -> None:
+    """ValueError for weights that state another order of the channels: no setting changes that of the images."""
+    stated = loaded.stated_preprocessing or preprocessing
+    order, our_order = stated.channel_order, preprocessing.channel_order
     if order != our_order:
         raise ValueError(f"{name}: it takes {order} images, and training has {our_order}; choose other weights")

@@ -16,12 +16,13 @@ from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatc
 from vit.data.file_source import FileSource
 from vit.data.images import Split, fingerprint
 from vit.data.loading import EvalLoader, TrainLoader
-from vit.engine import Accelerator, gather_object, gather_uneven, process_place
+from vit.engine import Accelerator, gather_object, gather_uneven, rank_and_world_size
 from vit.hub import OpenedModel, load_model
-from vit.models import Classifier, ResNet, VisionTransformer, config_from_dict, config_to_dict
-from vit.models.model import Model
+from vit.models import Classifier, VisionTransformer, config_from_dict, config_to_dict
+from vit.models.model import Model, normalizes_micro_batches
 from vit.stopwatch import Timer, untimed
 from vit.tasks.image_weights import (
+    check_channel_order,
     check_normalization,
     decided_by_weights,
     following_weights,
@@ -31,13 +32,14 @@ from vit.tasks.task import TaskInfo
 
 Run = TypeVar("Run", bound=ImageRun)
 _FEWEST_NORMALIZED = 2
-"""Images in a micro-batch of a ResNet, which normalises over it: one image, or a stand-in, gives no statistics."""
+"""Images in a micro-batch over which a trained BatchNorm normalises: one image, or a stand-in, gives no statistics."""
 
 
 class ImageTask(ABC, Generic[Run]):
     """The part of a `Task` that all tasks on images share. ValueError for any setting that cannot be honoured."""
 
     metric: str
+    metric_is_fraction = False
     has_accuracy = False
     higher_is_better = True
     accuracies: ClassVar[tuple[str, ...]] = ()
@@ -62,6 +64,7 @@ class ImageTask(ABC, Generic[Run]):
         self.backbone: Classifier = loaded.model
         self.config = following_weights(config, loaded)
         self.preprocessing = self.config.data.preprocessing(self.backbone.config.image_size)
+        check_channel_order(self.preprocessing, loaded, str(config.model.pretrained))
         if config.data.mean is not None or config.data.std is not None:
             check_normalization(self.preprocessing, loaded, str(config.model.pretrained))
         report = [] if loaded.report is None else [loaded.report.summary()]
@@ -71,6 +74,7 @@ class ImageTask(ABC, Generic[Run]):
             fingerprint=fingerprints,
             unit="images",
             metric=self.metric,
+            metric_is_fraction=self.metric_is_fraction,
             higher_is_better=self.higher_is_better,
             has_accuracy=self.has_accuracy,
             accuracies=self.accuracies,
@@ -103,7 +107,7 @@ class ImageTask(ABC, Generic[Run]):
 
     @property
     def _place(self) -> dict[str, int]:
-        return process_place(self.accelerator)
+        return rank_and_world_size(self.accelerator)
 
     def validate_on(self, split: Split) -> None:
         """Validate on these images from now on."""
@@ -174,7 +178,7 @@ class ImageTask(ABC, Generic[Run]):
 
     def _step_loader(self) -> TrainLoader:
         """Steps of images as they are on disk. ValueError where a ResNet's micro-batch would be too small."""
-        config, normalizes = self.config, isinstance(self.backbone, ResNet) and self.backbone.config.version == 1
+        config, normalizes = self.config, normalizes_micro_batches(self.backbone)  # a frozen BatchNorm does not
         loader = TrainLoader(
             self.train_split,
             config.data,

@@ -41,6 +41,8 @@ class TaskInfo:
     """The samples' name in the plural, as in `images_per_second`."""
     metric: str
     """The validation metric that chooses the best checkpoint, the last one of equals."""
+    metric_is_fraction: bool = False
+    """`metric` is shown in percent while it trains."""
     higher_is_better: bool = True
     has_accuracy: bool = False
     """Answers are right or wrong, so a training accuracy is logged."""

@@ -10,12 +10,13 @@ from typing import Any
 
 from vit.config import ImageRun, RunConfig, check
 from vit.data.file_source import FileSource
-from vit.data.run_images import RunImages, changes, list_images, list_of, read_images, trained
+from vit.data.run_images import RunImages, changes, image_list_path, list_images, read_images, without_test
 from vit.libraries import library_and_name
+from vit.models.model import normalizes_micro_batches
 from vit.runs import last_checkpoint, read_checkpoint
 from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config
 from vit.training.schedule import learning_rate
-from vit.training.session import Session, normalizes_micro_batches
+from vit.training.session import Session
 
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""
@@ -138,7 +139,7 @@ def _what_data_changed(session: Session) -> str:
     """As far as the run's list of images tells it."""
     if session.task.info.images is None or not (images := list_images(*session.task.info.images)):
         return ""
-    if not list_of(session.run).is_file():
+    if not image_list_path(session.run).is_file():
         return ", or they are those that an earlier version, which kept no list of images, divided otherwise"
     if not (found := what_images_changed(session, images)):
         return ""
@@ -148,10 +149,10 @@ def _what_data_changed(session: Session) -> str:
 
 def what_images_changed(session: Session, images: RunImages) -> str:
     """Images that are not those of the run's list any more, in words; empty where it has no list."""
-    listed, splits = list_of(session.run), session.task.info.images
+    listed, splits = image_list_path(session.run), session.task.info.images
     if splits is None or not isinstance(splits[0].source, FileSource) or not listed.is_file():
         return ""
-    return changes(trained(read_images(listed)), images, splits[0].source.root)
+    return changes(without_test(read_images(listed)), images, splits[0].source.root)
 
 
 def check_epochs(session: Session, before: int) -> None:

@@ -116,7 +116,7 @@ class Display:
         session, info = self._session, self._session.task.info
         if metrics:
             value = metrics[session.goal]
-            self._validated = f", {session.goal} {f'{value:.2%}' if info.has_accuracy else f'{value:.4g}'}"
+            self._validated = f", {session.goal} {f'{value:.2%}' if info.metric_is_fraction else f'{value:.4g}'}"
             beside = ((name, metrics[session.goal.removesuffix(info.metric) + name]) for name in info.accuracies)
             self._validated += "".join(f", {name} {accuracy:.2%}" for name, accuracy in beside)
         self._told = True

@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """While active, the first SIGTERM, SIGINT or SIGHUP is remembered, and others change nothing but for Ctrl-C: a
+    """While active, the first SIGTERM, SIGINT or SIGHUP is remembered and later ones are ignored, except Ctrl-C: a
     second one is answered by a line that asks for patience, and a third one leaves at once.
     """
 

@@ -40,8 +40,9 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """SGD with Nesterov momentum whose updates are orthogonalised and scaled to the size of AdamW's.
 
-    A parameter of shape (parts · rows, columns) in a group with `parts` above 1 (a fused query-key-value projection) is
-    treated as that many matrices. ValueError for a parameter that is neither a matrix nor a convolution's kernel.
+    A parameter of shape (parts · rows, columns) in a group with `parts` above 1 (a fused query-key-value projection, a
+    GRU's gates) is treated as that many matrices. ValueError for a parameter that is neither a matrix nor a
+    convolution's kernel.
     """
 
     def __init__(

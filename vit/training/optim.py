@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,9 @@ from torch.optim import Optimizer
 from vit.config import OptimConfig, check
 from vit.models.model import Model
 from vit.training.muon import Muon
+
+_OF_THREE_MATRICES = re.compile(r"(attention\.qkv|\.from_(token|context|state))\.weight$|\.weight_[ih]h_\w+$")
+"""Names of weights that hold three matrices: queries, keys and values; a GRU's gates."""
 
 
 def build_optimizers(model: Model, config: OptimConfig, fast_bf16: bool = False) -> list[Optimizer]:
@@ -67,12 +71,12 @@ def _single_optimizer(groups: list[dict[str, Any]], config: OptimConfig) -> Opti
 
 
 def _groups(model: Model, named: list[tuple[str, nn.Parameter]], config: OptimConfig) -> list[dict[str, Any]]:
-    """Parameters that share decay, layer and shape of projection share a group; order follows the model's."""
+    """Parameters that share decay, layer and number of matrices share a group; order follows the model's."""
     exempt = model.no_weight_decay()
     grouped: dict[tuple[float, bool, int], list[Tensor]] = defaultdict(list)
     for name, parameter in named:
         scale = config.layer_decay ** (model.num_layers - model.layer_of(name))
-        parts = 3 if config.name == "muon" and name.endswith("attention.qkv.weight") else 1
+        parts = 3 if config.name == "muon" and _OF_THREE_MATRICES.search(name) else 1
         grouped[scale, name not in exempt, parts].append(parameter)
     return [
         {
@@ -80,6 +84,8 @@ def _groups(model: Model, named: list[tuple[str, nn.Parameter]], config: OptimCo
             "weight_decay": config.weight_decay if decays else 0.0,
             "lr_scale": scale,
             **({"parts": parts} if parts > 1 else {}),
+            # a matrix has its trust ratio whatever its decay (You et al. 2020, algorithm 2); timm's has none at 0
+            **({"always_adapt": True} if config.name == "lamb" and decays else {}),
         }
         for (scale, decays, parts), parameters in grouped.items()
     ]

@@ -37,7 +37,7 @@ class Plan:
 def make_plan(config: RunConfig, origins: Mapping[str, str] | None = None, *, figure: Path | None = None) -> Plan:
     """Do everything that training does before its first step: open the data, load model and weights.
 
-    So ValueError is raised for every setting that training would refuse, and for a `figure` that shall be written among
+    It therefore raises ValueError for every setting that training would refuse, and for a figure that would land among
     the images. `origins` says where each setting came from.
     """
     session = open_session(config, Path(), compiles=False)  # nothing is run

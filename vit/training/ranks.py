@@ -1,4 +1,4 @@
-"""The other processes of a run: where one of them ends, the others end within seconds, and one says so.
+"""Watches the other processes of a run: when one dies, the rest exit within seconds and one of them reports it.
 
 Without this a rank waits in a collective operation until its timeout, many minutes, for one that was killed. The
 processes of this machine are watched by their numbers; those of other machines are left to torch and the launcher.
@@ -56,7 +56,7 @@ def ranks_watched(accelerator: Accelerator, remedy: str) -> Iterator[None]:
         raise
     else:
         watch.done.set()
-        accelerator.wait_for_everyone()  # before that nobody may end, for somebody may still watch
+        accelerator.wait_for_everyone()  # nobody may exit earlier: another process may still be watching
     finally:
         watch.done.set()
         thread.join()

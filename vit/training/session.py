@@ -109,6 +109,8 @@ def open_session(config: RunConfig, run: Path, *, compiles: bool = True, timer: 
 
     `compiles` False: for a session that takes no steps; the model is not compiled, and freed memory is not kept.
     """
+    rule = "training computes in float64 too, which MPS lacks; use cpu"
+    check(config.device != "mps", "device", "mps", rule)
     accelerator = make_accelerator(config.device, config.train.precision, **tracker_options(config, run))
     supported = accelerator.mixed_precision != "fp16" or config.optim.name != "muon"
     rule = "Accelerate's loss scaling supports one optimizer and optim.name 'muon' needs two; use bf16"
@@ -195,8 +197,3 @@ def set_training_mode(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and not module.weight.requires_grad:
             module.eval()
-
-
-def normalizes_micro_batches(model: nn.Module) -> bool:
-    """Whether a trained BatchNorm makes a sample's output depend on the others of its micro-batch."""
-    return any(isinstance(module, nn.BatchNorm2d) and module.weight.requires_grad for module in model.modules())

@@ -15,7 +15,15 @@ from vit.config import check
 from vit.data.file_source import check_outside
 from vit.data.loading import UnreadableImage
 from vit.data.parts import folders_in, holds_images
-from vit.data.run_images import RunImage, RunImages, forgetting, list_images, list_of, read_images, write_images
+from vit.data.run_images import (
+    RunImage,
+    RunImages,
+    forget_identity,
+    image_list_path,
+    list_images,
+    read_images,
+    write_images,
+)
 from vit.engine import gather_object
 from vit.processor import device_name
 from vit.run_lock import run_locked
@@ -75,8 +83,8 @@ def broken_images_unlisted(session: Session) -> Iterator[None]:
     try:
         yield
     except UnreadableImage as error:
-        if (listed := list_of(session.run)).is_file():
-            write_images(listed, forgetting(read_images(listed), error.name))
+        if (listed := image_list_path(session.run)).is_file():
+            write_images(listed, forget_identity(read_images(listed), error.name))
         raise
 
 
@@ -110,7 +118,7 @@ def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[s
         restore_metrics(run, session.progress.step, None if continued is None else continued.checkpoint)
         discard_after(run, session.progress.step)
         if images:
-            write_images(list_of(run), images)
+            write_images(image_list_path(run), images)
         if session.progress.step == 0:
             sys.stderr.writelines(f"{line}\n" for line in session.task.info.notes)
         if continued is not None and continued.note:
@@ -134,8 +142,8 @@ def _check_replaces_nothing(run: Path) -> None:
         found.append(config.name)
     if history.is_file() and history.stat().st_size:  # and nothing of it is a run's
         found.append(history.name)
-    if list_of(run).is_file() and not config.is_file():
-        found.append(list_of(run).name)
+    if image_list_path(run).is_file() and not config.is_file():
+        found.append(image_list_path(run).name)
     rule = f"a run writes such files, and these are none of a run: {', '.join(found)}; name another folder"
     check(not found, "output_dir", str(run), rule)
 
@@ -163,7 +171,7 @@ def _images_of_run(session: Session, *, continued: bool) -> RunImages:
     images, refusal = RunImages(), None
     if session.is_main and session.task.info.images is not None:
         images = list_images(*session.task.info.images)
-        listed = list_of(session.run)
+        listed = image_list_path(session.run)
         if images and continued and not listed.is_file():  # nor may the list say later that they are those of the start
             print(f"note: {listed} is missing: whether images have been replaced is not known", file=sys.stderr)
             images = {file: RunImage(image.part, "") for file, image in images.items()}

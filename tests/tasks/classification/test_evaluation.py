@@ -43,6 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
     monkeypatch.setattr(checkpoint_module, "save_figure", lambda *_: None)
 
 
@@ -100,6 +101,25 @@ def test_a_relative_path_stores_in_the_run(inside: str, run: Path, monkeypatch: 
     assert stored.is_file()
     assert {path for path in run.rglob("*") if "predictions" not in path.parts} == before
     assert list(run.rglob("predictions")) == [run / "predictions"]
+
+
+def test_classes_that_a_list_has_in_another_order_are_those_of_their_names(tmp_path: Path) -> None:
+    """Folders are sorted as text, the numbers of a list as numbers."""
+    photos = make_folder(tmp_path / "photos", {"2": 5, "10": 6})
+    data = DataConfig(name="imagefolder", root=str(photos), batch_size=8, workers=0)
+    train(tiny(train={"epochs": 1}, data=data), tmp_path / "run")
+    rows = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in sorted(photos.rglob("*.png"))]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label", *rows]))
+    by_folder, by_list = (
+        evaluate_checkpoint(
+            EvalRequest(tmp_path / "run", output_dir=tmp_path / f"of {place.name}"),
+            ["--data", str(place), "--data.test_fraction", "1.0"],
+        )
+        for place in (photos, tmp_path / "list.csv")
+    )
+    assert by_list["n_total"] == 11
+    for name in ("per_class_accuracy", "top1", "nll"):
+        assert by_list[name] == by_folder[name]
 
 
 def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:

@@ -175,6 +175,26 @@ def test_a_teacher_of_one_size_does_not_take_growing_images(monkeypatch: pytest.
         Classification(tiny(distill=distill, augment=grows, train={"epochs": 3}), accelerator)
 
 
+@pytest.mark.parametrize(
+    ("taken", "line"),
+    [
+        ({4, 12}, r"images of 8×8 \(no size of mine.*\); leave out augment\.first_image_size"),
+        ({4, 8}, r"images of 12×12 \(no size of mine.*\); take another one"),
+    ],
+)
+def test_a_teacher_is_tried_at_every_size(taken: set[int], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Takes(Says):
+        def forward(self, images: Tensor, **options: object) -> Tensor:
+            assert images.shape[2] in taken, "no size of mine"
+            return super().forward(images, **options)
+
+    monkeypatch.setattr(Classification, "load_teacher", lambda _: Takes([0.0, 1.0, 2.0]))
+    grows = {"first_image_size": 4, "growing_epochs": 2}
+    config = tiny(distill={"teacher": "T"}, augment=grows, model={"image_size": 12}, train={"epochs": 3})
+    with pytest.raises(ValueError, match=rf"^distill\.teacher: 'T' is not valid: it does not take {line}"):
+        Classification(config, make_accelerator("cpu", "fp32"))
+
+
 def test_the_teachers_part_is_its_weight() -> None:
     distill = DistillConfig(teacher="T", weight=0.25)
     losses, _ = losses_of(task_with(distill), Says([0.0, 1.0, 2.0]), batch_of(2))

@@ -15,17 +15,21 @@ import torch
 from PIL import Image
 
 from tests.processes import in_processes
+from tests.tasks.masked_autoencoder.test_run import MAE
 from tests.test_runs import assert_no_pickle
 from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import AugmentConfig, DataConfig, ModelConfig, TrainConfig
+from vit.data.images import open_test
 from vit.hub import open_model
 from vit.models.contrastive import ContrastiveModel
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks import TASKS
 from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
+from vit.tasks.encoder_report import pictured
+from vit.tasks.masked_autoencoder.config import MaskedAutoencoderRun
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 
@@ -189,6 +193,22 @@ def test_images_that_cannot_be_read_are_not_counted(photographs: Path, tmp_path:
     assert "1 of 10 test images could not be read" in TASKS["contrastive"].headline(summary)
 
 
+@pytest.mark.parametrize("config", [CONTRASTIVE, MAE], ids=lambda config: str(config.task))
+def test_only_images_that_can_be_read_are_pictured(
+    config: ContrastiveRun | MaskedAutoencoderRun, photographs: Path, tmp_path: Path
+) -> None:
+    """All of those that would be, were none broken, are."""
+    data = DataConfig(root=str(photographs), on_broken_image="skip", **SMALL)
+    test = open_test(data)
+    for index in pictured(test.source, test.indices).indices.tolist():
+        (photographs / test.source.name(index)).write_bytes(b"no picture")
+    short = replace(config.train, epochs=1)
+    summary = train(replace(config, data=data, train=short), tmp_path / "run")
+    assert summary["test.n_seen"] in (1, 2), "the one that is broken anyway may be among the others"
+    (numbers,) = (file for file in (tmp_path / "run" / "figures").glob("*.json") if "curves" not in file.name)
+    assert len(json.loads(numbers.read_text())["images"]) == summary["test.n_seen"]
+
+
 def test_too_few_images_that_can_be_read_are_named(photographs: Path, tmp_path: Path) -> None:
     for number in range(25):
         (photographs / "train" / "cat" / f"{number}.png").write_bytes(b"no picture")
@@ -239,6 +259,7 @@ def changed_run(change: dict[str, Any]) -> ContrastiveRun:
         ({"train": TrainConfig(accumulation_steps=2)}, "it cannot be cut"),
         ({"data": replace(TINY.data, batch_size=1)}, "it needs at least 2"),
         ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, freeze_backbone=True)}, "all of the encoder"),
+        ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, new_head=True)}, "trained without a head"),
         ({"contrastive": {"temperature": 0.0}}, "contrastive.temperature: 0.0 is not valid"),
         ({"contrastive": {"temperature": float("nan")}}, "contrastive.temperature: nan is not valid"),
         ({"contrastive": {"projection_hidden": 0}}, "contrastive.projection_hidden: 0 is not valid"),

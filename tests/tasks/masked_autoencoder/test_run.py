@@ -19,7 +19,7 @@ from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import AugmentConfig, ModelConfig, TrainConfig
-from vit.hub import open_model
+from vit.hub import create_model, open_model
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
@@ -187,6 +187,7 @@ def changed_run(change: dict[str, Any]) -> MaskedAutoencoderRun:
             {"model": tiny(model={"pretrained": "x", "name": None, "freeze_backbone": True}).model},
             "all of the encoder is trained",
         ),
+        ({"model": tiny(model={"pretrained": "x", "name": None, "new_head": True}).model}, "trained without a head"),
         ({"mae": {"mask_ratio": 1.0}}, "it must be between 0 and 1"),
         ({"mae": {"knn_images": 3}}, "20 neighbours vote"),
     ],
@@ -196,10 +197,20 @@ def test_settings_that_do_not_fit_are_refused(change: dict[str, Any], line: str)
         changed_run(change)
 
 
-def test_a_resnet_is_refused(tmp_path: Path) -> None:
-    config = replace(MAE, model=ModelConfig(name="resnet18_cifar", image_size=8, width=8))
-    with pytest.raises(ValueError, match="patches are hidden from a Vision Transformer"):
-        train(config, tmp_path)
+def small_resnet() -> torch.nn.Module:
+    return create_model("resnet18_cifar", image_size=8, width=8, num_classes=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        (ModelConfig(name="resnet18_cifar", image_size=8, width=8), "model.name: 'resnet18_cifar'"),
+        (ModelConfig(pretrained=f"{__name__}:small_resnet"), f"model.pretrained: '{__name__}:small_resnet'"),
+    ],
+)
+def test_a_resnet_is_refused(model: ModelConfig, place: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{place} is not valid: patches are hidden from a Vision Transformer"):
+        train(replace(MAE, model=model), tmp_path)
 
 
 def train_in(config: MaskedAutoencoderRun, run: Path) -> dict[str, Any]:

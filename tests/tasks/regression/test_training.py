@@ -18,6 +18,7 @@ from tests.training.tiny import assert_same_bits, last, timeless
 from vit.attention.kernel_regression import NadarayaWatson
 from vit.cli import main
 from vit.config import OptimConfig, TrainConfig
+from vit.config.validation import make_settings
 from vit.engine import make_accelerator
 from vit.hub import open_model
 from vit.runs import read_metrics
@@ -312,6 +313,11 @@ def test_an_earlier_evaluation_with_other_numbers_is_kept(
 def test_a_regression_is_no_classifier(run: Path) -> None:
     with pytest.raises(ValueError, match="it holds a model of kind 'kernel_regression'"):
         open_model(run)
+
+
+def test_estimates_are_not_rounded_unless_that_is_asked_for() -> None:
+    assert make_settings(RegressionRun, {"train.epochs": 3}).train.precision == "fp32"
+    assert make_settings(RegressionRun, {"train.precision": "bf16"}).train.precision == "bf16"
 
 
 def test_the_recipe_is_valid() -> None:

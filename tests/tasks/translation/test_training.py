@@ -134,6 +134,23 @@ def test_the_loss_falls_and_the_logged_loss_is_the_mean_over_tokens(run: Path) -
     assert losses[-1] < losses[0]
 
 
+def test_bleu_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes to 100, and is no fraction."""
+    train(replace(COPYING, train=replace(COPYING.train, epochs=1)), tmp_path)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch "))
+    assert f"ema.val.bleu {read_metrics(tmp_path)[-1]['ema.val.bleu']:.4g}, " in line
+
+
+def test_weights_trained_on_other_tokens_are_not_continued(run: Path) -> None:
+    task = Translation(COPYING, make_accelerator("cpu", "fp32"))
+    state = last(run).state["task"]
+    task.load_state(state)
+    other = state["vocabularies"].replace(r"\"3\":", r"\"nine\":")
+    assert other != state["vocabularies"]
+    with pytest.raises(ValueError, match=r"^task\.vocabularies number the tokens otherwise"):
+        task.load_state(state | {"vocabularies": other})
+
+
 def test_a_run_stopped_in_mid_epoch_ends_with_the_same_bits(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,8 @@ def test_shared_or_one_a_language() -> None:
         assert again.shared == vocabularies.shared
         assert again.source.to_json() == vocabularies.source.to_json()
         assert again.target.to_json() == vocabularies.target.to_json()
+        assert vocabularies.numbers_as(json.dumps(json.loads(vocabularies.to_json()), indent=1))
+    assert not shared.numbers_as(apart.to_json())
 
 
 def test_a_missing_library_is_one_line_saying_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.file_source import check_outside, notes_of
+from vit.data.file_source import FileSource, check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import gather_uneven, make_accelerator, precision_of, process_place
+from vit.engine import gather_uneven, make_accelerator, precision_of, rank_and_world_size
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
@@ -61,12 +62,12 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     if request.transfer and accelerator.num_processes > 1:
         raise ValueError("--transfer: the frozen features are evaluated by one process; leave out accelerate launch")
     images = open_transfer_data(config.data, request.transfer) if request.transfer else None
-    split = images.test if images else open_test(config.data)
+    split = with_classes_of(loaded.class_names, images.test if images else open_test(config.data))
     if request.output_dir is not None:
         check_outside("--output_dir", request.output_dir, split.source)
     check_classes(config.data, split.source.class_names, loaded.class_names)
-    model = accelerator.prepare(loaded.computing(accelerator.device))
-    loader = EvalLoader(split, preprocessing, config.data, **process_place(accelerator))
+    model = accelerator.prepare(loaded.module_on(accelerator.device))
+    loader = EvalLoader(split, preprocessing, config.data, **rank_and_world_size(accelerator))
     started = time.perf_counter()
     gather = partial(gather_uneven, accelerator)
     device, quiet = accelerator.device, not accelerator.is_main_process
@@ -97,6 +98,16 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         metrics["file"] = str(_store(request, loaded.state, config.data, split, predictions, metrics))
     accelerator.wait_for_everyone()
     return metrics
+
+
+def with_classes_of(class_names: list[str], split: Split) -> Split:
+    """The same images with classes in this order, where they are the same: a list sorts numbers, folders sort text."""
+    source = split.source
+    own = source.class_names
+    if own == class_names or sorted(own) != sorted(class_names) or not isinstance(source, FileSource):
+        return split
+    places = torch.tensor([class_names.index(name) for name in own])
+    return replace(split, source=replace(source, labels=places[source.labels], class_names=class_names))
 
 
 def check_classes(data: DataConfig, of_data: list[str], of_checkpoint: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 A ConvNet's maps tell early what belongs together in an image, which a ViT has to learn from the labels ("locality
 guidance", Li et al. 2022). The likeness of every pair of patches is compared (Liu et al. 2019, "Structured knowledge
-distillation", section 3.1), so nothing has to be learnt between the widths of the two.
+distillation", section 3.1), so nothing has to be learned between the widths of the two.
 """
 
 from __future__ import annotations

@@ -17,14 +17,13 @@ from vit.data.file_source import FileSource
 from vit.data.identity import notes_of_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
-from vit.data.run_images import list_of, read_images, with_test, write_images
+from vit.data.run_images import image_list_path, read_images, with_test, write_images
 from vit.evaluation.metrics import classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
 from vit.evaluation.seen_images import seen_by_run, warnings_of
 from vit.evaluation.statistics import accuracy_in_words
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
-from vit.runs import holds_checkpoints
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
@@ -95,9 +94,7 @@ class ClassificationReport(ImageReport):
 
     def _notes_of_seen(self, test: Split) -> list[str]:
         pretrained = self.task.config.model.pretrained
-        if pretrained is None or not holds_checkpoints(Path(pretrained)):
-            return []
-        return warnings_of(seen_by_run(pretrained, self.task.config.data, test))
+        return [] if pretrained is None else warnings_of(seen_by_run(pretrained, self.task.config.data, test))
 
     @cached_property
     def duplicates(self) -> list[Duplicate] | None:
@@ -111,7 +108,7 @@ class ClassificationReport(ImageReport):
         write_table(run / "predictions" / "test.csv", best, self.test_loader.split.source)
         draw_run(run, best, rates)
         draw_mistakes(run / "figures" / "mistakes.png", best, self.test_loader.split.source)
-        if (listed := list_of(run)).is_file():
+        if (listed := image_list_path(run)).is_file():
             write_images(listed, with_test(read_images(listed), self.test_loader.split))
         if self.duplicates:
             rows = [f"{each.cosine:.4f}\t{each.test}\t{each.train}\n" for each in self.duplicates]

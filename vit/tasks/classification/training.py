@@ -30,6 +30,7 @@ class Classification(ImageTask[ClassificationRun]):
     """The `Task` of a `ClassificationRun`. ValueError for any setting that cannot be honoured."""
 
     metric = "top1"
+    metric_is_fraction = True
     has_accuracy = True
 
     def __init__(self, config: ClassificationRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
@@ -74,17 +75,17 @@ class Classification(ImageTask[ClassificationRun]):
         return loaded.model.to(self.accelerator.device).requires_grad_(False)
 
     def _check_teachers_sizes(self, teacher: nn.Module) -> None:
-        """ValueError for a teacher that does not take the images of the first epochs, where these are smaller."""
-        height, width = self.train_loader.augment.image_size(0)
-        if (height, width) == self.preprocessing.image_size:
-            return
-        try:
-            with torch.no_grad():
-                teacher(torch.zeros(1, 3, height, width, device=self.accelerator.device))
-        except (AssertionError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            rule = f"it does not take images of {height}×{width} ({reason}); leave out augment.first_image_size"
-            raise ValueError(f"distill.teacher: {self.config.distill.teacher!r} is not valid: {rule}") from error
+        """ValueError for a teacher that does not take the images of every epoch, which may grow to the model's size."""
+        whole = self.preprocessing.image_size
+        for height, width in self.train_loader.augment.epochs_by_size(self.config.train.epochs):
+            try:
+                with torch.no_grad():
+                    teacher(torch.zeros(1, 3, height, width, device=self.accelerator.device))
+            except (AssertionError, RuntimeError, ValueError) as error:
+                reason = " ".join(str(error).split())[:200]
+                remedy = "take another one" if (height, width) == whole else "leave out augment.first_image_size"
+                rule = f"it does not take images of {height}×{width} ({reason}); {remedy}"
+                raise ValueError(f"distill.teacher: {self.config.distill.teacher!r} is not valid: {rule}") from error
 
     def losses(self, model: nn.Module, batch: AugmentedBatch, epoch: int) -> tuple[Tensor, Tensor]:
         """Compare the model's logits with the targets and, where there is one, with the teacher's."""

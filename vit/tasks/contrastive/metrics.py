@@ -13,7 +13,7 @@ from vit.data.augment import TwoViews
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
 from vit.data.images import Split
 from vit.data.loading import EvalLoader, TrainLoader
-from vit.engine import Accelerator, gather_uneven, gather_with_gradients, process_place
+from vit.engine import Accelerator, gather_uneven, gather_with_gradients, rank_and_world_size
 from vit.evaluation.evaluate import evaluating
 from vit.models.contrastive import ContrastiveModel
 from vit.randomness import SampleRandom
@@ -78,8 +78,8 @@ class Evaluator:
         loss, count = self.accelerator.reduce(totals, "sum").tolist()
         return loss / count
 
-    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> tuple[float, int]:
-        """By the encoder's features, and the number of images that could be read."""
+    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> tuple[float, Tensor]:
+        """By the encoder's features, and the indices (n,) of the images that could be read."""
         return self.neighbours.accuracy(self.bare(model).encoder, loader)
 
     def bare(self, model: nn.Module) -> ContrastiveModel:
@@ -101,7 +101,7 @@ def views_loader(
         image_size=preprocessing.image_size,
         seed=0,
         device=accelerator.device,
-        **process_place(accelerator),
+        **rank_and_world_size(accelerator),
         fewest_in_step=FEWEST_COMPARED,
     )
     return AugmentingLoader(loader, TwoViews(augment, preprocessing, len(split.source.class_names)), seed=0)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vit.config import DataConfig
 from vit.data.decoding import thumbnail
 from vit.data.images import ImageSource
 from vit.data.loading import EvalLoader
-from vit.engine import process_place
+from vit.engine import rank_and_world_size
 from vit.evaluation.head_columns import readable_class_names
 from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_sheet
 from vit.figures.style import save_figure
@@ -38,11 +38,13 @@ class NearestImages:
         save_figure(plot_contact_sheet(self.rows, "none"), path, numbers)
 
 
-def find_neighbours(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> NearestImages:
-    """Search the training images nearest to some of the split's, of different classes where there are as many."""
+def find_neighbours(
+    evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig, readable: Tensor
+) -> NearestImages:
+    """Search the training images nearest to a few `readable` ones, of different classes where there are as many."""
     accelerator = evaluator.accelerator
-    place = process_place(accelerator)
-    few = EvalLoader(pictured(loader.split), loader.preprocessing, data, **place)
+    place = rank_and_world_size(accelerator)
+    few = EvalLoader(pictured(loader.split.source, readable), loader.preprocessing, data, **place)
     queries, nearest, similarities = evaluator.neighbours.nearest(evaluator.bare(model).encoder, few, COLUMNS - 1)
     test, train = loader.split.source, evaluator.neighbours.loader.split.source
     found = NearestImages({}, {})

@@ -49,8 +49,9 @@ def measure(
     evaluator: Evaluator, model: nn.Module, views: AugmentingLoader, loader: EvalLoader, data: DataConfig
 ) -> EncoderResult:
     """The results of a split, the same on every process."""
-    loss, (knn, num_images) = evaluator.loss(model, views), evaluator.knn_accuracy(model, loader)
-    return EncoderResult(loss, knn, num_images, loader.num_total, find_neighbours(evaluator, model, loader, data))
+    loss, (knn, readable) = evaluator.loss(model, views), evaluator.knn_accuracy(model, loader)
+    pictures = find_neighbours(evaluator, model, loader, data, readable)
+    return EncoderResult(loss, knn, len(readable), loader.num_total, pictures)
 
 
 open_report = ContrastiveReport

@@ -17,7 +17,7 @@ class MaskedAutoencoderConfig:
     mask_ratio: float = 0.75
     """Fraction of an image's patches that the encoder does not see, and the decoder predicts."""
     normalize_pixels: bool = True
-    """Predict each patch's pixels less their mean, divided by their spread."""
+    """Predict each patch's pixels minus their mean, divided by their standard deviation."""
     decoder_width: int = 128
     """Width of the decoder's tokens."""
     decoder_depth: int = 2
@@ -54,6 +54,7 @@ class MaskedAutoencoderRun(ImageRun):
         check(not self.augment.mixes, "augment", "mixing", rule)
         rule = "all of the encoder is trained; leave it out"
         check(not self.model.freeze_backbone, "model.freeze_backbone", True, rule)
+        check(not self.model.new_head, "model.new_head", True, "the encoder is trained without a head; leave it out")
 
 
 RUN = MaskedAutoencoderRun

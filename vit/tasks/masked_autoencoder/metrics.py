@@ -69,8 +69,9 @@ class Evaluator:
         check_seen_once(all_indices, loader, device=device, gather=gather)
         return all_losses[all_indices.argsort(stable=True)]
 
-    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> float:
-        return self.neighbours.accuracy(self.bare(model).encoder, loader)[0]
+    def knn_accuracy(self, model: nn.Module, loader: EvalLoader) -> tuple[float, Tensor]:
+        """By the encoder's features, and the indices (n,) of the images that could be read."""
+        return self.neighbours.accuracy(self.bare(model).encoder, loader)
 
     def bare(self, model: nn.Module) -> MaskedAutoencoder:
         """The model without the wrapper of several processes; its forward pass is still autocast's."""

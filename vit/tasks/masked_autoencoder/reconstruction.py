@@ -42,10 +42,12 @@ class Reconstructions:
 
 
 @torch.inference_mode()
-def reconstruct(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> Reconstructions:
-    """Predict hidden patches of some of the split's images, of different classes where there are as many."""
+def reconstruct(
+    evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig, readable: Tensor
+) -> Reconstructions:
+    """Predict hidden patches of some of the `readable` images, of different classes where there are as many."""
     bare, settings, device = evaluator.bare(model), evaluator.settings, evaluator.accelerator.device
-    few = EvalLoader(pictured(loader.split), loader.preprocessing, data)
+    few = EvalLoader(pictured(loader.split.source, readable), loader.preprocessing, data)
     batches = list(few)
     indices = torch.cat([batch.indices for batch in batches])
     images = normalize(torch.cat([batch.images for batch in batches]).to(device), loader.preprocessing)

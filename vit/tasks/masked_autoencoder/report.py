@@ -75,8 +75,8 @@ class _Step(nn.Module):
 def measure(evaluator: Evaluator, model: nn.Module, loader: EvalLoader, data: DataConfig) -> EncoderResult:
     """The results of a split, the same on every process."""
     losses = evaluator.losses(model, loader)
-    pictures = reconstruct(evaluator, model, loader, data)
-    knn = evaluator.knn_accuracy(model, loader)
+    knn, readable = evaluator.knn_accuracy(model, loader)
+    pictures = reconstruct(evaluator, model, loader, data, readable)
     return EncoderResult(float(losses.mean()), knn, len(losses), loader.num_total, pictures)
 
 

@@ -37,7 +37,8 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
         encoder = self.backbone
         rule = "patches are hidden from a Vision Transformer; a ResNet has none"
         if not isinstance(encoder, VisionTransformer):
-            raise ValueError(f"model.name: {config.model.name!r} is not valid: {rule}")
+            setting = "name" if config.model.name is not None else "pretrained"
+            raise ValueError(f"model.{setting}: {getattr(config.model, setting)!r} is not valid: {rule}")
         self.autoencoder = MaskedAutoencoder(encoder, decoder_of(config.mae))
         first = self.train_loader.augment.image_size(0)
         rule = f"images begin at {first[0]}×{first[1]} pixels, which are one patch, and it has none to hide"
@@ -72,7 +73,7 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
         loss = float(self.evaluator.losses(model, self.val_loader).mean())
         if not math.isfinite(loss):
             raise NonFinite("the loss of validation images is not finite")
-        return {"loss": loss, "knn": self.evaluator.knn_accuracy(model, self.val_loader)}
+        return {"loss": loss, "knn": self.evaluator.knn_accuracy(model, self.val_loader)[0]}
 
     def state(self) -> dict[str, Any]:
         """The encoder is a model by itself, whose tensors' names begin with `encoder`; it has no classes."""

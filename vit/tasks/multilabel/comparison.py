@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit.comparison.confounders import confounders, provenance_warnings
-from vit.comparison.leaks import check_unseen, row_of
+from vit.comparison.confounders import provenance_warnings
+from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import Resampling
-from vit.comparison.request import MIN_RESAMPLES, data_facts
+from vit.comparison.request import MIN_RESAMPLES, data_facts, model_facts
 from vit.config import RunConfig, check
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, fingerprint
 from vit.engine import make_accelerator
-from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.seen_images import warnings_of
 from vit.evaluation.statistics import Array, add_holm, bootstrap_p, percentile_interval
 from vit.figures.average_precision import MOST_MODELS
@@ -79,8 +78,7 @@ def compare_runs(
         "warnings": [*warnings_of(seen), *provenance_warnings(models)],
     }
     for row, model in zip(result["models"], models, strict=True):
-        row |= _facts(model)
-        row["provenance"] |= row_of(model, seen)
+        row |= {"source": model.source, "identity": model.identity, **model_facts(model, seen)}
     write_report(result, output_dir)
     return [*summary(result), f"see {output_dir}/comparison.html"]
 
@@ -179,13 +177,3 @@ def _interval(resampled: Array) -> list[float] | None:
 def _difference(first: dict[str, Any], second: dict[str, Any]) -> float | None:
     one, other = first["average_precision"], second["average_precision"]
     return None if one is None else one - other
-
-
-def _facts(model: OpenedModel) -> dict[str, Any]:
-    return {
-        "source": model.source,
-        "identity": model.identity,
-        "params": count_parameters(model.model),
-        "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
-        "provenance": confounders(model),
-    }

@@ -1,9 +1,9 @@
-"""`vit eval` and `vit predict` of a multi-label classifier: a test table, and single images."""
+"""`vit eval` of a multi-label classifier: the images of a test table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,8 @@ from vit.config import check
 from vit.data.file_source import check_outside
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split
-from vit.engine import make_accelerator, process_place
-from vit.evaluation.multilabel import probabilities
-from vit.hub import OpenedModel, open_model
-from vit.prediction.classify import image_logits
+from vit.engine import make_accelerator, rank_and_world_size
+from vit.hub import open_model
 from vit.runs import keep_earlier, write_json
 from vit.tasks.multilabel.config import MultilabelRun
 from vit.tasks.multilabel.metrics import CONVENTIONS, decision_metrics, metrics_by_class, ranking_metrics
@@ -43,13 +41,13 @@ def evaluate(request: EvalRequest, config: MultilabelRun) -> dict[str, Any]:
     if request.image_size is not None:
         preprocessing = replace(preprocessing, image_size=(request.image_size, request.image_size))
     accelerator = make_accelerator(config.device, config.train.precision)
-    place = process_place(accelerator)
+    place = rank_and_world_size(accelerator)
     test = open_test(config.data, opened.class_names)
     if request.output_dir is not None:
         check_outside("--output_dir", request.output_dir, test.source)
     loader = EvalLoader(test, preprocessing, config.data, **place)
     thresholds = np.array(opened.thresholds)
-    model = accelerator.prepare(opened.computing(accelerator.device))
+    model = accelerator.prepare(opened.module_on(accelerator.device))
     predictions = predict_labels(accelerator, model, loader, opened.class_names, thresholds)
     metrics: dict[str, Any] = {**ranking_metrics(predictions), **decision_metrics(predictions)}
     metrics["dtype"] = request.dtype
@@ -79,19 +77,3 @@ def _is_same(metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
 def open_test_images(config: MultilabelRun) -> Split:
     """All images of the test table. ValueError for a table that is not as it should be."""
     return open_test(config.data)
-
-
-def classify_images(
-    opened: OpenedModel,
-    images: Sequence[Path],
-    device: str = "auto",
-    top_k: int | None = None,
-    on_broken: Callable[[str], object] | None = None,
-) -> list[tuple[Path, list[tuple[str, float]]]]:
-    """For every image its labels, likeliest first: those whose probability reaches their threshold, perhaps none."""
-    results = []
-    for path, logits in image_logits(opened, images, device, on_broken):
-        columns = zip(opened.class_names, probabilities(logits.cpu().numpy()).tolist(), opened.thresholds, strict=True)
-        labels = [(name, probability) for name, probability, threshold in columns if probability >= threshold]
-        results.append((path, sorted(labels, key=lambda label: -label[1])[:top_k]))
-    return results

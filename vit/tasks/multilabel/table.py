@@ -16,6 +16,7 @@ import torch
 
 from vit.config import check, nearest
 from vit.config.validation import make_settings
+from vit.data.decoding import MissingImages
 from vit.data.file_source import FileSource
 from vit.data.lists import read_table
 from vit.data.splits import Split, keys_of, stratified
@@ -69,7 +70,7 @@ def check_test(config: TableDataConfig, class_names: list[str]) -> None:
 def _open(config: TableDataConfig, field: str, class_names: list[str] | None) -> FileSource:
     path = Path(config.root) / getattr(config, field)
     if not path.is_file():
-        raise ValueError(f"data.{field}: there is no file {str(path.absolute())!r}; write it, or set data.root")
+        raise MissingImages(f"data.{field}: there is no file {str(path.absolute())!r}; write it, or set data.root")
     named = f"data.{field}: {str(path)!r} is not valid:"
     found = {
         name: _labels(row, config, f"{named} row {line} ({name}):") for line, name, row in _rows(path, config, named)

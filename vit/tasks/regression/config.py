@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from vit.config.rules import check, check_finite, check_positive, check_seed
-from vit.config.run import OptimConfig, RunConfig
+from vit.config.run import OptimConfig, RunConfig, TrainConfig
 from vit.config.sizes import MOST_SAMPLES, MOST_STEPS, check_most
 
 
@@ -65,6 +65,8 @@ class RegressionRun(RunConfig):
     task: Literal["regression"] = "regression"
     model: KernelConfig = field(default_factory=KernelConfig)
     data: CurveConfig = field(default_factory=CurveConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(precision="fp32"))
+    """By default in float32: bfloat16 would round the estimates."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.attention.kernel_regression import NadarayaWatson
-from vit.engine import Accelerator, process_place
+from vit.engine import Accelerator, rank_and_world_size
 from vit.stopwatch import Timer, untimed
 from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import PointBatch, PointLoader, open_curve
@@ -46,7 +46,7 @@ class KernelRegression:
             self.train,
             config.data.passes,
             accumulation_steps=config.train.accumulation_steps,
-            **process_place(accelerator),
+            **rank_and_world_size(accelerator),
         )
         self.snapshots: dict[int, list[float]] = {}
         """Epoch → the widths before its first step, for the figures."""

@@ -46,7 +46,7 @@ class TranslatorConfig:
     activation: Activation = "relu"
     """Activation of the feed-forward layers."""
     positions: TextPositionKind = "sinusoidal"
-    """How the places of tokens are told; `rope` rotates queries and keys."""
+    """The position embedding of the tokens; `rope` rotates queries and keys."""
     max_length: int = 256
     """`positions: learned` only: tokens of the longest sequence there is a position for."""
     dropout_rate: float = 0.1

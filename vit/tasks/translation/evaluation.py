@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from vit.engine import gather_uneven, make_accelerator, process_place
+from vit.engine import gather_uneven, make_accelerator, rank_and_world_size
 from vit.runs import keep_earlier, write_json
 from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TextDataConfig, TranslationRun
@@ -89,7 +89,7 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
     trained = load_translator(request.checkpoint, request.select, request.weights)
     vocabularies = trained.vocabularies
     accelerator = make_accelerator(config.device, config.train.precision)
-    place = process_place(accelerator)
+    place = rank_and_world_size(accelerator)
     loader = TextEvalLoader(EncodedSplit.encode(open_test(config.data), vocabularies), config.data, **place)
     model = accelerator.prepare(trained.model)
     settings: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.config import check
-from vit.engine import Accelerator, gather_uneven, process_place
+from vit.engine import Accelerator, gather_uneven, rank_and_world_size
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
 from vit.tasks.task import NonFinite, TaskInfo
@@ -75,7 +75,7 @@ class Translation:
 
     @property
     def _place(self) -> dict[str, int]:
-        return process_place(self.accelerator)
+        return rank_and_world_size(self.accelerator)
 
     def eval_loader(self, text: TextSplit) -> TextEvalLoader:
         return TextEvalLoader(EncodedSplit.encode(text, self.vocabularies), self.config.data, **self._place)
@@ -131,7 +131,12 @@ class Translation:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Nothing in it changes in training."""
+        """Nothing in it changes in training. ValueError where the weights were trained on other numbers of tokens."""
+        if not self.vocabularies.numbers_as(state["vocabularies"]):
+            raise ValueError(
+                "task.vocabularies number the tokens otherwise than what is learned here from the same sentences; "
+                "was the library tokenizers updated?"
+            )
 
 
 open_task = Translation

@@ -132,3 +132,11 @@ class Vocabularies:
         content = json.loads(text)
         source = Vocabulary.from_json(content["source"])
         return cls(source, source if content["target"] is None else Vocabulary.from_json(content["target"]))
+
+    def numbers_as(self, text: str) -> bool:
+        """Whether tokens have the numbers that they have in an output of `to_json`, of any version of `tokenizers`."""
+        return _numbers(self.to_json()) == _numbers(text)
+
+
+def _numbers(text: str) -> list[dict[str, int]]:
+    return [json.loads(side)["model"]["vocab"] for side in json.loads(text).values() if side is not None]
