@@ -30,7 +30,7 @@ from vit.evaluation.statistics import paired_share_interval
 from vit.hub import OpenedModel, open_model
 from vit.models.inference import for_inference
 from vit.models.model import Model
-from vit.processor import MULTIPLIES_BYTES, machine
+from vit.processor import HAS_VNNI, machine
 
 COPIES: dict[str, Any] = {"vit bf16": torch.bfloat16, "vit int8": "int8"}
 FILES: dict[str, Literal["auto", "int8"]] = {"ONNX": "auto", "ONNX int8": "int8"}
@@ -87,7 +87,7 @@ def measure_deployed(
         "data": fingerprint(split),
         "top1": float((whole == labels).double().mean()),
         "forms": rows,
-        "machine": {**machine("cpu", ("onnxruntime",)), "multiplies_bytes": MULTIPLIES_BYTES},
+        "machine": {**machine("cpu", ("onnxruntime",)), "multiplies_bytes": HAS_VNNI},
         "conventions": CONVENTIONS,
     }
     if sensitivity:

@@ -29,7 +29,7 @@ from vit.hub import create_model
 from vit.models.inference import for_inference
 from vit.models.initialization import perturb_weights
 from vit.models.vision_transformer import VisionTransformer
-from vit.processor import MULTIPLIES_BFLOAT16, MULTIPLIES_BYTES, machine
+from vit.processor import HAS_VNNI, MULTIPLIES_BFLOAT16, machine
 from vit.wording import markdown_table
 
 Forward = Callable[[], Tensor]
@@ -74,7 +74,7 @@ def bench_eight_bits(
         "rows": rows,
         "ours": OURS,
         "turns": turns,
-        "machine": {**machine("cpu", ("timm", "onnxruntime", "torchao")), "multiplies_bytes": MULTIPLIES_BYTES},
+        "machine": {**machine("cpu", ("timm", "onnxruntime", "torchao")), "multiplies_bytes": HAS_VNNI},
         "conventions": CONVENTIONS,
     }
 

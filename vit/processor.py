@@ -15,7 +15,7 @@ from vit.versions import package_versions
 
 AMD = "AuthenticAMD"
 """The vendor, as `processor_vendor` gives it."""
-MULTIPLIES_BYTES: bool = torch.cpu._is_vnni_supported()
+HAS_VNNI: bool = torch.cpu._is_vnni_supported()
 """True on an x86 processor that adds four products of bytes in 32 bits (AVX-512 VNNI)."""
 
 

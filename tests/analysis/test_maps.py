@@ -16,11 +16,11 @@ from tests.analysis.models import hugging, own, timm_model, torchvision_model
 from vit.analysis.capture import AttentionLayer, capture_attention
 from vit.analysis.figures import FIGURES
 from vit.analysis.maps import attention_maps, extend_rollout, relevance, rollout, rows_of_query, weights_gradient
-from vit.analysis.model_structure import has_class_token
 from vit.analysis.targets import AnalysisTarget, ImageSet
 from vit.attention.core import attention_weights
 from vit.config import Preprocessing
 from vit.figures.attention_maps import plot_attention_overlays, plot_head_maps
+from vit.libraries.tokens import has_class_token
 
 
 def test_rollout_of_uniform_attention_at_depth() -> None:

@@ -24,6 +24,7 @@ from vit.analysis.unsupported import Unsupported
 from vit.cli import main
 from vit.cli.sources import resolve_data
 from vit.config import DataConfig, Preprocessing
+from vit.data.identity import paths_of
 from vit.data.images import Split, open_test
 from vit.hub import open_model
 from vit.training.loop import train
@@ -316,3 +317,38 @@ def test_a_probe_of_more_classes_than_its_images_allow_is_left_out(tmp_path: Pat
     state = draw_analysis(replace(target, images=replace(target.images, data=data)), tmp_path, ("layer_probe", *QUICK))
     assert "a linear probe needs at least two images of every class" in state["left_out"]["layer_probe"]
     check_folder(tmp_path, set(QUICK))
+
+
+def test_a_probe_is_drawn_once_there_are_training_images_and_again_when_they_change(tmp_path: Path) -> None:
+    root, folder, target = tmp_path / "data", tmp_path / "out", small_target(4)
+    data = DataConfig(name="imagefolder", root=str(root), workers=0)
+
+    def draw() -> str:
+        lines: list[str] = []
+        given = replace(target, images=replace(target.images, data=data))  # as another call of the command opens it
+        draw_analysis(given, folder, ("layer_probe",), progress=lines.append)
+        return lines[0].partition("layer_probe")[2]
+
+    assert draw().startswith(" (left out), ")
+    for part in ("train", "test"):
+        make_folder(root / part, {"cat": 10, "dog": 10})
+    assert draw().endswith(" s"), "drawn"
+    assert draw() == ", kept"
+    assert json.loads((folder / STATE).read_text())["left_out"] == {}
+    for file in (root / "train" / "cat").iterdir():
+        Image.new("RGB", (8, 8)).save(file)
+    assert draw().endswith(" s"), "drawn again"
+    assert draw() == ", kept"
+    assert [file.name for file in folder.glob("earlier-*/**/*.json")] == ["layer_probe.json"]
+
+
+def test_a_probe_of_too_few_images_that_can_be_read_is_left_out(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        make_folder(tmp_path / part, {"cat": 10, "dog": 10})
+    target = small_target(4)
+    data = DataConfig(name="imagefolder", root=str(tmp_path), workers=0, on_broken_image="skip")
+    target = replace(target, images=replace(target.images, data=data))
+    for path in [each for each in paths_of(target.probe_images) if each.parent.name == "cat"][1:]:
+        truncate(path)
+    state = draw_analysis(target, tmp_path / "out", ("layer_probe",))
+    assert state["left_out"]["layer_probe"].startswith("--images: a linear probe needs at least two images of every")

@@ -280,6 +280,13 @@ def test_modules_that_attend_at_once_are_one_layer_of_a_rollout() -> None:
     torch.testing.assert_close(found.rollout.flatten(1), expected[:, 0, 1:])
 
 
+def test_modules_that_attend_at_once_are_one_block_in_pictures() -> None:
+    model, side = build("attention twice at once")
+    found = attention_maps(model, pictures(side))
+    torch.testing.assert_close(found.overlays()["last block"], found.maps[2:].mean(dim=(0, 2)))
+    assert [label.get_text() for label in found.plot().axes[1].get_yticklabels()] == ["1", "1", "2", "2"]
+
+
 @pytest.mark.parametrize(
     "kind", ["attention twice at once", pytest.param("relative positions, post-norm", marks=pytest.mark.slow)]
 )

@@ -384,9 +384,12 @@ def test_compiled_is_refused_on_other_devices() -> None:
         tiles.compiled(query, query, spec)
 
 
-def test_compiled_is_refused_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [InvalidCxxCompiler, FileNotFoundError])
+def test_compiled_is_refused_without_a_compiler(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second: `CXX` names a program that is not there."""
+
     def missing() -> None:
-        raise InvalidCxxCompiler
+        raise error
 
     monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
     query = torch.zeros(1, 2, 5, 4)

@@ -25,6 +25,7 @@ from vit.comparison.predictions import compute_predictions
 from vit.comparison.real_labels import add_real_labels
 from vit.comparison.report import write_report
 from vit.config import DataConfig
+from vit.evaluation.predictions import Predictions
 from vit.evaluation.speed import Speed
 from vit.hub import open_model
 from vit.tasks.task import EvalRequest
@@ -329,6 +330,18 @@ def test_every_corruption_is_evaluated_once(make_request: MakeRequest, monkeypat
     assert found["mce"]["vit"] == pytest.approx(1)
     means = [sum(values) / 2 for values in found["accuracy"]["other"].values()]
     assert result["models"][1]["corrupted_top1"] == pytest.approx(sum(means) / 2)
+
+
+def test_logits_of_corrupted_images_that_are_not_finite_are_an_error(
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any, **options: Any) -> Predictions:
+        found = compute_predictions(*given, **options)
+        return replace(found, logits=found.logits * np.float32("nan"))
+
+    monkeypatch.setattr(robustness, "compute_predictions", broken)
+    with pytest.raises(ValueError, match="6 samples have logits that are not finite"):
+        compare_models(make_request(num_images=6, corruptions=True))
 
 
 def test_real_labels_need_imagenets_head(make_request: MakeRequest, tmp_path: Path) -> None:

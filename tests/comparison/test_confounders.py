@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 from tests.training.tiny import tiny
-from vit.comparison.confounders import provenance_warnings
+from vit.comparison.confounders import comparison_warnings, provenance_warnings
 from vit.config import DataConfig, Preprocessing, RunConfig
 from vit.hub import OpenedModel, provenance_of_run
 from vit.libraries import NEVER_TRAINED, NOT_STATED, Provenance
@@ -147,6 +148,22 @@ def run_on(root: Path) -> OpenedModel:
 def test_a_folder_of_transformers_states_no_recipe() -> None:
     (line,) = provenance_warnings([model("a"), model("b", PROVENANCE)])
     assert line == "Not stated, so perhaps different: training data of b; recipe of b."
+
+
+@pytest.mark.parametrize(
+    ("changed", "warned"),
+    [
+        ({}, True),
+        ({"num_classes": 10}, True),
+        ({"num_classes": 10, "provenance": NEVER_TRAINED}, False),
+        ({"num_classes": 10, "checkpoint": Path("run")}, False),
+    ],
+)
+def test_a_temperature_on_images_that_a_model_may_have_been_trained_on(changed: dict[str, Any], warned: bool) -> None:
+    """Only of a run are the training images known, whatever the number of its classes."""
+    compared: Any = [SimpleNamespace(validation="predictions")]
+    lines = comparison_warnings([replace(model("a"), **changed)], compared, "imagefolder", 0)
+    assert any(line.startswith("The temperature is fitted on images of train/, and a may") for line in lines) is warned
 
 
 def test_costs_that_are_far_from_equal_are_said() -> None:

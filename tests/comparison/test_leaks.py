@@ -18,7 +18,7 @@ from vit.comparison.leaks import SEEN_ROW
 from vit.config import DataConfig
 from vit.data.identity import count_shared
 from vit.data.images import open_test, open_training
-from vit.evaluation.seen_images import seen_images
+from vit.evaluation.seen_images import seen_by_run, seen_images
 from vit.hub import open_model
 from vit.training.loop import train
 
@@ -150,6 +150,45 @@ def test_eval_warns_and_does_not_refuse(place: Path, capsys: pytest.CaptureFixtu
     assert json.loads(printed.out)["warnings"][0].startswith(warning)
     (record,) = (place / "eval").glob("imagefolder-honest-*_best_auto.json")
     assert json.loads(record.read_text())["warnings"][0].startswith(warning)
+
+
+def _cannot_be_read(*_: object) -> Path:
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("a file is gone", "holds no readable checkpoint"),
+        ("it may not be read", "Permission denied"),
+        ("it is gone", "it is not there any more"),
+    ],
+)
+def test_a_run_that_began_from_a_damaged_one_opens_and_says_so(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, said: str
+) -> None:
+    config, before = DataConfig(name="imagefolder", root=str(place / "honest")), place / "run_copied"
+    shutil.copytree(before, tmp_path / "away")
+    try:
+        for file in before.glob("checkpoints/*/optimizer.safetensors"):
+            file.unlink()
+        if damage == "it is gone":
+            shutil.rmtree(before)
+        if damage == "it may not be read":
+            monkeypatch.setattr("vit.runs.checkpoints.last_checkpoint", _cannot_be_read)
+            opened = open_model(next((place / "run_after").glob("checkpoints/step-*")))
+        else:
+            opened = open_model(place / "run_after")
+        found = seen_images(opened, config, open_test(config))
+        begun = seen_by_run(str(before), config, open_test(config))
+    finally:
+        shutil.rmtree(before, ignore_errors=True)
+        (tmp_path / "away").rename(before)
+    assert opened.provenance.data[0] == "not stated (run_copied)"
+    assert [each.run for each in found] == [opened.source, str(before)]
+    assert f"Whether {before} was trained on test images could not be checked: " in found[1].warning()
+    assert said in found[1].warning()
+    assert [each.unchecked for each in begun] == ([] if damage == "it is gone" else [found[1].unchecked])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from vit.comparison import predictions
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.config import DataConfig, Preprocessing
 from vit.data.file_source import FileSource
-from vit.data.images import MissingImages, Split
+from vit.data.images import MissingImages, Split, fingerprint
 from vit.engine import make_accelerator
 from vit.evaluation.cache_key import cache_key, last_modified
 from vit.evaluation.class_maps import imagenet_wnids
@@ -154,3 +154,32 @@ def test_other_errors_are_not_swallowed(eval_set: EvalSet, results: Any, monkeyp
     monkeypatch.setattr(predictions, "open_training", refuse_with(ValueError("a defect")))
     with pytest.raises(ValueError, match="a defect"):
         add_validation([headed(2)], [[0]], results, eval_set)
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "held_out", "reason"),
+    [
+        ("imagefolder", "cats", "", ""),
+        ("imagefolder", "cats", "others", "the run before, which it began from, held out other images than these"),
+        ("imagefolder", "dogs", "others", ""),
+        ("cifar10", "cats", "others", ""),
+    ],
+)
+def test_a_run_that_began_from_one_which_held_out_other_images(
+    name: str, root: str, held_out: str, reason: str, eval_set: EvalSet, results: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same data, that one may have been trained on the images that this one held out."""
+    images = fingerprint(eval_set.split)
+
+    def state(data: DataConfig, held_out: str, pretrained: str | None) -> dict[str, Any]:
+        config = {"data": asdict(data), "model": {"pretrained": pretrained}}
+        return {"config": config, "data_fingerprint": f"trained+{held_out}"}
+
+    run = state(DataConfig(name="imagefolder", root="cats"), images, "before")
+    before = state(DataConfig(name=name, root=root), held_out or images, None)
+    monkeypatch.setattr(predictions, "lineage", lambda state: iter([state, before]))
+    monkeypatch.setattr(predictions, "open_training", lambda _: (None, eval_set.split))
+    monkeypatch.setattr(predictions, "get_predictions", lambda *_: results[0])
+    (found,) = add_validation([replace(headed(3), state=run)], [[0, 1, 2]], results, eval_set)
+    assert found.reason.startswith(reason)
+    assert (found.validation is None) == bool(reason)

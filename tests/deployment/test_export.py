@@ -272,7 +272,7 @@ def test_answers_that_are_no_numbers_are_refused() -> None:
     same: dict[str, Any] = {"model_top1": 0.5, "file_top1": 0.5, "interval": (0.0, 0.0), "agreement": 1.0}
     times: dict[str, Any] = {"model_seconds": 0.1, "file_seconds": 0.1}
     found = Proof(images="i", num_images=10, num_broken=0, largest_difference=float("nan"), **same, **times)
-    with pytest.raises(Unfaithful, match="infinite or no numbers"):
+    with pytest.raises(Unfaithful, match="infinite values or NaN"):
         found.check(1.0)
 
 

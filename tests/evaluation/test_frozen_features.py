@@ -106,7 +106,7 @@ def test_features_that_are_no_numbers_are_refused() -> None:
     model = vit()
     with torch.no_grad():
         model.model.get_parameter("norm.weight").fill_(torch.nan)
-    with pytest.raises(ValueError, match="its features 'head' of an image are infinite or no numbers in fp32"):
+    with pytest.raises(ValueError, match="its 'head' features of an image are infinite or NaN in fp32"):
         read(model, "head")
 
 

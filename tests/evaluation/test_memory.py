@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from vit.evaluation.memory import CUDA_METER, TENSOR_METER, inference_memory
+from vit.layers.packed import PackedLinear
+from vit.layers.quantized import QuantizedLinear, quantizes_here
 
 CPU = torch.device("cpu")
 
@@ -58,6 +62,17 @@ def test_twice_the_batch_twice_the_activations() -> None:
     assert two.activations == pytest.approx(2 * one.activations, rel=0.02)
     assert two.weights == one.weights == 4 * sum(parameter.numel() for parameter in model.parameters())
     assert model.training
+
+
+@pytest.mark.skipif(not quantizes_here(), reason="no x86 processor, or a torch without oneDNN")
+@pytest.mark.parametrize(
+    ("prepare", "size"),
+    [(PackedLinear, 4 * (12 * 50 + 50)), (QuantizedLinear, 12 * 50 + 50 * (4 * 4 + 8))],
+)
+def test_weights_that_are_no_parameters_count(prepare: Callable[[nn.Linear], nn.Module], size: int) -> None:
+    """In eight bits a channel has a scale, a sum, an offset and a bias of four bytes, and a zero of eight."""
+    model = nn.Sequential(nn.Flatten(), prepare(nn.Linear(12, 50)))
+    assert inference_memory(model, (2, 2), batch_size=1, device=CPU).weights == size
 
 
 @pytest.mark.cuda

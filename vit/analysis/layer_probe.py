@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from vit.analysis.model_structure import forward_hooks, residual_blocks
 from vit.analysis.tokens import block_patches, token_layout
+from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments
 from vit.data.loading import EvalLoader
 from vit.evaluation.evaluate import Autocast, check_seen_once, collect_outputs
-from vit.evaluation.probe import CONVENTION, linear_probe
+from vit.evaluation.probe import CONVENTION, linear_probe, probe_fault
 from vit.evaluation.statistics import Interval, wilson_interval
 
 if TYPE_CHECKING:
@@ -77,11 +78,14 @@ def probe_layers(
 ) -> LayerProbe:
     """Accuracy of a linear probe after every block; one pass over each split, all blocks' features at once.
 
-    `progress` is given the name of each block before its probe is fitted.
+    `progress` is given the name of each block before its probe is fitted. Unsupported where too few training images of
+    a class could be read.
     """
     (features, labels), (test_features, test_labels) = (
         _features(model, loader, device, autocast) for loader in (train, test)
     )
+    if (fault := probe_fault(labels)) is not None:  # images that cannot be read may have been left out
+        raise Unsupported(f"--images: {fault}")
     accuracy: dict[str, list[float]] = {}
     for (layer, reading), train_part in features.items():
         if progress is not None:

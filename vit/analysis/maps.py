@@ -17,18 +17,12 @@ from einops import rearrange, reduce, repeat
 from torch import Tensor, nn
 
 from vit.analysis.capture import AttentionLayer, capture_attention
-from vit.analysis.model_structure import (
-    check_images,
-    crop_to_patches,
-    has_class_token,
-    logits_of,
-    patch_grid,
-    pools_patches,
-)
+from vit.analysis.model_structure import check_images, crop_to_patches, logits_of, patch_grid, pools_patches
 from vit.analysis.tokens import pictures_of, token_layout
 from vit.analysis.unsupported import Unsupported
 from vit.attention.core import attend
 from vit.config import Grid, check, check_arguments
+from vit.libraries.tokens import has_class_token
 
 if TYPE_CHECKING:
     from vit.figures.style import Figure
@@ -54,6 +48,8 @@ class AttentionMaps:
     """`maps`: l b h gh gw, weights of the query on patches; `rollout`: b gh gw; `prefix_mass`: l b h."""
 
     maps: Tensor
+    steps: tuple[str, ...]
+    """For each of the layers, `AttentionLayer.step`: the same for those that compute at once, in one block."""
     rollout: Tensor
     prefix_mass: Tensor
     query: Query
@@ -73,11 +69,14 @@ class AttentionMaps:
         layers = torch.linspace(0, depth - 1, min(depth, MOST_ROWS)).round().int().tolist()
         picture = pictures_of(self.images, pixels)[image]
         query = self.query if isinstance(self.query, tuple) else None
-        return plot_head_maps(picture, self.maps[layers, image], [layer + 1 for layer in layers], query=query)
+        order = list(dict.fromkeys(self.steps))
+        blocks = [order.index(self.steps[layer]) + 1 for layer in layers]
+        return plot_head_maps(picture, self.maps[layers, image], blocks, query=query)
 
     def overlays(self) -> dict[str, Tensor]:
         """Maps to lay over the images, `b gh gw` each: the last block's, the mean of its heads, and the rollout."""
-        return {"last block": self.maps[-1].mean(dim=1), "rollout": self.rollout}
+        last = self.maps[[step == self.steps[-1] for step in self.steps]]
+        return {"last block": last.mean(dim=(0, 2)), "rollout": self.rollout}
 
     def plot_overlays(
         self, others: Mapping[str, Tensor] | None = None, *, pixels: Tensor | None = None, titles: Sequence[str] = ()
@@ -130,11 +129,12 @@ def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None)
     size = (images.shape[2], images.shape[3])
     grid = patch_grid(model, size)
     chosen = _checked_query(model, query, grid)
-    maps, masses, rolled = [], [], Rollout()
+    maps, masses, steps, rolled = [], [], [], Rollout()
 
     def consume(layer: AttentionLayer) -> None:
         token_layout(model, size, layer.query.shape[2])  # raises where the tokens are not prefix and patches
         weights = layer.weights().float()
+        steps.append(layer.step)
         rolled.add(weights, layer.step)
         rows = rows_of_query(weights, chosen, grid)  # b h m
         maps.append(_on_patches(rows, grid))
@@ -144,6 +144,7 @@ def attention_maps(model: nn.Module, images: Tensor, query: Query | None = None)
         capture_attention(model, images, consume)
     return AttentionMaps(
         maps=torch.stack(maps).cpu(),
+        steps=tuple(steps),
         rollout=_on_patches(rows_of_query(rolled.whole(), chosen, grid), grid).cpu(),
         prefix_mass=torch.stack(masses).cpu(),
         query=chosen,

@@ -17,7 +17,7 @@ from vit.analysis.representations import representation_similarity
 from vit.analysis.streams import residual_streams
 from vit.analysis.targets import AnalysisTarget
 from vit.analysis.unsupported import Unsupported
-from vit.data.images import MissingImages, open_test, open_training
+from vit.data.images import open_test
 from vit.data.loading import EvalLoader
 from vit.data.splits import balanced_subset
 from vit.evaluation.evaluate import evaluating
@@ -26,8 +26,6 @@ from vit.evaluation.probe import probe_fault
 IMAGES_OF_GRADIENTS = 8
 """Images of the receptive field, few because it needs a backward pass for every block."""
 _ORDINALS = {2: "nd", 3: "rd"}
-TRAINING_IMAGES = 4
-"""Training images of a probe for each test image."""
 
 
 def position_similarity(target: AnalysisTarget) -> AnalysisFigure:
@@ -111,21 +109,14 @@ def layer_similarity(target: AnalysisTarget) -> AnalysisFigure:
 
 
 def layer_probe(target: AnalysisTarget) -> AnalysisFigure:
-    data, count = target.images.data, len(target.images.names)
-    if data is None:
-        raise Unsupported("--data: it needs a data set, with images to train a probe on and others to test it")
-    try:
-        training = open_training(data)[0]
-    except MissingImages as error:
-        raise Unsupported(f"no images to train a probe on ({error})") from error
-    train, test = (
-        EvalLoader(balanced_subset(split, most, stream="analysis"), target.preprocessing, data)
-        for split, most in ((training, TRAINING_IMAGES * count), (open_test(data), count))
-    )
-    fault = probe_fault(train.split.labels)
+    training, data = target.probe_images, target.images.data
+    assert data is not None, "they are of it"
+    fault = probe_fault(training.labels)
     if fault is not None:
         raise Unsupported(f"--images: {fault}")
-    found = probe_layers(target.model, train, test, device=target.device)
+    test = balanced_subset(open_test(data), len(target.images.names), stream="analysis")
+    loaders = (EvalLoader(split, target.preprocessing, data) for split in (training, test))
+    found = probe_layers(target.model, *loaders, device=target.device)
     return AnalysisFigure(
         figure=found.plot(),
         numbers=found.numbers(),

@@ -51,8 +51,6 @@ RESIDUAL = ("BasicBlock", "Bottleneck", "PreActBottleneck", "BottleneckBlock")
 """A ResNet's blocks, torchvision's and timm's; the last are those of CLIP's, in timm's ByobNet."""
 PATCH_EMBEDDING = "patch_embed"
 """timm's name of it."""
-CLASS_TOKENS = ("class_token", "cls_token", "class_embedding")
-"""Endings that the libraries give the name of a class token."""
 
 
 def residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -141,11 +139,6 @@ def _linear_patches(model: Any) -> tuple[str, nn.Linear, tuple[int, int]] | None
             owner = model.get_submodule(name.rpartition(".")[0])
             return name, module, _pair(owner.patch_size)
     return None
-
-
-def has_class_token(model: nn.Module) -> bool:
-    """Whether the first token is a class token. A pooling head's query (AIMv2's) is none, whatever its name."""
-    return any(name.endswith(CLASS_TOKENS) and "head." not in name for name, _ in model.named_parameters())
 
 
 def pools_patches(model: nn.Module) -> bool:

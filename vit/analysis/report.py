@@ -18,6 +18,8 @@ from vit.analysis.figures import FIGURES
 from vit.analysis.targets import AnalysisTarget
 from vit.analysis.unsupported import Unsupported
 from vit.config import check_arguments, nearest
+from vit.data.images import fingerprint
+from vit.evaluation.cache_key import last_modified
 from vit.evaluation.html_page import html_definitions, html_document, html_figure, html_text
 from vit.runs import put_aside, write_json
 from vit.versions import computing_versions
@@ -25,7 +27,8 @@ from vit.wording import counted
 
 logger = logging.getLogger(__name__)
 STATE = "analysis.json"
-_TITLES = {"layer_similarity": "Similarity of the blocks", "layer_probe": "Linear probe after every block"}
+PROBE = "layer_probe"
+_TITLES = {"layer_similarity": "Similarity of the blocks", PROBE: "Linear probe after every block"}
 """Titles of the figures that are not called by their names."""
 ProgressFn = Callable[[str], None]
 """Called with a line for each finished figure."""
@@ -49,11 +52,14 @@ def draw_analysis(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = begun_analysis(_made_of(target), folder)
+    if PROBE in names:
+        _put_earlier_probe_aside(state, target, folder)
     for place, name in enumerate(names, start=1):
         if _is_finished(name, state, folder):
             duration = "kept"
         else:
             start = time.perf_counter()
+            state["left_out"].pop(name, None)
             try:
                 drawn = FIGURES[name](target)
                 drawn.save(folder / "figures" / name)
@@ -74,8 +80,13 @@ def _reason(error: Unsupported) -> str:
 
 
 def _is_finished(name: str, state: dict[str, Any], folder: Path) -> bool:
-    files = [(folder / "figures" / name).with_suffix(suffix) for suffix in (".png", ".svg", ".json")]
-    return name in state["left_out"] or (name in state["pictures"] and all(file.is_file() for file in files))
+    """A figure that was left out is tried again: what it lacked, such as training images, may be there by now."""
+    return name in state["pictures"] and all(file.is_file() for file in _files_of(name, folder)[:-1])
+
+
+def _files_of(name: str, folder: Path) -> list[Path]:
+    """The files of a figure; some have no table, which is the last."""
+    return [folder / "figures" / f"{name}{suffix}" for suffix in (".png", ".svg", ".json", ".csv")]
 
 
 def _made_of(target: AnalysisTarget) -> dict[str, Any]:
@@ -124,10 +135,20 @@ def begun_analysis(made_of: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _put_aside(folder: Path, pictures: Iterable[str]) -> None:
     """Move an earlier analysis, of another model or other images, to a folder of its own."""
     files = [folder / STATE, folder / "analysis.html"]
-    suffixes = (".png", ".svg", ".json", ".csv")
-    files += [folder / "figures" / f"{name}{suffix}" for name in pictures for suffix in suffixes]
-    earlier = put_aside(folder, files)
+    earlier = put_aside(folder, [*files, *(file for name in pictures for file in _files_of(name, folder))])
     print(f"note: the analysis in {folder} is of another model or other data, and is in {earlier} now", file=sys.stderr)
+
+
+def _put_earlier_probe_aside(state: dict[str, Any], target: AnalysisTarget, folder: Path) -> None:
+    """The probe is the only figure that reads training images, so only it is drawn anew where these have changed."""
+    try:
+        training = [fingerprint(target.probe_images), last_modified(target.probe_images)]
+    except Unsupported:
+        training = None
+    if state.get("training_images") != training and state["pictures"].pop(PROBE, None) is not None:
+        earlier = put_aside(folder, _files_of(PROBE, folder))
+        print(f"note: {PROBE} in {folder} may be of other training images, and is in {earlier} now", file=sys.stderr)
+    state["training_images"] = training
 
 
 def figures_by_reason(state: dict[str, Any]) -> dict[str, list[str]]:

@@ -18,15 +18,19 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vit.analysis.profile import AttentionProfile, attention_profile
+from vit.analysis.unsupported import Unsupported
 from vit.config import DataConfig, Preprocessing, check, check_arguments
 from vit.data.decoding import BrokenImage
-from vit.data.images import Split, open_test
+from vit.data.images import MissingImages, Split, open_test, open_training
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import balanced_subset
 from vit.data.unlabelled import open_unlabelled
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel, model_digest
 from vit.progress import tracked
+
+TRAINING_IMAGES = 4
+"""Training images of a probe for each test image."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,6 +89,17 @@ class AnalysisTarget:
         """The attention profile over all images; computed once."""
         total = math.ceil(len(self.images.names) / self.batch_size)
         return attention_profile(self.model, tracked(self.batches(), "attention", total, unit="batch", leave=False))
+
+    @cached_property
+    def probe_images(self) -> Split:
+        """Training images of the data set that `images` are of, to fit a probe to. Unsupported where there are none."""
+        if self.images.data is None:
+            raise Unsupported("--data: it needs a data set, with images to train a probe on and others to test it")
+        try:
+            training = open_training(self.images.data)[0]
+        except MissingImages as error:
+            raise Unsupported(f"no images to train a probe on ({error})") from error
+        return balanced_subset(training, TRAINING_IMAGES * len(self.images.names), stream="analysis")
 
     @property
     def has_matching_classes(self) -> bool:

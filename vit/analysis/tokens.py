@@ -13,9 +13,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit.analysis.model_structure import channels_last, has_class_token, patch_grid, patch_size
+from vit.analysis.model_structure import channels_last, patch_grid, patch_size
 from vit.analysis.unsupported import Unsupported
 from vit.config import Grid, check
+from vit.libraries.tokens import has_class_token
 
 MOST_PREFIX = 64
 

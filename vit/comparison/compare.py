@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vit.comparison.confounders import comparison_warnings, confounders
+from vit.comparison.confounders import comparison_warnings
 from vit.comparison.costs import add_costs
-from vit.comparison.leaks import check_unseen, row_of
+from vit.comparison.leaks import check_unseen
 from vit.comparison.metrics import CONVENTIONS, ModelPredictions, comparison_metrics
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.comparison.real_labels import RealLabels, add_real_labels, open_real_labels
-from vit.comparison.request import ComparisonRequest, data_facts
+from vit.comparison.request import ComparisonRequest, data_facts, model_facts
 from vit.comparison.robustness import add_corruptions
 from vit.config import check, check_arguments, check_positive
 from vit.data.file_source import check_outside
@@ -24,7 +24,6 @@ from vit.data.images import Split, open_test
 from vit.data.splits import balanced_subset
 from vit.engine import Accelerator, make_accelerator, precision_of
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
-from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.head_columns import head_columns, random_head_size
 from vit.evaluation.seen_images import SeenImages, warnings_of
 from vit.hub import OpenedModel
@@ -128,7 +127,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
         "data": data_facts(request.data, test),
         "resamples": request.resampling.num_resamples,
         "seed": request.resampling.seed,
-        "conventions": CONVENTIONS | {key: CLASS_CONVENTIONS[key] for key in ("restricted", "unrestricted")},
+        "conventions": CONVENTIONS | CLASS_CONVENTIONS,
         "versions": computing_versions(),
         "precision": precision_of(accelerator),
         **comparison_metrics(predictions, request.resampling),
@@ -145,9 +144,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
             "identity": model.identity,
             "predictions": each.source,
             "unrestricted_top1": each.unrestricted_top1,
-            "params": count_parameters(model.model),
-            "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
-            "provenance": confounders(model) | row_of(model, opened.seen),
+            **model_facts(model, opened.seen),
         }
     if opened.real_labels is not None:
         add_real_labels(result, evaluated, opened.real_labels)

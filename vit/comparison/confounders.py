@@ -11,7 +11,6 @@ from vit.comparison.metrics import ModelPredictions
 from vit.config import DataConfig, Preprocessing
 from vit.data.identity import count_shared
 from vit.data.images import Split, open_training
-from vit.evaluation.class_maps import NUM_CLASSES
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.hub import OpenedModel
 from vit.hub.run_history import data_of_run
@@ -218,10 +217,7 @@ def comparison_warnings(
     pretrained = [
         model.name
         for model, each in zip(models, predictions, strict=True)
-        if each.validation
-        and model.num_classes == NUM_CLASSES
-        and not model.provenance.is_random
-        and model.checkpoint is None
+        if each.validation and not model.provenance.is_random and model.checkpoint is None
     ]
     if pretrained:
         lines.append(_SEEN_VALIDATION.format(names=", ".join(pretrained)))

@@ -19,7 +19,7 @@ def add_costs(result: dict[str, Any], models: Sequence[OpenedModel], accelerator
     All models are on the device at once, so that their timings can alternate.
     """
     device, autocast = accelerator.device, accelerator.autocast
-    timed = {each.name: TimedModel(each.computing(device), each.preprocessing.image_size) for each in models}
+    timed = {each.name: TimedModel(each.module_on(device), each.preprocessing.image_size) for each in models}
     speeds = interleaved_speeds(timed, batch_size=batch_size, device=device, autocast=autocast, turns=TURNS)
     memory = {
         name: inference_memory(one.model, one.image_size, batch_size=batch_size, device=device, autocast=autocast)

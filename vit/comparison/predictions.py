@@ -28,6 +28,7 @@ from vit.evaluation.model_evaluation import predict_opened
 from vit.evaluation.predictions import Predictions
 from vit.hub import OpenedModel
 from vit.hub.opening import is_opened_by_default
+from vit.hub.run_history import State, data_of_run, lineage
 from vit.runs import write_json
 
 
@@ -162,7 +163,8 @@ def add_validation(
     """Pair each model's test predictions with predictions for at most as many validation images.
 
     Test predictions are kept for the images that every model could read. Temperatures are fitted on the validation
-    images, so a run of ours must have held them out. The training data of other models is unknown; `confounders` warns.
+    images, so a run of ours must have held them out, and so must the runs that it began from on the same data. The
+    training data of other models is unknown; `confounders` warns.
     """
     tests = [result.predictions for result in results]
     common = set.intersection(*(set(test.indices.tolist()) for test in tests))
@@ -175,9 +177,7 @@ def add_validation(
     for model, head_indices, test in zip(models, columns, tests, strict=True):
         reason = missing
         if validation and model.state is not None:
-            held_out = str(model.state.get("data_fingerprint", "")).partition("+")[2]
-            if held_out != fingerprint(validation):
-                reason = "the run held out other images than these, so it may have been trained on them"
+            reason = _why_not_held_out(model.state, validation)
         if validation is None or reason:
             paired.append(ModelPredictions(model.name, test, None, reason))
             continue
@@ -186,3 +186,24 @@ def add_validation(
         result = get_predictions(model, head_indices, val_set)
         paired.append(ModelPredictions(model.name, test, result.predictions))
     return paired
+
+
+def _why_not_held_out(state: State, validation: Split) -> str:
+    """Why the validation images may be training images of a run or of one that it began from; empty if they are not.
+
+    Of the runs that it began from, those on other data say nothing about these images.
+    """
+    own, images, name = _data_set(state), fingerprint(validation), "the run"
+    for each in lineage(state) if "config" in state else (state,):
+        held_out = str(each.get("data_fingerprint", "")).partition("+")[2]
+        if held_out != images and _data_set(each) == own:
+            return f"{name} held out other images than these, so it may have been trained on them"
+        if "config" in each:
+            name = f"the run {each['config']['model']['pretrained']}, which it began from,"
+    return ""
+
+
+def _data_set(state: State) -> tuple[str, Path | None] | None:
+    """The name of a run's data set and, for a folder, its place: two runs with the same have the same data."""
+    data = data_of_run(state)
+    return None if data is None else (data.name, Path(data.root).resolve() if data.name == "imagefolder" else None)

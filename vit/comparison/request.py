@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vit.comparison.confounders import confounders
+from vit.comparison.leaks import row_of
 from vit.comparison.metrics import Resampling
 from vit.config import DataConfig, check
 from vit.config.rules import check_seed
 from vit.data.images import Split, fingerprint
+from vit.evaluation.cost import count_parameters, multiply_adds
+from vit.evaluation.seen_images import SeenImages
 from vit.hub import OpenedModel, open_models, source_kind
 
 MIN_RESAMPLES = 10_000
@@ -60,4 +64,13 @@ def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:
         "images": len(test),
         "classes": len(test.source.class_names),
         "fingerprint": fingerprint(test),
+    }
+
+
+def model_facts(model: OpenedModel, seen: Sequence[SeenImages]) -> dict[str, Any]:
+    """A model's costs, and its column in the table of confounders with the test images that it has `seen`."""
+    return {
+        "params": count_parameters(model.model),
+        "gmacs": multiply_adds(model.model, model.preprocessing.image_size) / 1e9,  # 10⁹ for one image
+        "provenance": confounders(model) | row_of(model, seen),
     }

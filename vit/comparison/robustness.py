@@ -17,6 +17,7 @@ from vit.evaluation.corruptions import CONVENTIONS, KINDS, SEVERITIES
 from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
 from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
 from vit.evaluation.corruptions.source import CorruptedSource
+from vit.evaluation.metrics import check_logits
 from vit.hub import OpenedModel
 from vit.progress import tracked
 from vit.runs import write_json
@@ -74,8 +75,9 @@ def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, s
         source = CorruptedSource(eval_set.split.source, kind, severity, seed)
         corrupted = replace(eval_set, split=Split(source, eval_set.split.indices))
         predictions = compute_predictions(model, corrupted, quiet=True)
-        hits = predictions.logits[:, list(columns)].argmax(axis=1) == predictions.labels
-        top1[_key(kind, severity)] = float(hits.mean())
+        restricted = replace(predictions, logits=predictions.logits[:, list(columns)])
+        check_logits(restricted)
+        top1[_key(kind, severity)] = float((restricted.logits.argmax(axis=1) == restricted.labels).mean())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"identity": identity, "top1": top1})
     return top1

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vit.compiling import compiler_message, has_cpp_compiler
 from vit.config import check
 from vit.layers.packed import FUSES_GELU
 from vit.progress import tracked
@@ -31,8 +32,8 @@ _OPTIONS: dict[str, Any] = {
     "aot_inductor.check_lowerbound": False,
 }
 _ONCE: dict[str, Any] = {"realize_opcount_threshold": 6}
-"""A layer of bytes reads its vectors twice, for their range and for the bytes. The compiler would compute the GELU that
-gives them for either; with so few operations it stores it."""
+"""An int8 layer reads its input twice: once for the range, once to quantize it. The compiler would compute the GELU
+before it for either; with so few operations it stores the result."""
 _LOGGERS = ("torch._inductor", "torch.utils.cpp_extension")
 """They remark on each operator that is called instead of compiled, and on a missing CUDA."""
 
@@ -41,16 +42,8 @@ Program = Callable[[Tensor], Tensor]
 
 def check_compiler() -> None:
     """ValueError without a C++ compiler."""
-    from torch._inductor.cpp_builder import get_cpp_compiler  # the compiler takes a second to import
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except (InvalidCxxCompiler, OSError):  # OSError: CXX names what cannot be run
-        found = False
-    else:
-        found = True
-    check(found, "--format", "compiled", "it needs a C++ compiler, and none was found; install g++, or name one in CXX")
+    rule = "it needs a C++ compiler, and none was found; install g++, or name one in CXX"
+    check(has_cpp_compiler(), "--format", "compiled", rule)
 
 
 def compile_program(
@@ -101,12 +94,11 @@ def _compile(program: torch.export.ExportedProgram, path: Path, options: dict[st
         with torch.no_grad():
             torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
     except InductorError as error:
-        what, said = "torch's compiler", str(error)
         if isinstance(cause := error.inner_exception, CppCompileError):
-            what, said = f"the C++ compiler {cause.cmd[0]}", cause.output
-        lines = said.splitlines()
-        first = next((line for line in lines if "error" in line), lines[0] if lines else "it does not say why")
-        raise ValueError(f"--format: {what} failed: {first.strip()[:300]}") from error
+            rule = f"the C++ compiler {cause.cmd[0]} failed: {compiler_message(cause)}"
+        else:
+            rule = f"torch's compiler failed: {compiler_message(error)}"
+        raise ValueError(f"--format: {rule}") from error
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)

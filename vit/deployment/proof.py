@@ -73,11 +73,11 @@ class Proof:
 
     def check(self, tolerance: float) -> None:
         """Unfaithful where the file's accuracy is further from the model's than `tolerance`, a fraction, and where an
-        answer is no number.
+        answer is infinite or NaN.
         """
         if not math.isfinite(self.largest_difference):
             raise Unfaithful(
-                f"export: the file or the model answers with infinite or no numbers, and was not kept: {self.text()}"
+                f"export: the file or the model gives infinite values or NaN, and was not kept: {self.text()}"
             )
         if abs(self.difference) > tolerance:
             single = 1 / self.num_images

@@ -256,7 +256,7 @@ def diagnose_preprocessing(opened: OpenedModel, images: DoctorImages, device: st
         except UnmatchedClasses as error:
             note = f"no {'mean average precision' if opened.multilabel else 'accuracy'}: {error}"
     accelerator = make_accelerator(device, "fp32")
-    model = opened.computing(accelerator.device)
+    model = opened.module_on(accelerator.device)
     num_images, score, symptoms = measure_mistakes(
         model,
         opened.preprocessing,

@@ -86,7 +86,7 @@ def feature_reader(opened: OpenedModel, kinds: Sequence[str], accelerator: Accel
             parts.append({kind: features.to("cpu", torch.float32) for kind, features in found.items()})
         features = {kind: torch.cat([part[kind] for part in parts]) for kind in kinds}
         for kind, values in features.items():
-            rule = f"its features {kind!r} of an image are infinite or no numbers in {precision}"
+            rule = f"its {kind!r} features of an image are infinite or NaN in {precision}"
             check(bool(values.isfinite().all()), "model", opened.source, rule)
         return features
 

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from vit.evaluation.evaluate import evaluating
+from vit.layers.packed import InferenceLinear
 
 CUDA_METER = "torch.cuda.max_memory_allocated"
 TENSOR_METER = "tensors alive during the pass; scratch memory inside a kernel is not seen"
@@ -28,7 +29,7 @@ class PeakMemory:
     """Peak memory in bytes."""
 
     weights: int
-    """Parameters and buffers."""
+    """Parameters and buffers, and what the layers of an inference-only copy keep in their place."""
     activations: int
     """Peak besides the weights, including the batch of images."""
     meter: str
@@ -52,6 +53,7 @@ def inference_memory(
     """
     weights = weight_storages(model)
     weight_bytes = sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
+    weight_bytes += sum(layer.nbytes for layer in model.modules() if isinstance(layer, InferenceLinear))
 
     def forward() -> None:
         with autocast():  # until its end autocast keeps 16-bit copies of the weights, which belong to the pass

@@ -122,7 +122,7 @@ def predict_opened(
     """Logits of the model's whole head for a split, with a progress bar; `labels` are the data's."""
     loader = EvalLoader(split, opened.preprocessing, replace(data, cache_gib=0.0))  # images are read once
     names = opened.class_names or [str(number) for number in range(opened.num_classes)]
-    model, device = opened.computing(accelerator.device), accelerator.device
+    model, device = opened.module_on(accelerator.device), accelerator.device
     with progress_bar(title, len(split), unit="img", quiet=quiet) as bar:
         found = predict_all(model, loader, names, device=device, autocast=accelerator.autocast, progress=bar.update)
     model.to("cpu")

@@ -17,10 +17,10 @@ from vit.data.archives import image_root
 from vit.data.file_source import FileSource
 from vit.data.identity import count_shared, file_identities, paths_of
 from vit.data.images import Split, fingerprint, open_training
-from vit.data.run_images import RunImages, images_there, list_of, names_digest, read_images, trained
+from vit.data.run_images import RunImages, image_list_path, images_there, names_digest, read_images, without_test
 from vit.hub import OpenedModel
-from vit.hub.run_history import State, data_of_run, lineage
-from vit.runs import find_checkpoint, read_checkpoint
+from vit.hub.run_history import State, data_of_run, lineage, why_unread
+from vit.runs import find_checkpoint, holds_checkpoints, read_checkpoint
 from vit.wording import counted
 
 _DIVISION = ("name", "test_folder", "test_fraction", "split_seed", "fake_classes")
@@ -112,8 +112,13 @@ def seen_images(
 
 
 def seen_by_run(run: str, config: DataConfig, test: Split) -> list[SeenImages]:
-    """As `seen_images`, of a run's folder whose weights another training begins with."""
-    state = read_checkpoint(find_checkpoint(Path(run)), []).state
+    """As `seen_images`, of a run's folder whose weights another training begins with; nothing for what is no run."""
+    try:
+        if not holds_checkpoints(Path(run)):
+            return []
+        state = read_checkpoint(find_checkpoint(Path(run)), []).state
+    except (OSError, ValueError) as error:
+        return [SeenImages(run, run, total=len(test), unchecked=str(error))]
     return _seen_by_lineage(run, run, state, config, test, None)
 
 
@@ -125,10 +130,9 @@ def _seen_by_lineage(
     found = []
     for name, state in zip(names, states, strict=True):
         unchecked = SeenImages(model, name, total=len(test))
-        found.append(_seen(unchecked, state, config, test, open_table, list_of(Path(name))))
-    pretrained = states[-1]["config"]["model"]["pretrained"]
-    if pretrained and ":" not in pretrained and not Path(pretrained).exists():
-        found.append(SeenImages(model, pretrained, unchecked="it is not there any more"))
+        found.append(_seen(unchecked, state, config, test, open_table, image_list_path(Path(name))))
+    if reason := why_unread(states[-1]):
+        found.append(SeenImages(model, states[-1]["config"]["model"]["pretrained"], unchecked=reason))
     return found
 
 
@@ -154,10 +158,10 @@ def _seen(
         if listed and state.get("images") and names_digest(listed) != state["images"]:
             raise ValueError(f"{images} was altered: it does not name the images that the run was trained on")
         # a file that could not be read has no identity, and was not trained on; very long lists have none at all
-        known = any(image.identity for image in trained(listed).values())
+        known = any(image.identity for image in without_test(listed).values())
         if known and isinstance(test.source, FileSource):
             return _found_in_list(unchecked, listed, test, in_one_division=same_division)
-        training, chosen, gone = _trained_images(own, state, open_table, trained(listed))
+        training, chosen, gone = _trained_images(own, state, open_table, without_test(listed))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
     if gone is None and same_division:
@@ -174,7 +178,7 @@ def _found_in_list(unchecked: SeenImages, listed: RunImages, test: Split, *, in_
     it became a test image, but a copy in the data; and a test image of another content than before was replaced.
     """
     assert isinstance(test.source, FileSource)
-    named = {image.identity: file for file, image in trained(listed).items() if image.identity}
+    named = {image.identity: file for file, image in without_test(listed).items() if image.identity}
     identities = file_identities(paths_of(test), "test images")
     matches, copies, replaced = [each for each in identities if each in named], 0, 0
     if in_one_division:

@@ -44,6 +44,12 @@ class InferenceLinear(nn.Module):
         self.dtype = linear.weight.dtype
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights and vectors that it keeps, from their sizes: packed weights have no storage to ask."""
+        kept = [value for value in vars(self).values() if isinstance(value, Tensor)]
+        return sum(tensor.numel() * tensor.dtype.itemsize for tensor in kept)
+
     def multiply(self, x: Tensor) -> Tensor:
         """The product with packed weights, which the compiler does not look into; of type `result_type`."""
         raise NotImplementedError
@@ -52,7 +58,7 @@ class InferenceLinear(nn.Module):
         return self.dtype
 
     def multiply_apart(self, x: Tensor) -> Tensor:
-        """`multiply`, as one operator where the compiler looks on."""
+        """`multiply`, as one operator while the compiler traces."""
         if torch.compiler.is_compiling():
             product: Tensor = torch.ops.vit.inference_product(x, self.number, self.out_features, self.result_type())
             return product

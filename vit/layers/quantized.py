@@ -17,9 +17,9 @@ from torch.nn.functional import gelu
 
 from vit.layers.feedforward import FeedForward
 from vit.layers.packed import InferenceLinear
-from vit.processor import MULTIPLIES_BYTES
+from vit.processor import HAS_VNNI
 
-_LARGEST = 255 if MULTIPLIES_BYTES else 127
+_LARGEST = 255 if HAS_VNNI else 127
 """Largest byte that vectors are rounded to. Without VNNI two products are added in 16 bits, which would overflow."""
 _SMALLEST = 1e-30
 """Range that a vector is taken to have at least, so that equal numbers are not divided by zero."""

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from vit.attention.backends.options import Refused, dead_rows
 from vit.attention.scores import Additive, InnerProduct
 from vit.attention.statistics.spec import RawStatistics, StatisticsSpec
+from vit.compiling import compiler_message, has_cpp_compiler
 
 TILE = 2**18
 """Elements of a tile per CPU thread: scores, weights and distances of about this many fit into a core's caches."""
@@ -92,13 +93,10 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
         raise Refused("compiled", f"{rule}; use 'streamed'")
     from torch._dynamo import config  # the compiler takes a second to import
     from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
+    from torch._inductor.exc import CppCompileError
 
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        raise Refused("compiled", "it needs a C++ compiler, and none was found; use 'streamed'") from None
+    if not has_cpp_compiler():
+        raise Refused("compiled", "it needs a C++ compiler, and none was found; use 'streamed'")
     sum_tile = partial(_sum_by_loop, _split_sets(_with_every_key(query, key, spec)))
     # one program for each number of sets, type and kind of size (one, many): more than the eight of torch's default,
     # after which it would compute step by step
@@ -113,8 +111,8 @@ def compiled(query: Tensor, key: Tensor, spec: StatisticsSpec) -> RawStatistics:
         except BackendCompilerFailed as error:
             if not isinstance(cause := error.inner_exception, CppCompileError):
                 raise
-            said = next((line for line in cause.output.splitlines() if "error" in line), "no error of its own")
-            raise Refused("compiled", f"{cause.cmd[0]} failed: {said.strip()}; use 'streamed'") from error
+            rule = f"{cause.cmd[0]} failed: {compiler_message(cause)}"
+            raise Refused("compiled", f"{rule}; use 'streamed'") from error
 
 
 def _with_every_key(query: Tensor, key: Tensor, spec: StatisticsSpec) -> Tensor:
