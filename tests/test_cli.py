@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,6 +173,16 @@ def _no_permission(*_: Any, **options: Any) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", options["dir"])
 
 
+def test_a_run_that_nobody_may_write_to_is_not_evaluated_into_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vit.trained_runs.evaluate_checkpoint", None)  # it is refused before the work
+    monkeypatch.setattr(tempfile, "TemporaryFile", _no_permission)
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("predictions"))
+    assert main(["eval", str(copy)]) == 2
+    assert f"--output_dir: '{copy}/predictions' is not valid: '{copy}' cannot be written to (P" in one_line(capsys)
+
+
 @pytest.mark.parametrize("words", [["profile"], ["train"]])
 def test_a_folder_that_nobody_may_write_to_is_named_before_the_work(
     words: list[str], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -225,8 +236,6 @@ def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(run, tmp_path / "run")
     (folder,) = (tmp_path / "run" / "checkpoints").iterdir()
     (folder / "model.safetensors").write_bytes(b"short")
@@ -237,6 +246,12 @@ def test_a_damaged_checkpoint_is_named(run: Path, capsys: pytest.CaptureFixture[
 def test_predict_says_that_weights_are_random(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "vit_tiny_patch16_224", "--device", "cpu", str(image)]) == 0
     assert capsys.readouterr().err == "vit_tiny_patch16_224: random weights; computed by vit\n"
+
+
+def test_windows_is_refused_in_one_line() -> None:
+    imported_there = "import os, vit; os.name = 'nt'; import vit.cli"
+    done = subprocess.run([sys.executable, "-c", imported_there], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "vit: it runs on Linux and macOS; on Windows, install it in WSL\n")
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

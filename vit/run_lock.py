@@ -142,7 +142,7 @@ def _why_left(path: Path, holder: dict[str, Any], mine: dict[str, Any]) -> str:
 
 
 def _seconds_untouched(path: Path) -> float:
-    """By the clock of the folder's file system, which is none of the hosts'."""
+    """By the file system's clock, which may differ from every host's."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".clock-") as now:
         try:
             return Path(now.name).stat().st_mtime - path.stat().st_mtime
@@ -161,5 +161,5 @@ def _runs(holder: dict[str, Any]) -> bool:
 
 def _name(holder: dict[str, Any]) -> str:
     if not holder:
-        return "a process unknown"
+        return "an unknown process"
     return f"process {holder.get('process')} on {holder.get('host')}"

@@ -71,8 +71,8 @@ def test_predictions_of_eight_bits(run: Path, tmp_path: Path, capsys: pytest.Cap
 def test_eight_bits_are_computed_on_the_cpu_alone(run: Path) -> None:
     opened = open_model(run, dtype="int8")
     with pytest.raises(ValueError, match=r"device: 'meta' is not valid: eight bits .* give --device cpu"):
-        opened.computing(torch.device("meta"))
-    assert opened.computing(torch.device("cpu")) is opened.computing(torch.device("cpu"))
+        opened.module_on(torch.device("meta"))
+    assert opened.module_on(torch.device("cpu")) is opened.module_on(torch.device("cpu"))
 
 
 def test_the_record_says_so(run: Path) -> None:

@@ -7,12 +7,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.data.image_folders import make_folder, truncate
 from tests.training.tiny import tiny
+from vit.analysis.targets import AnalysisTarget
 from vit.cli import main
 from vit.config import DataConfig
 from vit.settings import dump_run_config
@@ -136,6 +138,45 @@ def test_data_of_other_classes_is_named(run: Path, new: Path, capsys: pytest.Cap
         f"data.root: '{new}' is not valid: its 3 classes are not the run's 2: class 2 is 'eel', the run's is not"
         in (capsys.readouterr().err)
     )
+
+
+def test_a_run_is_exported_without_its_images(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = []
+
+    def export(*_: object, **options: Any) -> SimpleNamespace:
+        trials.append(options["trial"])
+        return SimpleNamespace(text=lambda: "exported")
+
+    monkeypatch.setattr("vit.deployment.export.export_classifier", export)
+    words = ["export", str(run), "--format", "torch", "--output", str(tmp_path / "model.pt2")]
+    moved = photos.rename(tmp_path / "moved")
+    try:
+        assert main(words) == 0
+        assert capsys.readouterr().err.startswith("note: the run's own images are not here: data.root: there is no fol")
+        assert trials == [None]
+        assert main([*words, "--images", "5"]) == 2
+    finally:
+        moved.rename(photos)
+    assert main(words) == 0
+    assert len(trials[1].split) == 2
+
+
+def test_an_analysis_says_how_folders_are_classes(
+    run: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def draw(target: AnalysisTarget, *_: object, **__: object) -> dict[str, dict[str, str]]:
+        left_out = {} if target.has_matching_classes else {"head_ablation": "why"}
+        return {"pictures": {"patch_filters": "file"}, "left_out": left_out}
+
+    monkeypatch.setattr("vit.analysis.report.draw_analysis", draw)
+    words = ["analyze", str(run), "--output_dir", str(tmp_path / "analysis"), "--data"]
+    asked = f"imagefolder --data.root {new}"
+    note = f"note: {new} was read as images without classes; if its folders are classes: --data {asked}\n"
+    for data, said in (([str(new)], note), (asked.split(), ""), ([str(new / "cat")], "")):
+        assert main([*words, *data]) == 0
+        assert capsys.readouterr().err == said
 
 
 def test_predict_takes_a_list(run: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,7 +196,7 @@ def test_a_file_that_is_something_else_inside_starts_no_program(
 
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES - {".avif"}))
 def test_every_listed_file_can_be_decoded_whatever_it_is_called(tmp_path: Path, suffix: str) -> None:
-    name = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF"}.get(suffix, suffix[1:].upper())
+    name = {**dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"), ".tif": "TIFF"}.get(suffix, suffix[1:].upper())
     name = "PPM" if name in ("PGM", "PBM", "PNM") else name
     assert name in FORMATS
     picture((9, 7), 0).convert("1" if suffix == ".pbm" else "RGB").save(tmp_path / f"a{suffix}", name)

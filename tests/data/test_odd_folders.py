@@ -108,6 +108,13 @@ def mixed_suffixes(root: Path) -> Path:
     return root
 
 
+def other_jpegs(root: Path) -> Path:
+    plain(root)
+    for name in ("a.jfif", "b.JPE"):
+        picture((9, 7), 1).save(root / "cat" / name, "JPEG")
+    return root
+
+
 def odd_modes(root: Path) -> Path:
     plain(root)
     picture((9, 7), 1).convert("L").save(root / "cat" / "grey.png")
@@ -226,6 +233,7 @@ ROWS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "folders inside a class": (nested, r"train 8, validation 2, test 2; classes cat, dog; "),
     "a link to the folder itself": (linked, r"are one folder, by a link, and its images would count twice"),
     "`.JPG`, `.jpeg`, `.webp`, `.BMP`, `.tiff`": (mixed_suffixes, r"train 10, validation 2, test 3; .* 0 broken"),
+    "`.jfif`, `.jpe`": (other_jpegs, r"train 8, validation 2, test 2; .* 0 broken; (?!.*not read)"),
     "`.HEIC`": (holding("a.HEIC"), r"not read: 1 \.heic file; JPEG or PNG would be"),
     "a hidden folder of images (`.owl/`)": (hidden, r"not used, being hidden: '\.owl/'"),
     "`.pdf`, `.txt`, … beside the images": (
@@ -332,8 +340,9 @@ def test_validation_images_in_a_list(tmp_path: Path) -> None:
     paths = sorted(tmp_path.rglob("*.png"))
     words = ["Train", "train", "training", "dev", "Test"]
     rows = [f"{path.relative_to(tmp_path)},{path.parent.name},{words[i % 5]}" for i, path in enumerate(paths)]
-    (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]))
-    assert said_of(tmp_path / "list.csv").startswith("train 6, validation 2, test 2;")
+    for header in ("file,label,split", "File, label ,Split"):
+        (tmp_path / "list.csv").write_text("\n".join([header, *rows]))
+        assert said_of(tmp_path / "list.csv").startswith("train 6, validation 2, test 2;")
     (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]).replace("Test", "train"))
     assert said_of(tmp_path / "list.csv").startswith("train 6, validation 2, test 2;")
 
@@ -361,6 +370,16 @@ def test_an_empty_test_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     with pytest.raises(ValueError, match=r"test' is not valid: it holds no class folders; .* or remove it"):
         open_training(DataConfig(name="imagefolder", root=str(tmp_path)))
+
+
+def test_files_that_are_no_images_are_counted_where_there_are_no_others(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{number}.HEIC").touch()
+    said = r"holds no images; not read: 12 \.heic files; JPEG or PNG would be"
+    with pytest.raises(ValueError, match=f"--data: .*{said}"):
+        open_unlabelled([str(tmp_path)])
+    with pytest.raises(ValueError, match=f"image: .*{said}"):
+        find_image_paths([str(tmp_path)])
 
 
 def test_an_image_named_twice_is_opened_once(tmp_path: Path) -> None:

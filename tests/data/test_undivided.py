@@ -369,6 +369,14 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         "first line must name one of label, class",
     ),
     "a missing file": (lambda root: text(root, "a.csv", "file,label\nno.jpg,b"), "row 2: there is no file"),
+    "a label with a comma": (
+        lambda root: text(root, "a.csv", "file,label\ncat/000.png,cat, striped\ndog/000.png,dog"),
+        "row 2 has more cells than the header; a name or label that holds the separator must be in quotes",
+    ),
+    "two columns of parts": (
+        lambda root: text(root, "a.csv", "file,label,Split, split\ncat/000.png,cat,test,\ndog/000.png,dog,train,"),
+        "it has the columns Split,  split; keep one",
+    ),
     "an empty label": (lambda root: text(root, "a.csv", "file,label\ncat/000.png,"), "row 2 has no label"),
     "a list of one class": (lambda root: text(root, "a.csv", "file,label\ncat/000.png,cat"), "it has one class, 'cat'"),
     "a file listed twice": (

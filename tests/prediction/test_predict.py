@@ -21,6 +21,7 @@ from PIL import Image
 from tests.deployment.test_export import opened, small_vit
 from vit import create_model
 from vit.cli import main
+from vit.data.decoding import read_rgb
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.prediction import Row, classify_images, draw_least_certain, predict_to_file, read_table, rows
@@ -195,7 +196,7 @@ def test_logits_that_are_no_numbers_are_refused(images: list[Path], tmp_path: Pa
     broken = opened(small_vit())
     with torch.no_grad():
         broken.model.get_parameter("head.weight").fill_(torch.nan)
-    said = f"its logits for {images[0]} are infinite or no numbers"
+    said = f"its logits for {images[0]} are infinite or NaN"
     with pytest.raises(ValueError, match=re.escape(said)):
         classify_images(broken, images[:2], device="cpu")
     with pytest.raises(ValueError, match=re.escape(said)):
@@ -338,6 +339,22 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     for wrong in (["--contact_sheet", "a.png"], ["--workers", "1"], ["--output", "a.csv", "--format", "csv"]):
         assert main([*words, *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_classes_are_printed_image_by_image(
+    form: str, images: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(path: Path, name: str) -> Image.Image:
+        if path == images[3]:
+            raise KeyboardInterrupt
+        return read_rgb(path, name)
+
+    monkeypatch.setattr("vit.prediction.classify.read_rgb", read)
+    words = ["predict", "vit_tiny_patch16_224", "--random_weights", "--image_size", "32", "--device", "cpu"]
+    assert main([*words, "--format", form, *map(str, images)]) == 130
+    said = capsys.readouterr().out
+    assert [str(path) in said for path in images[:4]] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("form", ["text", "csv", "json"])

@@ -7,11 +7,16 @@ Ctrl-C or SIGTERM, after saving where a run is trained.
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
+
+if os.name == "nt":  # before anything is imported that needs fcntl
+    sys.stderr.write("vit: it runs on Linux and macOS; on Windows, install it in WSL\n")
+    sys.exit(2)
+
+import logging
 import re
 import select
-import sys
 from collections.abc import Callable, Sequence
 from errno import ENAMETOOLONG
 from pathlib import Path

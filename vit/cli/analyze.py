@@ -13,6 +13,7 @@ from vit.cli.sources import (
     MODEL,
     add_model_options,
     find_images,
+    holds_classes,
     model_options,
     note_random_weights,
     own_test_images,
@@ -76,9 +77,17 @@ def analyze(argv: list[str]) -> None:
         note_random_weights(model)
     for reason, names in figures_by_reason(state).items():
         print(f"left out: {', '.join(names)}: {reason}")
+    _note_classes(args.data or (), {*state["left_out"]})
     if args.figures and not asked & state["pictures"].keys():
         raise ValueError("--figures: none of them could be drawn, for the reasons above")
     print(f"{counted(len(state['pictures']), 'figure')}; see {output}/analysis.html")
+
+
+def _note_classes(places: Sequence[str], left_out: set[str]) -> None:
+    """Say how folders are read as classes, where figures that need these were left out."""
+    if len(places) == 1 and left_out & {"layer_probe", "head_ablation"} and holds_classes(Path(places[0])):
+        how = f"if its folders are classes: --data imagefolder --data.root {places[0]}"
+        print(f"note: {places[0]} was read as images without classes; {how}", file=sys.stderr)
 
 
 def _check_against(model: str | None) -> None:

@@ -94,7 +94,7 @@ def compare(argv: list[str]) -> None:
 def _own_comparison(models: Sequence[str]) -> TaskFolder | None:
     """The task that compares its runs itself, where a model is a run of such a task.
 
-    ValueError where another model is none of its runs.
+    ValueError unless all other models are runs of that task.
     """
     tasks = {model: task_of_run(model) for model in models}
     for model, task in tasks.items():

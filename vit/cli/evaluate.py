@@ -55,14 +55,14 @@ def evaluate(argv: list[str]) -> None:
     add_model_options(parser)
     overrides, rest = split_settings(argv)
     args, unknown = parser.parse_known_args(rest)
+    from vit.hub import source_kind
+
     if unknown and _is_model(unknown[0]):
+        source_kind(args.model)  # else images were named before the model
         several = f"vit compare {args.model} {unknown[0]}"
         raise ValueError(f"{unknown[0]!r} is not expected here: one model is evaluated; for several: {several}")
     overrides += unknown
     check_positive("--image_size", args.image_size)
-    check_folder("--output_dir", args.output_dir)
-    from vit.hub import source_kind
-
     transfer = transfer_options(args)
     check(transfer is not None or args.images is None, "--images", args.images, "it has an effect only with --transfer")
     # features of a run can be evaluated on other data than its own, whose classes its head need not have
@@ -99,6 +99,7 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
         transfer=transfer,
         output_dir=args.output_dir,
     )
+    check_folder("--output_dir", request.folder)
     for option, setting in (("data", "data"), ("device", "device"), ("precision", "train.precision")):
         if getattr(args, option):
             overrides = [f"--{setting}", getattr(args, option), *overrides]
@@ -116,6 +117,8 @@ def _evaluate_run(args: Namespace, overrides: list[str], transfer: TransferOptio
 def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOptions | None) -> None:
     if args.baseline:
         raise ValueError(f"--baseline: it works for runs only; use `vit compare {args.model} {args.baseline}`")
+    folder = args.output_dir or Path("runs/eval")
+    check_folder("--output_dir", folder)
     data = resolve_data([args.model], args.data, overrides)
     data = data if transfer else all_images(data, [], overrides)
     from vit.data.images import open_test
@@ -126,14 +129,13 @@ def _evaluate_model(args: Namespace, overrides: list[str], transfer: TransferOpt
     classes = random_head_size(open_test(data).source.class_names)
     (opened,) = open_models([args.model], num_classes=classes, **model_options(args))
     note_random_weights(opened)
-    folder = args.output_dir or Path("runs/eval")
     device, precision = args.device or "auto", args.precision or "auto"
     metrics = evaluate_model(opened, data, folder, transfer=transfer, device=device, precision=precision)
     _print_metrics(metrics)
 
 
 def _print_metrics(metrics: dict[str, Any]) -> None:
-    """The metrics as JSON; on standard error what is to be said of them, and the file in which they are."""
+    """Print the metrics as JSON, and their notes, warnings and file to standard error."""
     from vit.evaluation.statistics import accuracy_in_words
 
     file = metrics.pop("file")

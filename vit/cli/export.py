@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ def export(argv: list[str]) -> None:
         help="arithmetic of a compiled file; bf16 is faster only on processors with bfloat16 instructions "
         "(default: %(default)s)",
     )
-    parser.add_argument("--data", help=f"{LABELLED}; default: the run's validation images")
+    parser.add_argument("--data", help=f"{LABELLED}; default: the run's validation images, if these are here")
     parser.add_argument("--images", type=int, help="about this many of them (default: all)")
     parser.add_argument(
         "--tolerance",
@@ -67,15 +68,24 @@ def export(argv: list[str]) -> None:
     check_positive("--images", args.images)
     given = args.tolerance is not None
     check(not given or 0 <= args.tolerance <= 100, "--tolerance", args.tolerance, "it is in points, from 0 to 100")
+    from vit.data.images import MissingImages
     from vit.deployment.export import check_export, export_classifier
     from vit.hub import open_model
 
     check_export(args.format, args.output)
     opened = open_model(args.model, **model_options(args))
-    trial = _trial(opened, args, settings)
+    missing = ""
+    try:
+        trial = _trial(opened, args, settings)
+    except MissingImages as error:  # as where a run has moved to another machine
+        if args.data or settings or (args.images, args.tolerance) != (None, None):
+            raise
+        trial, missing = None, str(error)
     note_random_weights(opened)
     options = {"logits": args.logits, "precision": args.precision, "trial": trial}
     print(export_classifier(opened, args.format, args.output, **options).text())
+    if missing:
+        print(f"note: the run's own images are not here: {missing}", file=sys.stderr)
 
 
 def _trial(opened: OpenedModel, args: Namespace, settings: list[str]) -> Trial | None:

@@ -122,5 +122,5 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument("--vit_recipe", default="finetune_your_images", help=recipe)
     parser.add_argument("--resnet_recipe", default="finetune_your_images_resnet", help=recipe)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/finetuning"), help="default: %(default)s")
-    parser.add_argument("--device", help="auto, cpu, cuda or mps")
+    parser.add_argument("--device", help="auto, cpu or cuda")
     parser.add_argument("--precision", help="auto, fp32, bf16 or fp16")

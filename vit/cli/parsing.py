@@ -97,6 +97,8 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
             word = unknown[0].partition("=")[0]
             meant = get_close_matches(word, known, n=1) or [option for option in known if option.startswith(word)]
+            if "--data" in known and not word.startswith("-") and os.path.exists(word):  # noqa: PTH110  as below
+                meant = [f"--data {word}"]
             hint = f"; did you mean {meant[0]}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return parsed

@@ -16,6 +16,7 @@ from vit.config import check, check_positive
 
 if TYPE_CHECKING:
     from vit.hub import OpenedModel
+    from vit.prediction.rows import Classes
 
 
 def predict(argv: list[str]) -> None:
@@ -107,14 +108,13 @@ def _check_beside_inputs(option: str, file: Path | None, inputs: Sequence[Path])
 
 
 def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespace, notes: Sequence[str]) -> None:
-    from vit.prediction.classify import classify_images
-    from vit.tasks import TASKS
+    from vit.prediction.classify import predicted_classes
+    from vit.progress import tracked
 
     broken: list[str] = []
-    own = None if opened.state is None else TASKS[opened.state["config"]["task"]].function("classify_images")
-    top_k = {} if args.top is None else {"top_k": args.top}
-    found = (own or classify_images)(opened, paths, args.device, on_broken=broken.append, **top_k)
-    _print_classes(found, args.format)
+    is_seen = sys.stdout.isatty() and args.format != "json"  # a bar would stand between the lines
+    images: Iterable[Path] = paths if is_seen else tracked(paths, "predict", len(paths), unit="img", leave=False)
+    _print_classes(predicted_classes(opened, images, args.device, args.top, broken.append), args.format)
     if len(paths) == len(broken) == 1:
         raise ValueError(broken[0])
     _print_notes(notes)
@@ -123,7 +123,8 @@ def _predict_and_print(opened: OpenedModel, paths: Sequence[Path], args: Namespa
         raise ValueError(f"{len(broken)} of {len(paths)} images could not be read")
 
 
-def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], form: str) -> None:
+def _print_classes(found: Iterable[tuple[Path, Classes]], form: str) -> None:
+    """Print the classes of every image when they are known; as JSON, which is one list, when all are."""
     if form == "json":
         records = [
             {"file": str(path), "classes": [{"class": name, "probability": value} for name, value in classes]}
@@ -134,15 +135,14 @@ def _print_classes(found: Iterable[tuple[Path, Sequence[tuple[str, float]]]], fo
     elif form == "csv":
         from vit.runs import write_csv_rows
 
-        rows: list[tuple[object, ...]] = [("file", "rank", "class", "probability")]
+        write_csv_rows(sys.stdout, [("file", "rank", "class", "probability")])
         for path, classes in found:
-            rows += [(path, rank, name, f"{value:.6f}") for rank, (name, value) in enumerate(classes, 1)]
-        write_csv_rows(sys.stdout, rows)
+            rows = [(path, rank, name, f"{value:.6f}") for rank, (name, value) in enumerate(classes, 1)]
+            write_csv_rows(sys.stdout, rows)
+            sys.stdout.flush()
     else:
         for path, classes in found:
-            print(path)
-            for name, probability in classes:
-                print(f"  {probability:6.2%}  {name}")
+            print(path, *(f"  {probability:6.2%}  {name}" for name, probability in classes), sep="\n", flush=True)
 
 
 def _is_utf8(text: str) -> bool:

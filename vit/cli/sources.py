@@ -225,14 +225,15 @@ def find_images(
         return resolve_data(models, None, overrides)
     if places and len(places) == 1 and DataConfig().is_set(places[0]):
         return resolve_data(models, places[0], overrides)
-    if labelled and places and len(places) == 1 and _holds_classes(Path(places[0])):
+    if labelled and places and len(places) == 1 and holds_classes(Path(places[0])):
         return all_images(resolve_data(models, places[0], overrides), models, overrides)
     if overrides:
         raise ValueError(f"{overrides[0]}: it has no effect on images without classes; --data must name a data set")
     return places or ()
 
 
-def _holds_classes(folder: Path) -> bool:
+def holds_classes(folder: Path) -> bool:
+    """Whether several folders of images are in it, and no image beside them."""
     from vit.data.parts import folders_in, holds_images, is_image
 
     apart = folder.is_dir() and not any(is_image(path.name) for path in folder.iterdir())

@@ -49,7 +49,7 @@ def train(argv: list[str]) -> None:
         config = chosen_config(args.config, overrides)
         resolved = resolve_run(config, overrides)
         run = Path(resolved.config.output_dir or Path("runs") / Path(config).stem)
-        if args.resume == "" and args.config is None and not holds_run(run):  # nobody named what would begin here
+        if args.resume == "" and args.config is None and not holds_run(run):  # a bare --resume must not start a new run
             raise ValueError(f"--resume: there is no run in {str(run)!r}; name the one to continue: --resume RUN")
     check_no_checkpoint("output_dir", run)
     check_writable("output_dir", run / "checkpoints")

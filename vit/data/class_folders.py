@@ -57,7 +57,7 @@ def collect(root: Path, folder: Path, classes: list[str]) -> FileSource:
     for label, name in enumerate(classes):
         paths = list(files_below(folder / name, visited))
         images = sorted(path.relative_to(folder / name).as_posix() for path in paths if is_image(path.name))
-        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not is_systems(path))
+        others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not is_system_file(path))
         if not images:
             raise no_images(folder / name, others)
         unread += others
@@ -112,7 +112,7 @@ def no_images(folder: Path, others: Counter[str] | None = None) -> ValueError:
     )
 
 
-def is_systems(path: Path) -> bool:
+def is_system_file(path: Path) -> bool:
     return path.name.lower() in _SYSTEM_FILES
 
 

@@ -26,7 +26,7 @@ def find_image_paths(places: Sequence[str], standard_input: Iterable[str] = ()) 
     images: list[Path] = []
     notes: list[str] = []
     for place in places:
-        path = Path(place)
+        path, unread = Path(place), list[str]()
         if "://" in place:
             raise ValueError(f"image: {place!r} is not valid: images are read from files; download it first")
         if place == "-":
@@ -45,7 +45,7 @@ def find_image_paths(places: Sequence[str], standard_input: Iterable[str] = ()) 
         else:
             found = [path]
         if not found:
-            raise ValueError(f"image: {place!r} holds no images")
+            raise ValueError("; ".join([f"image: {place!r} holds no images", *unread]))
         images += found
     return images, notes
 

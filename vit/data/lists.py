@@ -36,7 +36,10 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     columns, rows = _rows(path, named)
     file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
     files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
-    for number, (file, label) in enumerate(zip(files, labels, strict=True), 2):
+    for number, (file, label, row) in enumerate(zip(files, labels, rows, strict=True), 2):
+        if None in row:
+            rule = "a name or label that holds the separator must be in quotes"
+            raise ValueError(f"{named} row {number} has more cells than the header; {rule}")
         if not file or not label:
             raise ValueError(f"{named} row {number} has no {label_column if file else file_column}")
         if not (path.parent / file).is_file():
@@ -51,7 +54,10 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
         raise ValueError(f"{named} it has one class, {classes[0]!r}; at least 2 are needed")
     numbers = {name: number for number, name in enumerate(classes)}
     source = FileSource(path.parent, files, torch.tensor([numbers[label] for label in labels]), classes, listed=True)
-    return source, _parts(rows, named) if "split" in columns else None
+    split_columns = _matching(columns, ("split",))
+    if len(split_columns) > 1:
+        raise ValueError(f"{named} it has the columns {', '.join(split_columns)}; keep one")
+    return source, _parts(rows, split_columns[0], named) if split_columns else None
 
 
 def read_files(path: Path, named: str) -> list[str]:
@@ -110,16 +116,23 @@ def _read_parquet(path: Path, named: str) -> tuple[list[str], list[dict[str, str
             raise
         raise ValueError(f"{named} it is not Parquet: {' '.join(str(error).split())[:200]}") from error
     _check_names(table.column_names, named)
+    names = _matching(table.column_names, _FILE_COLUMNS)
     for field in table.schema:
-        if field.name in _FILE_COLUMNS and not (types.is_string(field.type) or types.is_large_string(field.type)):
+        if field.name in names and not (types.is_string(field.type) or types.is_large_string(field.type)):
             rule = "a list names files; write the images to files first"
             raise ValueError(f"{named} its column {field.name!r} holds {field.type}, no names; {rule}")
     rows = table.to_pylist()
     return table.column_names, [{name: "" if row[name] is None else str(row[name]) for name in row} for row in rows]
 
 
+def _matching(columns: list[str], wanted: tuple[str, ...]) -> list[str]:
+    """The columns called so, else those called so but for case and blanks around the name."""
+    exact = [column for column in columns if column in wanted]
+    return exact or [column for column in columns if column.strip().casefold() in wanted]
+
+
 def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
-    found = [column for column in columns if column in wanted]
+    found = _matching(columns, wanted)
     if len(found) != 1:
         other = next((mark for mark in (";", "\t", "|") if mark in "".join(columns)), None)
         divided = f" (columns are divided by commas, in .tsv by tabs, not by {other!r})" if other else ""
@@ -128,10 +141,10 @@ def _column(columns: list[str], wanted: tuple[str, ...], named: str) -> str:
     return found[0]
 
 
-def _parts(rows: list[dict[str, str]], named: str) -> list[PartName]:
+def _parts(rows: list[dict[str, str]], column: str, named: str) -> list[PartName]:
     parts: list[PartName] = []
     for number, row in enumerate(rows, 2):
-        word = (row["split"] or "").strip()
+        word = (row[column] or "").strip()
         if (part := part_named(word)) is None:
             raise ValueError(f"{named} row {number}: split is {word!r}; {nearest(word, PART_WORDS)}")
         parts.append(part)

@@ -54,7 +54,7 @@ def name_images(train: Split, validation: Split) -> RunImages:
 
 def names_digest(images: RunImages) -> str:
     """32 hexadecimal digits of the names of the training and validation images; empty where there are none."""
-    rows = sorted(f"{image.part}\t{file}\n" for file, image in trained(images).items())
+    rows = sorted(f"{image.part}\t{file}\n" for file, image in without_test(images).items())
     if not rows:
         return ""
     return hashlib.blake2b("".join(rows).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
@@ -62,10 +62,10 @@ def names_digest(images: RunImages) -> str:
 
 def with_test(images: RunImages, test: Split) -> RunImages:
     """The list of a run that has ended, with its test images."""
-    return trained(images) | _identified(test, "test", few=len(test) <= MOST_IDENTIFIED)
+    return without_test(images) | _identified(test, "test", few=len(test) <= MOST_IDENTIFIED)
 
 
-def trained(images: RunImages) -> RunImages:
+def without_test(images: RunImages) -> RunImages:
     """The training and validation images of a list."""
     return {file: image for file, image in images.items() if image.part != "test"}
 
@@ -89,7 +89,7 @@ def _as_csv(images: RunImages) -> str:
     return text.getvalue()
 
 
-def list_of(source: Path) -> Path:
+def image_list_path(source: Path) -> Path:
     """Where the list of a run is; `source` is its folder or a checkpoint in it. It may not be there."""
     return (source.parent.parent if (source / "state.json").is_file() else source) / FILE_NAME
 
@@ -114,7 +114,7 @@ def images_there(images: RunImages, root: Path) -> tuple[Split, Split]:
     return train, validation
 
 
-def forgetting(images: RunImages, file: str) -> RunImages:
+def forget_identity(images: RunImages, file: str) -> RunImages:
     """The list without the identity of a file, which may be replaced then."""
     return images | {file: replace(images[file], identity="")} if file in images else images
 

@@ -10,7 +10,7 @@ import torch
 
 from vit.config import check
 from vit.data.archives import is_archive
-from vit.data.class_folders import files_below, is_systems, notes_of_unread
+from vit.data.class_folders import files_below, is_system_file, notes_of_unread
 from vit.data.file_source import FileSource
 from vit.data.parts import is_image
 
@@ -27,7 +27,7 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
         check(not archive, "--data", str(path), "it is an archive; unpack it first, and give its folder")
         if path.is_dir():
             images, unread = images_below(path)
-            check(bool(images), "--data", str(path), "the folder holds no images")
+            check(bool(images), "--data", str(path), "; ".join(["the folder holds no images", *unread]))
             files += map(str, images)
             notes += unread
         else:
@@ -42,5 +42,5 @@ def open_unlabelled(paths: Sequence[str]) -> FileSource:
 def images_below(folder: Path) -> tuple[list[Path], list[str]]:
     """All images below a folder, sorted, and a line about the other files, if there are any."""
     paths = list(files_below(folder, {}, twice=True))
-    others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not is_systems(path))
+    others = Counter(path.suffix.lower() for path in paths if not is_image(path.name) and not is_system_file(path))
     return sorted(path for path in paths if is_image(path.name)), notes_of_unread(others)

@@ -103,7 +103,7 @@ class PretrainedModel:
 
 
 def compare_finetuned(request: FinetuneRequest) -> Comparison:
-    """Fine-tune every model that is not finished yet, and compare the runs; `result["finetuning"]` tells of them.
+    """Fine-tune every model that is not finished yet, and compare the runs; `result["finetuning"]` records them.
 
     ValueError, before anything is trained, for models and data that cannot be trained or not compared alike; `Stopped`
     after a signal. The same request continues.
@@ -135,8 +135,8 @@ def compare_finetuned(request: FinetuneRequest) -> Comparison:
 def evaluate_finetuned(request: FinetuneRequest) -> dict[str, Any]:
     """Fine-tune one model as `compare_finetuned` does, and store and return its metrics on the test images.
 
-    `finetuning` is the same record of it; metrics are the first seed's. ValueError and `Stopped` as there; test images
-    that the model was trained on are warned of.
+    `finetuning` holds the same record; metrics are the first seed's. Raises as `compare_finetuned` does; test images
+    seen in training give a warning.
     """
     models, runs = _opened_and_planned(request)
     data = runs[0].config.data

@@ -1,13 +1,13 @@
-"""Classification of single images: the most likely classes of each."""
+"""Classification of single images, one after the other: the most likely classes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import nn
 
 from vit.config import check, check_arguments
 from vit.config.rules import nearest_path
@@ -15,7 +15,7 @@ from vit.data.decoding import BrokenImage, read_rgb
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.engine import make_accelerator
 from vit.hub import OpenedModel
-from vit.prediction.rows import check_finite
+from vit.prediction.rows import Classes, check_finite, likeliest, most_classes
 
 
 @check_arguments
@@ -32,29 +32,37 @@ def classify_images(
     numbered. ValueError for a model without a head or with any number of labels an image, and naming a file that is
     not a readable image; with `on_broken`, that receives the message, and the image is left out.
     """
-    check(
-        opened.num_classes > 0, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features"
-    )
     opened.check_single_label()
-    class_names = opened.class_names or [f"class {number}" for number in range(opened.num_classes)]
-    results = []
-    for path, logits in image_logits(opened, [Path(each) for each in images], device, on_broken):
-        values, indices = logits.softmax(dim=0).topk(min(top_k, len(class_names)))
-        names = [class_names[index] for index in indices.tolist()]
-        results.append((path, list(zip(names, values.tolist(), strict=True))))
-    return results
+    found = predicted_classes(opened, [Path(each) for each in images], device, top_k, on_broken)
+    return [(path, list(classes)) for path, classes in found]
 
 
-def image_logits(
-    opened: OpenedModel, images: Sequence[Path], device: str, on_broken: Callable[[str], object] | None = None
-) -> Iterator[tuple[Path, Tensor]]:
-    """Yield the logits (k,) of every image. ValueError naming a file that is not a readable image, or for which the
-    logits are not finite.
+def predicted_classes(
+    opened: OpenedModel,
+    images: Iterable[Path],
+    device: str = "auto",
+    top_k: int | None = None,
+    on_broken: Callable[[str], object] | None = None,
+) -> Iterator[tuple[Path, Classes]]:
+    """As `classify_images`, of a multi-label model too; every image is given when it is done.
 
-    With `on_broken`, that receives the message, and the image is left out.
+    `top_k` as `most_classes` takes it. A model without a head and a device that is not there are refused before the
+    first image is asked for.
     """
-    accelerator = make_accelerator(device, "fp32")
-    model = opened.computing(accelerator.device).eval()
+    rule = "it has no head; `vit eval --transfer` evaluates its features"
+    check(opened.num_classes > 0, "model", opened.source, rule)
+    place = make_accelerator(device, "fp32").device
+    return _classes_of_each(opened, opened.module_on(place).eval(), place, images, top_k, on_broken)
+
+
+def _classes_of_each(
+    opened: OpenedModel,
+    model: nn.Module,
+    place: torch.device,
+    images: Iterable[Path],
+    top_k: int | None,
+    on_broken: Callable[[str], object] | None,
+) -> Iterator[tuple[Path, Classes]]:
     for path in images:
         try:
             image = _read_image(path)
@@ -63,11 +71,12 @@ def image_logits(
                 raise
             on_broken(str(error))
             continue
-        pixels = resize_and_crop(image, opened.preprocessing)[None].to(accelerator.device)
+        pixels = resize_and_crop(image, opened.preprocessing)[None].to(place)
         with torch.inference_mode():
-            logits = model(normalize(pixels, opened.preprocessing))
+            logits = model(normalize(pixels, opened.preprocessing)).cpu()
         check_finite(opened, [str(path)], logits)
-        yield path, logits[0]
+        (classes,) = likeliest(opened, logits, most_classes(opened, top_k))
+        yield path, classes
 
 
 def _read_image(path: Path) -> Image.Image:

@@ -30,16 +30,13 @@ from vit.engine import DTYPES, Accelerator, make_accelerator, precision_of
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.models.model import Model
-from vit.prediction.rows import Row, check_finite, likeliest
+from vit.prediction.rows import Classes, Row, check_finite, likeliest, most_classes
 from vit.prediction.tables import check_replaceable, check_table, write_table
 from vit.progress import duration, progress_bar
 from vit.runs import replace_atomically
 from vit.wording import counted
 
 log = logging.getLogger(__name__)
-
-MOST_CLASSES = 5
-"""Classes of an image in the table by default, where an image has one."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,7 @@ def predict_to_file(
     accelerator = make_accelerator(device, precision)
     processes, rule = accelerator.num_processes, "a table is written by one process; leave out accelerate launch"
     check(processes == 1, "processes", processes, rule)
-    most = opened.num_classes if opened.multilabel else MOST_CLASSES
-    top_k, names = min(top_k or most, opened.num_classes), [str(image) for image in images]
+    top_k, names = most_classes(opened, top_k), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _written_alone(output) as path:
         key = _key(opened, top_k, precision_of(accelerator))
@@ -226,15 +222,12 @@ def _decoded(
         yield names[chunk[0] : chunk[-1] + 1], batch
 
 
-Classes = tuple[tuple[str, float], ...]
-
-
 Classify = Callable[[Sequence[str], Tensor], list[Classes]]
 
 
 def _classifier(opened: OpenedModel, accelerator: Accelerator, top_k: int) -> Classify:
     """Names and uint8 images (n, 3, H, W) to the classes of each."""
-    model, dtype, autocast = opened.computing(accelerator.device).eval(), torch.float32, accelerator.autocast
+    model, dtype, autocast = opened.module_on(accelerator.device).eval(), torch.float32, accelerator.autocast
     if opened.dtype != "auto":
         autocast = torch.inference_mode
     elif isinstance(model, Model):  # a copy without autocast is faster

@@ -13,14 +13,18 @@ from torch import Tensor
 from vit.config import check
 from vit.hub import OpenedModel
 
+Classes = tuple[tuple[str, float], ...]
+"""Names with probabilities, likeliest first."""
+_MOST_CLASSES = 5
+"""For an image that has one class."""
+
 
 @dataclass(frozen=True)
 class Row:
     """One image."""
 
     file: str
-    classes: tuple[tuple[str, float], ...] = ()
-    """Names with probabilities, likeliest first."""
+    classes: Classes = ()
     error: str = ""
     """Why it could not be read; empty for an image that was."""
 
@@ -42,10 +46,16 @@ def check_finite(opened: OpenedModel, names: Sequence[str], logits: Tensor) -> N
     """ValueError that names the first image whose logits (n, k) are not finite."""
     finite = logits.isfinite().all(dim=1).tolist()
     for name, is_finite in zip(names, finite, strict=True):
-        check(is_finite, "model", opened.source, f"its logits for {name} are infinite or no numbers")
+        check(is_finite, "model", opened.source, f"its logits for {name} are infinite or NaN")
 
 
-def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[tuple[tuple[str, float], ...]]:
+def most_classes(opened: OpenedModel, top_k: int | None) -> int:
+    """How many classes an image gets at most: `top_k`, else five, or all of a multi-label model."""
+    most = opened.num_classes if opened.multilabel else _MOST_CLASSES
+    return min(most if top_k is None else top_k, opened.num_classes)
+
+
+def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[Classes]:
     """For each image, logits (n, k), at most so many classes with their probabilities, likeliest first.
 
     A softmax over the classes; of a multi-label model, the classes whose own probability reaches their threshold.
@@ -55,7 +65,7 @@ def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[tuple[tup
     if opened.multilabel:
         reached = probabilities >= torch.tensor(opened.thresholds, dtype=torch.float64)
         probabilities = probabilities.where(reached, -1.0)
-    values, indices = probabilities.topk(min(top_k, len(names)), dim=1)
+    values, indices = probabilities.topk(top_k, dim=1)
     return [
         tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= 0.0)
         for row, order in zip(values.tolist(), indices.tolist(), strict=True)

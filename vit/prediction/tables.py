@@ -128,7 +128,7 @@ def _has_schema(path: Path) -> bool:
 
 
 def _as_text(row: Row) -> dict[str, Any]:
-    """Parquet's texts are UTF-8; bytes of a name that are none become question marks."""
+    """Parquet strings are UTF-8; other bytes in a file name become question marks."""
     return row.as_dict() | {"file": row.file.encode("utf-8", "replace").decode()}
 
 

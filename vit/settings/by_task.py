@@ -28,7 +28,7 @@ def run_class(content: Mapping[str, Any], prefix: str = "") -> type[RunConfig]:
 
 
 def check_known(kind: type[RunConfig], names: Iterable[str], prefix: str) -> None:
-    """ValueError for a setting that this kind of run has not, naming the tasks that have it, or the nearest one."""
+    """ValueError for a setting that this kind of run does not have, naming the tasks that do, or the nearest one."""
     for name in names:
         if name not in setting_types(kind) and (tasks := tasks_with(name)):
             raise ValueError(f"{prefix}{name}: there is no such setting here, only for task {' or '.join(tasks)}")

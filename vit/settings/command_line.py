@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
@@ -15,7 +16,7 @@ from vit.config.rules import nearest_path
 from vit.config.validation import our_name, setting_types
 from vit.config.yaml_files import load_yaml
 from vit.settings.by_task import check_known
-from vit.settings.files import find_config
+from vit.settings.files import find_config, packaged_named
 
 
 def read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, Any]:
@@ -53,6 +54,9 @@ def _meant_by(word: str) -> str:
         )
     if Path(word).is_dir():
         return f"did you mean --data {word}?"
+    if Path(word).suffix in (".yaml", ".yml") and not os.path.exists(word):  # noqa: PTH110  as in `find_config`
+        packaged, near = packaged_named(Path(word)), nearest_path(Path(word))
+        return f"did you mean --config {packaged}?" if packaged else "; ".join(filter(None, ["it is no file", near]))
     try:
         find_config(word)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 
 from vit.config import RunConfig, nearest
+from vit.config.rules import nearest_path
 from vit.config.validation import flatten, make_settings, setting_types
 from vit.config.yaml_files import packaged_configs, read_yaml
 from vit.settings.by_task import run_class, tasks_with
@@ -33,6 +35,10 @@ def find_config(name: str | Path, option: str = "--config") -> Path:
         )
         raise ValueError(f"{option}: {str(name)!r} is a run; {remedy}")
     names = packaged_configs()
+    if path.suffix and not os.path.exists(path):  # noqa: PTH110  Path.exists raises below a folder nobody may enter
+        packaged = packaged_named(path)
+        if near := f"did you mean {packaged!r}?" if packaged else nearest_path(path):
+            raise ValueError(f"{option}: cannot read {str(name)!r}: No such file or directory; {near}")
     if path.suffix or path.is_file() or (path.exists() and str(name) not in names):  # a folder may have a recipe's name
         return path
     if str(name) not in names:
@@ -41,6 +47,12 @@ def find_config(name: str | Path, option: str = "--config") -> Path:
             near = f"these are: {', '.join(sorted(names))}"
         raise ValueError(f"{option}: {str(name)!r} is neither a file nor a packaged configuration; {near}")
     return names[str(name)]
+
+
+def packaged_named(path: Path) -> str:
+    """The packaged configuration that is called as a file, or nothing: `digits_vit` for `digits_vit.yaml`."""
+    names = packaged_configs()
+    return next((name for name in (str(path.with_suffix("")), path.stem) if name in names), "")
 
 
 def read_run_config(path: Path) -> tuple[RunConfig, dict[str, str]]:
