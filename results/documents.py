@@ -4,7 +4,7 @@
     <!--= json benchmarks/results/growth.json rows/0/x .2f -->1.61<!--/-->    a number of a JSON file, and its format
     <!--= table cifar10 -->…<!--/-->             a table of `results.tables`
     <!--= behind FILE -->6 of 80 cells<!--/-->   cells of a benchmark in which another library is ahead
-    <!--= above NAME 0.8 -->p = 0.0003<!--/-->   one-sided t-test over seeds that the mean accuracy is above 80 %, p < 0.01
+    <!--= above NAME 0.8 -->p = 0.0003<!--/-->   one-sided t-test over seeds: the mean accuracy is above 80 %, p < 0.01
     <!--= ahead NAME NAME -->+1.2 points<!--/--> paired by seed, with the 95 % t-interval of the mean
 
 The line `# Expected:` of a configuration is written from the records of the configuration's name, where there are any.
@@ -63,12 +63,7 @@ def text_of(request: str) -> str:
         return behind(*rest)
     if kind == "above":
         name, bar = rest
-        if len(_accuracies(name)) < 2:
-            raise ValueError(f"results: {name} has one run; the spread over seeds needs at least two")
-        p = p_above(list(_accuracies(name).values()), float(bar))
-        if p >= 0.01:
-            raise ValueError(f"results: {name} is not above {bar} at p < 0.01 (p = {p:.2g}); a document may not say so")
-        return f"p = {p:.1g}"
+        return above(name, float(bar))
     if kind == "ahead":
         return ahead(*(_accuracies(name) for name in rest))
     if kind == "json":
@@ -82,6 +77,17 @@ def text_of(request: str) -> str:
         raise ValueError(f"results: there is no quantity {kind!r}; {nearest(kind, [*QUANTITIES, *others])}")
     (name,) = rest
     return QUANTITIES[kind](read_records(name))
+
+
+def above(name: str, bar: float) -> str:
+    """The p-value of runs whose mean accuracy is above a bar, a fraction. ValueError where it is not, at p < 0.01."""
+    accuracies = list(_accuracies(name).values())
+    if len(accuracies) < 2:
+        raise ValueError(f"results: {name} has one run; the spread over seeds needs at least two")
+    p = p_above(accuracies, bar)
+    if p >= 0.01:
+        raise ValueError(f"results: {name} is not above {bar} at p < 0.01 (p = {p:.2g}); a document may not say so")
+    return f"p = {p:.1g}"
 
 
 def _accuracies(name: str) -> dict[int, float]:

@@ -49,7 +49,6 @@ from vit.tasks.translation.config import (
 )
 
 FROZEN = ModelConfig(pretrained="runs/a", freeze_backbone=True)
-NEW_HEAD = ModelConfig(pretrained="runs/a", new_head=True)
 BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     *(("model." + name, ViTConfig, {name: 0}) for name in ("width", "depth", "num_heads", "mlp_ratio", "layer_scale")),
     ("model.mlp_ratio", ViTConfig, {"mlp_ratio": 0.0005}),
@@ -345,7 +344,6 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("mae.knn_images", MaskedAutoencoderConfig, {"knn_images": 19}),
     ("augment", MaskedAutoencoderRun, {"augment": AugmentConfig(mixup_alpha=0.2)}),
     ("model.freeze_backbone", MaskedAutoencoderRun, {"model": FROZEN}),
-    ("model.new_head", MaskedAutoencoderRun, {"model": NEW_HEAD}),
     ("contrastive.temperature", ContrastiveConfig, {"temperature": float("inf")}),
     ("contrastive.temperature", ContrastiveConfig, {"temperature": 0.0}),
     ("contrastive.projection_width", ContrastiveConfig, {"projection_width": 0}),
@@ -358,7 +356,6 @@ BROKEN: list[tuple[str, type, dict[str, Any]]] = [
     ("train.accumulation_steps", ContrastiveRun, {"train": TrainConfig(accumulation_steps=2)}),
     ("data.batch_size", ContrastiveRun, {"data": DataConfig(batch_size=1)}),
     ("model.freeze_backbone", ContrastiveRun, {"model": FROZEN}),
-    ("model.new_head", ContrastiveRun, {"model": NEW_HEAD}),
     ("optim.weight_decay", RegressionRun, {"optim": OptimConfig(weight_decay=5.0)}),
     (
         "model.pool_mlp_ratio",

@@ -340,6 +340,8 @@ def test_a_probe_is_drawn_once_there_are_training_images_and_again_when_they_cha
     assert draw().endswith(" s"), "drawn again"
     assert draw() == ", kept"
     assert [file.name for file in folder.glob("earlier-*/**/*.json")] == ["layer_probe.json"]
+    (root / "train").rename(tmp_path / "moved")
+    assert draw() == ", kept"
 
 
 def test_a_probe_of_too_few_images_that_can_be_read_is_left_out(tmp_path: Path) -> None:

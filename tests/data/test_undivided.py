@@ -390,6 +390,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
+def test_a_separator_at_the_end_of_a_row_adds_no_cell(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "images", {"cat": 4, "dog": 4})
+    files = [f"{name}/{number:03}.png,{name}," for name in ("cat", "dog") for number in range(4)]
+    (place := root / "a.csv").write_text("\n".join(["file,label", *files]))
+    assert open_test(config_for(place)).source.class_names == ["cat", "dog"]
+
+
 def test_a_test_folder_beside_a_list_would_have_no_effect(tmp_path: Path) -> None:
     config = config_for(listed(tmp_path), test_folder="elsewhere")
     for opens in (open_training, open_test):

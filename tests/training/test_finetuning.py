@@ -154,6 +154,17 @@ def test_other_pixels_than_the_weights_were_made_for_are_refused(
         open_session(tuned(config, run, data={"mean": (0.1, 0.2, 0.3)}), tmp_path)
 
 
+def test_what_a_name_left_open_may_be_set_to_the_same_when_a_run_continues(tmp_path: Path) -> None:
+    """As an error about weights with a configuration of their own advises."""
+    run = tmp_path / "run"
+    train(tiny(train={"epochs": 1}), run)
+    train(tiny(model={"norm_eps": 1e-6}, train={"epochs": 1}), run, resume=True)
+    with pytest.raises(ValueError, match=r"model in state\.json was altered"):
+        train(tiny(model={"norm_eps": 1e-5}, train={"epochs": 1}), run, resume=True)
+    with pytest.raises(ValueError, match=r"model\.mlp_ratio: 3\.0 is not valid: the run .* was started with"):
+        train(tiny(model={"mlp_ratio": 3.0}, train={"epochs": 1}), run, resume=True)
+
+
 @pytest.mark.parametrize("pixels", [None, (0.5, 0.5, 0.5)])
 def test_weights_of_blue_first_images_are_refused_whatever_is_set(
     pixels: tuple[float, ...] | None,

@@ -63,7 +63,7 @@ def filters(target: AnalysisTarget) -> AnalysisFigure:
         f"The first {len(found.filters)} principal components of the layer that reads the pixels ({found.layer}); they "
         f"hold {together:.1%} of its weights' variance, each on a scale of its own. "
         "In a healthy ViT they have structure, as colours, edges and "
-        "gratings (ViT, figure 7); where every pixel is on its own, the layer has learnt little."
+        "gratings (ViT, figure 7); where every pixel is on its own, the layer has learned little."
     )
     return AnalysisFigure(figure=found.plot(), numbers=found.numbers(), caption=caption)
 

@@ -143,8 +143,8 @@ def _put_earlier_probe_aside(state: dict[str, Any], target: AnalysisTarget, fold
     """The probe is the only figure that reads training images, so only it is drawn anew where these have changed."""
     try:
         training = [fingerprint(target.probe_images), last_modified(target.probe_images)]
-    except Unsupported:
-        training = None
+    except (OSError, Unsupported, ValueError):  # not here, or not readable: the probe says so when its turn comes
+        return
     if state.get("training_images") != training and state["pictures"].pop(PROBE, None) is not None:
         earlier = put_aside(folder, _files_of(PROBE, folder))
         print(f"note: {PROBE} in {folder} may be of other training images, and is in {earlier} now", file=sys.stderr)

@@ -9,6 +9,7 @@ import csv
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,7 +38,9 @@ def read_list(path: Path) -> tuple[FileSource, list[PartName] | None]:
     file_column, label_column = (_column(columns, wanted, named) for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
     files, labels = ([(row[column] or "").strip() for row in rows] for column in (file_column, label_column))
     for number, (file, label, row) in enumerate(zip(files, labels, rows, strict=True), 2):
-        if None in row:
+        if any(
+            cell.strip() for cell in dict[Any, Any](row).get(None, ())
+        ):  # an empty one stands after a last separator
             rule = "a name or label that holds the separator must be in quotes"
             raise ValueError(f"{named} row {number} has more cells than the header; {rule}")
         if not file or not label:

@@ -2,7 +2,7 @@
 then compared on the test images.
 
 One recipe for each kind of model, as many images seen, the same seeds and augmentations; size and normalisation of the
-images are each model's own. Every head is new: what one learnt before would count for its model alone.
+images are each model's own. Every head is new: what one learned before would count for its model alone.
 Each run can be repeated by `vit train` alone with the `config.yaml` of its folder:
 
     FOLDER/runs/NAME/          the run of the first seed

@@ -1,6 +1,6 @@
 """`vit profile`: milliseconds a training step by stage, what bounds it, the start, evaluation and a checkpoint.
 
-The steps are those of the training loop, timed by a `Stopwatch`. The rate is 0, so that nothing is learnt and no step
+The steps are those of the training loop, timed by a `Stopwatch`. The rate is 0, so that nothing is learned and no step
 can go wrong. Only the profile and a chrome trace are kept of the run.
 """
 

@@ -179,7 +179,7 @@ def _open_weights(
             source = open_source(place, pretrained=not is_random, num_classes=classes)
             if source.config is None and architecture is None:
                 raise ValueError(f"architecture: it is missing: {source.name} does not tell it; {source.hint}")
-            opened = load_source(ModelConfig(name=architecture, pretrained=place), source, None)
+            opened = load_source(ModelConfig(name=architecture, pretrained=place), source, None, "architecture")
             return replace(opened, name=name)
         except UnsupportedArchitecture as error:
             if implementation == "ours" or library_of(place) is None:

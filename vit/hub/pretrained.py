@@ -16,10 +16,11 @@ from vit.libraries import NEVER_TRAINED, library_and_name, timm
 from vit.models import Classifier, build_model, resolve
 from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_classes
 from vit.runs import holds_checkpoints
+from vit.weights.files import SUFFIXES
 from vit.weights.loader import load_weights
 from vit.weights.sources import Source, open_source
 
-_UNTOLD = (
+UNTOLD = (
     *("num_heads", "pooling", "pool_prefix", "pool_heads", "positions", "feedforward", "norm_eps"),
     *(item.name for item in fields(ViTConfig) if item.name.startswith("rope_")),
 )
@@ -111,11 +112,16 @@ def _stated_size(source: Source) -> tuple[int, int] | None:
     return None if any(side % step for side, step in zip(size, patch, strict=True)) else size
 
 
-def load_source(config: ModelConfig, source: Source, num_classes: int | None) -> OpenedModel[Classifier]:
-    """Load the weights into our model of the named architecture, or of theirs changed by the fields that are set."""
+def load_source(
+    config: ModelConfig, source: Source, num_classes: int | None, option: str = "model.name"
+) -> OpenedModel[Classifier]:
+    """Load the weights into our model of the named architecture, or of theirs changed by the fields that are set.
+
+    `option` is that by which the architecture was named.
+    """
     if config.name:
         classes = source.num_classes if num_classes is None and config.num_classes is None else num_classes
-        architecture = named_architecture(config, classes)
+        architecture = named_architecture(config, classes, option)
     elif source.config:
         architecture = _changed(source.config, config, num_classes)
     else:
@@ -136,7 +142,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
             raise
         mark = "" if str(error).endswith("?") else ";"
         raise ValueError(f"{error}{mark} its shapes are those of {like}: add --model.name {like}") from error
-    _check_untold(config, source, architecture)
+    _check_untold(config, source, architecture, option)
     report.selection = source.note
     return OpenedModel(
         name=short_names([source.name])[0],
@@ -151,7 +157,7 @@ def load_source(config: ModelConfig, source: Source, num_classes: int | None) ->
     )
 
 
-def _check_untold(config: ModelConfig, source: Source, architecture: ViTConfig | ResNetConfig) -> None:
+def _check_untold(config: ModelConfig, source: Source, architecture: ViTConfig | ResNetConfig, option: str) -> None:
     """ValueError where the named architecture differs from the source's in a field that no tensor tells.
 
     A field that the user set stands. Tensors are loaded before, so that what they tell is equal here.
@@ -159,11 +165,13 @@ def _check_untold(config: ModelConfig, source: Source, architecture: ViTConfig |
     own = source.config
     if not (source.states_config and isinstance(own, ViTConfig) and isinstance(architecture, ViTConfig)):
         return
-    for name in _UNTOLD:
+    for name in UNTOLD:
         theirs, ours = getattr(own, name), getattr(architecture, name)
         if name == "pool_heads" and theirs != ours:
             theirs, ours = (each.pool_heads or each.num_heads for each in (own, architecture))
-        advice = f"leave the name {config.name} out, or set model.{name}"
+        advice = f"leave {option} out"
+        if option == "model.name":
+            advice = f"leave the name {config.name} out, or set model.{name}"
         rule = f"{source.name} has {theirs!r}, which no tensor tells; {advice}"
         check(theirs == ours or getattr(config, name) is not None, f"model.{name}", ours, rule)
 
@@ -172,16 +180,23 @@ def _place_of_weights(name: str) -> str:
     """The `model.pretrained` that a name of pretrained weights stands for; empty for any other name."""
     if library_and_name(name)[0]:
         return name
-    return f"timm:{name}" if timm.names_weights(name) else ""
+    is_file = Path(name).suffix in SUFFIXES
+    return f"timm:{name}" if not is_file and timm.names_weights(name) else ""
 
 
-def named_architecture(config: ModelConfig, num_classes: int | None) -> ViTConfig | ResNetConfig:
+def named_architecture(
+    config: ModelConfig, num_classes: int | None, option: str = "model.name"
+) -> ViTConfig | ResNetConfig:
     """The architecture of a name of ours or, where we have none of that name, of timm's.
 
     ValueError for a name of weights: of its architecture alone, the weights would be random.
     """
     place = _place_of_weights(config.name or "")
-    check(not place, "model.name", config.name, f"it names pretrained weights; write --model.pretrained {place}")
+    advice = f"write --model.pretrained {place}"
+    if config.pretrained:
+        tagged = place.startswith("timm:")
+        advice = f"name its architecture alone, {place[5:].partition('.')[0]}" if tagged else "leave it out"
+    check(not place, option, config.name, f"it names pretrained weights; {advice}")
     if config.name is None or is_known(config.name) or not timm.is_vit(config.name):
         return resolve(config, num_classes)
     return _changed(timm.config_by_name(config.name), config, num_classes)

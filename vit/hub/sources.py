@@ -41,7 +41,7 @@ def source_kind(source: str | nn.Module, field: str = "model") -> SourceKind:
     _check_reachable(source, field)
     library, name = library_and_name(source)
     if library:
-        if library == "timm":
+        if library == "timm" and not Path(name).is_dir():
             timm.check_name(name)
         elif library == "torchvision":
             torchvision.find_weights(name)

@@ -11,6 +11,7 @@ from typing import Any
 from vit.config import ImageRun, RunConfig, check
 from vit.data.file_source import FileSource
 from vit.data.run_images import RunImages, changes, image_list_path, list_images, read_images, without_test
+from vit.hub.pretrained import UNTOLD
 from vit.libraries import library_and_name
 from vit.models.model import normalizes_micro_batches
 from vit.runs import last_checkpoint, read_checkpoint
@@ -86,7 +87,8 @@ def check_same(session: Session, before: RunConfig, state: dict[str, Any], path:
 def _check_settings(session: Session, before: RunConfig) -> None:
     changed = forbidden_changes(before, session.config)
     # what was not written down is compared by `_check_task`, with the model and the preprocessing
-    changed = {name: pair for name, pair in changed.items() if name not in OF_THE_WEIGHTS or pair[0] is not None}
+    compared = {*OF_THE_WEIGHTS, *(f"model.{name}" for name in UNTOLD)}
+    changed = {name: pair for name, pair in changed.items() if name not in compared or pair[0] is not None}
     _check_own_settings(session.run, before, changed)
     old_epochs, new_epochs = changed.pop("train.epochs", (0, 0))
     if old_epochs and changed:

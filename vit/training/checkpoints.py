@@ -137,5 +137,6 @@ def _check_counters(session: Session, path: Path) -> None:
     if progress.step != expected or progress.step_in_epoch > an_epoch:
         raise ValueError(
             f"{path}: state.json was altered: progress.step is {progress.step}, and epoch {progress.epoch} with "
-            f"{progress.step_in_epoch} more steps, of {an_epoch} an epoch, makes {expected}"
+            f"{progress.step_in_epoch} more steps, of {an_epoch} an epoch, makes {expected}; "
+            "or an earlier version divided the epochs otherwise"
         )

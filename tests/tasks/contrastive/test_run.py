@@ -259,7 +259,6 @@ def changed_run(change: dict[str, Any]) -> ContrastiveRun:
         ({"train": TrainConfig(accumulation_steps=2)}, "it cannot be cut"),
         ({"data": replace(TINY.data, batch_size=1)}, "it needs at least 2"),
         ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, freeze_backbone=True)}, "all of the encoder"),
-        ({"model": replace(CONTRASTIVE.model, pretrained="x", name=None, new_head=True)}, "trained without a head"),
         ({"contrastive": {"temperature": 0.0}}, "contrastive.temperature: 0.0 is not valid"),
         ({"contrastive": {"temperature": float("nan")}}, "contrastive.temperature: nan is not valid"),
         ({"contrastive": {"projection_hidden": 0}}, "contrastive.projection_hidden: 0 is not valid"),

@@ -187,7 +187,6 @@ def changed_run(change: dict[str, Any]) -> MaskedAutoencoderRun:
             {"model": tiny(model={"pretrained": "x", "name": None, "freeze_backbone": True}).model},
             "all of the encoder is trained",
         ),
-        ({"model": tiny(model={"pretrained": "x", "name": None, "new_head": True}).model}, "trained without a head"),
         ({"mae": {"mask_ratio": 1.0}}, "it must be between 0 and 1"),
         ({"mae": {"knn_images": 3}}, "20 neighbours vote"),
     ],

@@ -147,7 +147,7 @@ def test_weights_trained_on_other_tokens_are_not_continued(run: Path) -> None:
     task.load_state(state)
     other = state["vocabularies"].replace(r"\"3\":", r"\"nine\":")
     assert other != state["vocabularies"]
-    with pytest.raises(ValueError, match=r"^task\.vocabularies number the tokens otherwise"):
+    with pytest.raises(ValueError, match=r"^task\.vocabularies gives tokens other numbers"):
         task.load_state(state | {"vocabularies": other})
 
 

@@ -72,7 +72,6 @@ class ContrastiveRun(ImageRun):
         rule = "an image is told from the others of its step: it needs at least 2"
         check(self.data.batch_size >= 2, "data.batch_size", self.data.batch_size, rule)
         check(not self.model.freeze_backbone, "model.freeze_backbone", True, "all of the encoder is trained")
-        check(not self.model.new_head, "model.new_head", True, "the encoder is trained without a head; leave it out")
 
 
 RUN = ContrastiveRun

@@ -54,7 +54,6 @@ class MaskedAutoencoderRun(ImageRun):
         check(not self.augment.mixes, "augment", "mixing", rule)
         rule = "all of the encoder is trained; leave it out"
         check(not self.model.freeze_backbone, "model.freeze_backbone", True, rule)
-        check(not self.model.new_head, "model.new_head", True, "the encoder is trained without a head; leave it out")
 
 
 RUN = MaskedAutoencoderRun

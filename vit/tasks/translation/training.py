@@ -134,8 +134,8 @@ class Translation:
         """Nothing in it changes in training. ValueError where the weights were trained on other numbers of tokens."""
         if not self.vocabularies.numbers_as(state["vocabularies"]):
             raise ValueError(
-                "task.vocabularies number the tokens otherwise than what is learned here from the same sentences; "
-                "was the library tokenizers updated?"
+                "task.vocabularies gives tokens other numbers than the vocabulary learned here from the same sentences "
+                "(unless the library tokenizers was updated)"
             )
 
 
