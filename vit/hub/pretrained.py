@@ -17,14 +17,9 @@ from vit.models import Classifier, build_model, resolve
 from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_classes
 from vit.runs import holds_checkpoints
 from vit.weights.files import SUFFIXES
+from vit.weights.layout import difference_untold
 from vit.weights.loader import load_weights
 from vit.weights.sources import Source, open_source
-
-UNTOLD = (
-    *("num_heads", "pooling", "pool_prefix", "pool_heads", "positions", "feedforward", "norm_eps"),
-    *(item.name for item in fields(ViTConfig) if item.name.startswith("rope_")),
-)
-"""Fields of a Vision Transformer that may differ between two whose tensors have the same names and shapes."""
 
 
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:
@@ -165,15 +160,12 @@ def _check_untold(config: ModelConfig, source: Source, architecture: ViTConfig |
     own = source.config
     if not (source.states_config and isinstance(own, ViTConfig) and isinstance(architecture, ViTConfig)):
         return
-    for name in UNTOLD:
-        theirs, ours = getattr(own, name), getattr(architecture, name)
-        if name == "pool_heads" and theirs != ours:
-            theirs, ours = (each.pool_heads or each.num_heads for each in (own, architecture))
+    for name, (theirs, ours) in difference_untold(own, architecture).items():
         advice = f"leave {option} out"
         if option == "model.name":
             advice = f"leave the name {config.name} out, or set model.{name}"
         rule = f"{source.name} has {theirs!r}, which no tensor tells; {advice}"
-        check(theirs == ours or getattr(config, name) is not None, f"model.{name}", ours, rule)
+        check(getattr(config, name) is not None, f"model.{name}", ours, rule)
 
 
 def _place_of_weights(name: str) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 from vit.config import ImageRun, RunConfig, check
 from vit.data.file_source import FileSource
 from vit.data.run_images import RunImages, changes, image_list_path, list_images, read_images, without_test
-from vit.hub.pretrained import UNTOLD
 from vit.libraries import library_and_name
 from vit.models.model import normalizes_micro_batches
 from vit.runs import last_checkpoint, read_checkpoint
 from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config
 from vit.training.schedule import learning_rate
 from vit.training.session import Session
+from vit.weights.layout import UNTOLD
 
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""

@@ -19,7 +19,16 @@ from vit.weights.aimv2 import TIMM_AIMV2, is_aimv2
 from vit.weights.beit import BEIT
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import HowUsed, to_huggingface, write_folder
-from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
+from vit.weights.layout import (
+    Architecture,
+    Forward,
+    Layout,
+    Tensors,
+    apply_rules,
+    difference_untold,
+    invert_rules,
+    without_dropped,
+)
 from vit.weights.layouts import find_layout, get_layout
 from vit.weights.report import LoadReport
 from vit.weights.sources import Source
@@ -27,8 +36,6 @@ from vit.weights.sources import Source
 TARGETS = ("timm", "torchvision", "hf", "npz")
 SUFFIXES = {"timm": (".safetensors", ".pth", ".pt", ".bin"), "torchvision": (".safetensors", ".pth", ".pt", ".bin")}
 """Suffixes of a target's files; npz writes `.npz`, and hf a folder."""
-_UNTOLD = ("num_heads", "pooling", "class_token", "feedforward", "norm_eps")
-"""Settings that a file of tensors may not determine."""
 NUM_IMAGES = 2
 MAX_DIFFERENCE = 1e-4
 """The largest relative difference of logits attributed to rounding."""
@@ -55,8 +62,8 @@ class Conversion:
         told = self.layout.config(self.tensors)
         if not isinstance(told, ViTConfig):
             return ""
-        pairs = [(name, getattr(told, name), getattr(config, name)) for name in _UNTOLD]
-        found = [f"model.{name} {theirs} in place of {ours}" for name, theirs, ours in pairs if theirs != ours]
+        pairs = difference_untold(told, config).items()
+        found = [f"model.{name} {theirs} in place of {ours}" for name, (theirs, ours) in pairs]
         return f"opened from this file alone it has {' and '.join(found)}" if found else ""
 
     def _resized_otherwise(self, config: ViTConfig) -> str:
