@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import DistributedType, DynamoBackend
 
 from vit import engine
-from vit.engine import choose_precision, gather_uneven, has_fast_bf16, make_accelerator
+from vit.engine import check_one_process, choose_precision, gather_uneven, has_fast_bf16, make_accelerator
 from vit.processor import MULTIPLIES_BFLOAT16
 
 
@@ -27,6 +27,14 @@ def test_the_accelerator_follows_the_settings() -> None:
         assert accelerator.device.type == "cpu"
         assert accelerator.mixed_precision == name
         assert accelerator.num_processes == 1
+
+
+def test_what_one_process_does_is_refused_to_several() -> None:
+    accelerator: Any = SimpleNamespace(num_processes=1)
+    check_one_process(accelerator, "compare", "models are compared")
+    accelerator.num_processes = 2
+    with pytest.raises(ValueError, match=r"^compare: models are compared by one process; leave out accelerate launch$"):
+        check_one_process(accelerator, "compare", "models are compared")
 
 
 def test_auto_is_bf16_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from vit.processor import MULTIPLIES_BFLOAT16, machine_memory
 __all__ = [
     "DTYPES",
     "Accelerator",
+    "check_one_process",
     "choose_precision",
     "gather_object",
     "gather_uneven",
@@ -111,6 +112,12 @@ def precision_of(accelerator: Accelerator) -> str:
 def rank_and_world_size(accelerator: Accelerator) -> dict[str, int]:
     """`rank` and `world_size`, as loaders take them."""
     return {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+
+
+def check_one_process(accelerator: Accelerator, option: str, what: str) -> None:
+    """ValueError where a launcher has started several processes for `what`, which only one can do."""
+    if accelerator.num_processes > 1:
+        raise ValueError(f"{option}: {what} by one process; leave out accelerate launch")
 
 
 def keep_freed_memory() -> None:

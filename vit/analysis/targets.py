@@ -25,7 +25,7 @@ from vit.data.images import MissingImages, Split, open_test, open_training
 from vit.data.preprocessing import normalize, resize_and_crop
 from vit.data.splits import balanced_subset
 from vit.data.unlabelled import open_unlabelled
-from vit.engine import make_accelerator
+from vit.engine import check_one_process, make_accelerator
 from vit.hub import OpenedModel, model_digest
 from vit.progress import tracked
 
@@ -208,8 +208,7 @@ def open_target(
 ) -> AnalysisTarget:
     """A model on its device with its images. `against`: another with the same images, in its own preprocessing."""
     accelerator = make_accelerator(device, "fp32")
-    if accelerator.num_processes > 1:
-        raise ValueError("analyze: figures are drawn by one process; leave out accelerate launch")
+    check_one_process(accelerator, "analyze", "figures are drawn")
     return AnalysisTarget(
         name=opened.name,
         model=opened.model.to(accelerator.device).eval(),

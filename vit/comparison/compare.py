@@ -22,7 +22,7 @@ from vit.config import check, check_arguments, check_positive
 from vit.data.file_source import check_outside
 from vit.data.images import Split, open_test
 from vit.data.splits import balanced_subset
-from vit.engine import Accelerator, make_accelerator, precision_of
+from vit.engine import Accelerator, check_one_process, make_accelerator, precision_of
 from vit.evaluation.class_maps import CONVENTIONS as CLASS_CONVENTIONS
 from vit.evaluation.head_columns import head_columns, random_head_size
 from vit.evaluation.seen_images import SeenImages, warnings_of
@@ -94,8 +94,7 @@ def open_comparison(request: CompareRequest) -> OpenedComparison:
     """Open models and data, and compute nothing. ValueError where they do not go together."""
     request.check_models()
     accelerator = make_accelerator(request.device, request.precision)
-    if accelerator.num_processes > 1:
-        raise ValueError("compare: models are compared by one process; leave out accelerate launch")
+    check_one_process(accelerator, "compare", "models are compared")
     full = open_test(request.data)
     check_outside("--output_dir", request.output_dir, full.source)
     names = full.source.class_names

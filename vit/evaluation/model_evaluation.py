@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vit.config import DataConfig, check, check_arguments
+from vit.config import DataConfig, check_arguments
 from vit.data.file_source import check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import Accelerator, make_accelerator, precision_of
+from vit.engine import Accelerator, check_one_process, make_accelerator, precision_of
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.head_columns import UnmatchedClasses, head_columns, readable_class_names
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics
@@ -54,8 +54,7 @@ def evaluate_model(
     """
     accelerator = make_accelerator(device, precision)
     opened.check_device(accelerator.device)
-    rule = "models that are not runs are evaluated by one process; leave out accelerate launch"
-    check(accelerator.num_processes == 1, "processes", accelerator.num_processes, rule)
+    check_one_process(accelerator, "model", "models that are not runs are evaluated")
     folder = Path(folder)
     images = None if transfer is None else open_transfer_data(data, transfer)
     test = open_test(data) if images is None else images.test

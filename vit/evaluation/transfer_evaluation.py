@@ -22,7 +22,7 @@ from vit.data.identity import notes_of_copies
 from vit.data.images import Split, open_test
 from vit.data.sources import open_source
 from vit.data.splits import balanced_subset
-from vit.engine import Accelerator
+from vit.engine import Accelerator, check_one_process
 from vit.evaluation import transfer
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.feature_store import FeatureStore, complete, hashed
@@ -145,8 +145,7 @@ def evaluate_features(
 
     ValueError for a kind that the model lacks, more than one process and images that cannot be read.
     """
-    rule = "frozen features are evaluated by one process; leave out accelerate launch"
-    check(accelerator.num_processes == 1, "--transfer", f"{accelerator.num_processes} processes", rule)
+    check_one_process(accelerator, "--transfer", "the frozen features are evaluated")
     resolved = resolve_features(opened, options.features)
     kinds = tuple(dict.fromkeys(resolved.values()))
     cost = feature_cost(opened)

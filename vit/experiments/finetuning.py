@@ -28,6 +28,7 @@ from vit.comparison.report import trained_seeds
 from vit.comparison.request import MIN_RESAMPLES
 from vit.config import DataConfig, Preprocessing, check
 from vit.data.images import open_test, place_name
+from vit.engine import check_one_process
 from vit.evaluation.metrics import CONVENTIONS as METRICS
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
@@ -308,8 +309,7 @@ def _check_runs(runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         if not (run.folder / "summary.json").is_file():
             session = open_session(run.config, run.folder, compiles=False)
-            if session.accelerator.num_processes > 1:
-                raise ValueError("compare: models are fine-tuned by one process; leave out accelerate launch")
+            check_one_process(session.accelerator, "compare", "models are fine-tuned")
 
 
 def _row(run: PlannedRun, model: PretrainedModel, summary: Mapping[str, Any]) -> dict[str, Any]:

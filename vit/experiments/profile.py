@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from vit.config import RunConfig
 from vit.data.file_source import FileSource
 from vit.data.streaming import CanvasDecoder
+from vit.engine import check_one_process
 from vit.processor import machine
 from vit.runs import write_json
 from vit.stopwatch import Stopwatch
@@ -110,8 +111,7 @@ def profile_run(config: RunConfig, output: Path, num_steps: int, imports: float 
         start = Stopwatch(torch.device("cpu"))
         with start("device, optimizer, rest"):
             session = open_session(config, Path(folder), timer=start)
-        if session.accelerator.num_processes > 1:
-            raise ValueError("accelerate: a profile is of one process; leave out accelerate launch")
+        check_one_process(session.accelerator, "profile", "steps are timed")
         watch = Stopwatch(session.accelerator.device)
         run = _steps(session, watch)
         started |= start.seconds | {"first step": _seconds_of(run, 1)}

@@ -26,7 +26,7 @@ from vit.data.decoding import FailedRead
 from vit.data.file_source import FileSource
 from vit.data.preprocessing import normalize
 from vit.data.streaming import MIN_IMAGES_FOR_WORKERS, Decoded, EvaluationDecoder, ImageStream
-from vit.engine import DTYPES, Accelerator, make_accelerator, precision_of
+from vit.engine import DTYPES, Accelerator, check_one_process, make_accelerator, precision_of
 from vit.hub import OpenedModel
 from vit.models.inference import for_inference
 from vit.models.model import Model
@@ -90,8 +90,7 @@ def predict_to_file(
     has_head = opened.num_classes > 0
     check(has_head, "model", opened.source, "it has no head; `vit eval --transfer` evaluates its features")
     accelerator = make_accelerator(device, precision)
-    processes, rule = accelerator.num_processes, "a table is written by one process; leave out accelerate launch"
-    check(processes == 1, "processes", processes, rule)
+    check_one_process(accelerator, "--output", "a table is written")
     top_k, names = most_classes(opened, top_k), [str(image) for image in images]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _written_alone(output) as path:

@@ -12,7 +12,7 @@ from vit.config import ImageRun
 from vit.data.file_source import check_outside
 from vit.data.images import Split, fingerprint, open_test, open_training, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import make_accelerator, rank_and_world_size
+from vit.engine import check_one_process, make_accelerator, rank_and_world_size
 from vit.evaluation.transfer_evaluation import CONVENTIONS, evaluate_features, loses_no_transfer, open_transfer_data
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
@@ -31,10 +31,8 @@ class EncoderEvaluation:
     def __init__(self, request: EvalRequest, config: ImageRun) -> None:
         self.request, self.config = request, config
         self.accelerator = make_accelerator(config.device, config.train.precision)
-        if request.transfer and self.accelerator.num_processes > 1:
-            raise ValueError(
-                "--transfer: the frozen features are evaluated by one process; leave out accelerate launch"
-            )
+        if request.transfer:
+            check_one_process(self.accelerator, "--transfer", "the frozen features are evaluated")
         self.opened = open_model(request.checkpoint, select=request.select, weights=request.weights)
         self.tensors, self.state = read_run(request.checkpoint, request.select, request.weights)
         self._images = open_transfer_data(config.data, request.transfer) if request.transfer else None

@@ -19,7 +19,7 @@ from vit.data.file_source import FileSource, check_outside, notes_of
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
-from vit.engine import gather_uneven, make_accelerator, precision_of, rank_and_world_size
+from vit.engine import check_one_process, gather_uneven, make_accelerator, precision_of, rank_and_world_size
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
@@ -59,8 +59,8 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
     assert loaded.state is not None
     preprocessing = _enforced_preprocessing(config, loaded, request.image_size)
     accelerator = make_accelerator(config.device, config.train.precision)
-    if request.transfer and accelerator.num_processes > 1:
-        raise ValueError("--transfer: the frozen features are evaluated by one process; leave out accelerate launch")
+    if request.transfer:
+        check_one_process(accelerator, "--transfer", "the frozen features are evaluated")
     images = open_transfer_data(config.data, request.transfer) if request.transfer else None
     split = with_classes_of(loaded.class_names, images.test if images else open_test(config.data))
     if request.output_dir is not None:

@@ -17,7 +17,7 @@ from vit.comparison.request import MIN_RESAMPLES, data_facts, model_facts
 from vit.config import RunConfig, check
 from vit.data.loading import EvalLoader
 from vit.data.splits import Split, fingerprint
-from vit.engine import make_accelerator
+from vit.engine import check_one_process, make_accelerator
 from vit.evaluation.seen_images import warnings_of
 from vit.evaluation.statistics import Array, add_holm, bootstrap_p, percentile_interval
 from vit.figures.average_precision import MOST_MODELS
@@ -106,8 +106,7 @@ def same_images(models: Sequence[OpenedModel], configs: Sequence[MultilabelRun])
 def predict_split(model: OpenedModel, config: MultilabelRun, split: Split) -> LabelPredictions:
     """A run's logits for the split in the order of the split's classes, computed as `vit eval` does."""
     accelerator = make_accelerator(config.device, config.train.precision)
-    if accelerator.num_processes > 1:
-        raise ValueError("compare: models are compared by one process; leave out accelerate launch")
+    check_one_process(accelerator, "compare", "models are compared")
     loader = EvalLoader(split, model.preprocessing, config.data)
     names, thresholds = split.source.class_names, np.array(model.thresholds)
     found = predict_labels(accelerator, accelerator.prepare(model.model), loader, names, thresholds)
