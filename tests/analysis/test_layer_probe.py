@@ -20,11 +20,16 @@ from vit.models import ResNet
 
 def test_readings_are_the_class_token_and_the_mean_patch() -> None:
     model, images = own(num_registers=1), torch.randn(2, 3, 16, 24)
+    outputs: list[torch.Tensor] = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda *call: outputs.append(call[2]))
     with torch.no_grad():
         found = read_layers(model, images)
         last = model.forward_features(images)
     assert list(found) == [(f"blocks.{n}", reading) for n in (0, 1) for reading in ("class", "patches")]
     torch.testing.assert_close(model.norm(found["blocks.1", "class"]), last[:, 0])
+    for n in (0, 1):
+        torch.testing.assert_close(found[f"blocks.{n}", "patches"], outputs[n][:, 2:].mean(dim=1))
 
 
 def test_a_map_is_averaged() -> None:

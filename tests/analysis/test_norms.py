@@ -22,21 +22,21 @@ def directions(images: int, patches: int) -> torch.Tensor:
 
 
 def test_lengths_that_were_given() -> None:
-    lengths = torch.linspace(1, 2, 16).expand(3, 16).clone()
-    lengths[0, 5], lengths[1, 5], lengths[2, 0] = 10, 20, 4.8  # medians are at most 1.57
-    model = Given(directions(3, 16) * lengths[..., None])
-    found = token_norms(model, [torch.zeros(3, 3, 32, 32)])
-    expected = torch.zeros(4, 4, dtype=torch.float64)
-    expected[1, 1], expected[0, 0] = 2 / 3, 1 / 3
+    lengths = torch.linspace(1, 2, 12).expand(3, 12).clone()
+    lengths[0, 6], lengths[1, 6], lengths[2, 0] = 10, 20, 4.8  # medians are at most 1.6
+    model = Given(directions(3, 12) * lengths[..., None])
+    found = token_norms(model, [torch.zeros(3, 3, 24, 32)])
+    expected = torch.zeros(3, 4, dtype=torch.float64)
+    expected[1, 2], expected[0, 0] = 2 / 3, 1 / 3
     torch.testing.assert_close(found.outliers[0], expected)
-    assert float(found.outlier_share[0]) == pytest.approx(3 / 48)
-    assert found.border_share() == (pytest.approx(1 / 3), pytest.approx(12 / 16))
+    assert float(found.outlier_share[0]) == pytest.approx(3 / 36)
+    assert found.border_share() == (pytest.approx(1 / 3), pytest.approx(10 / 12))
     assert float(found.highest[0]) == pytest.approx(20)
     assert float(found.class_norm[0]) == pytest.approx(math.sqrt(8))
     assert found.other_norms.shape == (1, 0)
     for share in (0.05, 0.5, 0.95):
         assert float(found.quantile(share)[0]) == pytest.approx(
-            float(lengths.flatten().sort().values[math.ceil(share * 48) - 1]), rel=0.012
+            float(lengths.flatten().sort().values[math.ceil(share * 36) - 1]), rel=0.012
         )
     for share in (5, -1, math.nan):
         with pytest.raises(ValueError, match=f"share: {share} is not valid: it is a fraction of the patches"):

@@ -84,6 +84,17 @@ def test_a_patch_is_like_its_equals() -> None:
     assert float(corner.similarity[1, 1, 1]) < 0.9
 
 
+def test_the_patch_asked_for_is_in_that_row_and_column() -> None:
+    """Of 4 × 3 patches, (1, 0) is the fourth one, and (2, 1) stands in the middle."""
+    patches = torch.randn(2, 12, 8, generator=torch.Generator().manual_seed(0))
+    units = nn.functional.normalize(patches.double(), dim=-1)
+    for query, place in (((1, 0), 3), (None, 7)):
+        found = patch_similarity(Given(patches), torch.zeros(2, 3, 32, 24), query=query)
+        assert found.query == (query or (2, 1))
+        expected = torch.einsum("bnc,bc->bn", units, units[:, place])
+        torch.testing.assert_close(found.similarity, expected.view(2, 4, 3))
+
+
 @pytest.mark.parametrize(
     ("build", "grid"),
     [

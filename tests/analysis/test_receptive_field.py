@@ -27,13 +27,14 @@ def silent(model: Any) -> Any:
 
 
 def test_without_attention_a_token_sees_its_patch() -> None:
-    found = effective_receptive_field(silent(own()), [torch.randn(2, 3, 16, 24)])
-    assert tuple(found.fields.shape) == (2, 16, 24)
-    seen = torch.zeros(16, 24, dtype=torch.bool)
-    seen[8:, 8:16] = True  # the centre of 2 × 3 patches is the patch in row 1, column 1
+    model = silent(own(image_size=(16, 48), patch_size=(8, 12)))
+    found = effective_receptive_field(model, [torch.randn(2, 3, 16, 48)])
+    assert tuple(found.fields.shape) == (2, 16, 48)
+    seen = torch.zeros(16, 48, dtype=torch.bool)
+    seen[8:, 24:36] = True  # the centre of 2 × 4 patches is the patch in row 1, column 2
     assert bool(((found.fields > 0) == seen).all())
-    assert found.centres[0].tolist() == [12, 12]
-    assert found.half_area().max() <= 64 / 384 / 2 + 0.05
+    assert found.centres[0].tolist() == [12, 30]
+    assert found.half_area().max() <= 96 / 768 / 2 + 0.05
 
 
 def test_pixels_that_fill_no_patch_are_left_out() -> None:

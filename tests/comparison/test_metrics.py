@@ -39,6 +39,8 @@ def test_two_models_by_hand() -> None:
     gap = np.log(1 + 2 * np.exp(-3)) - np.log(np.exp(3) + 2)  # right − wrong = −3
     assert pair["nll_difference"] == pytest.approx(3 * gap / 8)
     assert result["agreement"]["same_prediction"] == [[1, 5 / 8], [5 / 8, 1]]
+    assert result["agreement"]["kappa"][0][1] == pytest.approx((40 - 25) / (64 - 25))
+    assert result["agreement"]["error_consistency"] == [[1, 0.25], [0.25, 1]]  # (5/8 − 1/2) / (1 − 1/2)
     assert result["only_right"] == {"a": [2, 3, 7], "b": []}
     assert [(row["class"], row["images"], row["difference"]) for row in result["classes"][0]] == [
         ("ant", 4, 0.5),
@@ -72,10 +74,14 @@ def test_a_clear_difference_is_told() -> None:
 
 
 def test_the_temperature_is_of_validation_alone() -> None:
+    """The answer's logit becomes ln 6, the probability 3/4 that it is right; in the test set 0.6 ln 6, of 5 and 3."""
     labels = [0] * 4
     validation = answering([0, 0, 0, 1], labels, sure=5.0)
     calm = comparison_metrics([ModelPredictions("a", FIRST, validation)], FEW)["models"][0]
     assert calm["calibration"]["n_validation"] == 4
+    assert calm["calibration"]["temperature"] == pytest.approx(5 / np.log(6), rel=1e-5)
+    assert calm["calibration"]["nll"] == pytest.approx(np.log(1 + 2 / 6**0.6) + np.log(6**0.6) / 8, rel=1e-5)
+    assert calm["nll"] == pytest.approx(np.log(1 + 2 / np.exp(3)) + 3 / 8)
     for test in (SECOND, answering([0] * 8, LABELS, sure=0.1)):
         again = comparison_metrics([ModelPredictions("a", test, validation)], FEW)["models"][0]
         assert again["calibration"]["temperature"] == calm["calibration"]["temperature"]

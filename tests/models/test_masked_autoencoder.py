@@ -1,14 +1,20 @@
-"""The masked autoencoder: what it may see, its loss against transformers', and the order of its patches."""
+"""The masked autoencoder: what it may see, its decoder and its loss against transformers', and its patches' order."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from vit.config import ViTConfig
+from vit.layers.positions import sincos_2d
 from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import (
+    Decoder,
     DecoderConfig,
     MaskedAutoencoder,
     num_seen,
@@ -18,9 +24,29 @@ from vit.models.masked_autoencoder import (
 )
 from vit.randomness import SampleRandom
 from vit.tasks.masked_autoencoder.metrics import masked_losses
+from vit.weights.hf_family import QUERY_KEY_VALUE
+from vit.weights.layout import Layout, apply_rules, block_rules, copied
 
 ENCODER = ViTConfig(image_size=(16, 24), patch_size=(4, 8), width=16, depth=2, num_heads=2, num_classes=0)
 DECODER = DecoderConfig(width=8, depth=1, num_heads=2)
+THEIR_DECODER = Layout(
+    name="transformers' decoder",
+    recognizes=bool,
+    prefixes=("decoder.",),
+    rules=(
+        copied("mask_token", "mask_token"),
+        copied("embedding.{kind}", "decoder_embed.{kind}"),
+        *block_rules(
+            "decoder_layers.{layer}.",
+            "layernorm_before.{kind}",
+            QUERY_KEY_VALUE,
+            *("attention.output.dense.{kind}", "layernorm_after.{kind}"),
+            *("intermediate.dense.{kind}", "output.dense.{kind}"),
+        ),
+        copied("norm.{kind}", "decoder_norm.{kind}"),
+        copied("pixels.{kind}", "decoder_pred.{kind}"),
+    ),
+)
 
 
 def autoencoder(**changes: object) -> MaskedAutoencoder:
@@ -57,6 +83,44 @@ def test_loss_is_that_of_transformers(normalize_pixels: bool) -> None:
     torch.testing.assert_close(pixels, theirs.patchify(images), rtol=0, atol=0)
     ours = masked_losses(found.logits, pixels, kept, normalize_pixels=normalize_pixels).mean()
     assert float(ours) == pytest.approx(float(found.loss), rel=1e-12)
+
+
+def test_decoder_is_that_of_transformers_forward_and_gradient(tmp_path: Path) -> None:
+    """At the same positions: their sines have other frequencies, and are of a square."""
+    torch.manual_seed(0)
+    config = ViTMAEConfig(
+        image_size=16,
+        patch_size=4,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        decoder_hidden_size=8,
+        decoder_num_hidden_layers=2,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=32,
+        layer_norm_eps=1e-6,
+    )
+    whole = ViTMAEForPreTraining(config).double()
+    for parameter in whole.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    whole.save_pretrained(tmp_path)
+    theirs = whole.decoder.eval()
+    positions = sincos_2d((4, 6), 8).double()
+    theirs.decoder_pos_embed = torch.nn.Parameter(torch.nn.functional.pad(positions, (0, 0, 1, 0)))
+    ours = Decoder(replace(ENCODER, patch_size=(4, 4)), DecoderConfig(width=8, depth=2, num_heads=2)).double().eval()
+    tensors = load_file(tmp_path / "model.safetensors")  # some versions write these layers as those of an encoder
+    tensors = {name.replace("decoder_encoder.layer", "decoder_layers"): tensor for name, tensor in tensors.items()}
+    ours.load_state_dict(apply_rules(THEIR_DECODER, tensors, ENCODER).tensors)
+
+    kept, tokens = random_choice(24), torch.randn(3, 1 + 6, 16, dtype=torch.float64)
+    order = torch.stack([torch.tensor([*row, *sorted({*range(24)} - {*row})]) for row in kept.tolist()])
+    tokens.requires_grad_()
+    found, expected = ours(tokens, kept, (4, 6)), theirs(tokens, order.argsort(dim=1)).logits
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn_like(found)
+    our_gradients = torch.autograd.grad((found * weights).sum(), (tokens, ours.mask_token))
+    their_gradients = torch.autograd.grad((expected * weights).sum(), (tokens, theirs.mask_token))
+    torch.testing.assert_close(our_gradients, their_gradients)
 
 
 def test_pixels_come_back_as_images() -> None:

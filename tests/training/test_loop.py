@@ -816,6 +816,41 @@ def gradients(config: ClassificationRun, run: Path) -> list[dict[str, Tensor]]:
     return found
 
 
+@pytest.mark.parametrize("clip_norm", [0.1, 100.0])
+def test_a_gradient_longer_than_clip_norm_is_scaled_to_it(clip_norm: float, tmp_path: Path) -> None:
+    sgd = {"name": "sgd", "lr": 0.5, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "warmup_epochs": 0.0}
+    session = open_session(tiny(optim={**sgd, "clip_norm": clip_norm}), tmp_path)
+    model = session.unwrapped_model
+    expected: list[Tensor] = []
+
+    @contextmanager
+    def watch(stage: str) -> Iterator[None]:
+        if stage == "reduce":  # the gradient as the backward pass left it
+            gradient = flat(*(tensor.grad for tensor in model.parameters() if tensor.grad is not None))
+            norm = float(gradient.norm())
+            assert 0.2 < norm < 50
+            expected.append(flat(*model.parameters()) - 0.5 * min(1, clip_norm / norm) * gradient)
+        yield
+
+    for number, _ in enumerate(loop.steps(session, watch)):
+        torch.testing.assert_close(flat(*model.parameters()), expected[number])
+    assert len(expected) == 3
+
+
+def flat(*tensors: Tensor) -> Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def test_the_average_follows_every_step(tmp_path: Path) -> None:
+    """By the recursion by hand; the first decay is that of the warm-up, 2 / 11, the others are the setting's."""
+    session = open_session(tiny(optim={"lr": 0.1, "warmup_epochs": 0.0}, train={"ema_decay": 0.2}), tmp_path)
+    assert session.average is not None
+    expected = flat(*session.unwrapped_model.state_dict().values())
+    for decay, _ in zip((2 / 11, 0.2, 0.2), loop.steps(session), strict=True):
+        expected = decay * expected + (1 - decay) * flat(*session.unwrapped_model.state_dict().values())
+        torch.testing.assert_close(flat(*session.average.tensors.values()), expected)
+
+
 def assert_close(ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> None:
     assert len(ours) == len(theirs) == 3
     for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
