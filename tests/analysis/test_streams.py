@@ -17,10 +17,12 @@ from vit.figures.residual_streams import plot_residual_streams
 from vit.models import ResNet
 
 
-def test_a_branch_that_adds_a_known_vector() -> None:
+@pytest.mark.parametrize("second", [0.0, 5.0])
+def test_branches_that_add_known_vectors(second: float) -> None:
+    """The same value in each of 16 channels."""
     model = own(depth=1)
     block: Any = model.blocks[0]
-    for layer, value in ((block.attention.output, 3.0), (block.feedforward.fc2, 0.0)):
+    for layer, value in ((block.attention.output, 3.0), (block.feedforward.fc2, second)):
         nn.init.zeros_(layer.weight)
         nn.init.constant_(layer.bias, value)
     images = torch.randn(2, 3, 16, 24)
@@ -30,11 +32,10 @@ def test_a_branch_that_adds_a_known_vector() -> None:
         model(images)
     handle.remove()
     found = residual_streams(model, [images])
-    length = 3 * math.sqrt(16)  # the branch is 3 in each of 16 channels
-    expected = before[0].norm(dim=-1)
-    assert found.class_ratio[0, 0] == pytest.approx(float(expected[:, 0].mean()) / length, rel=1e-5)
-    assert found.patch_ratio[0, 0] == pytest.approx(float(expected[:, 1:].mean()) / length, rel=1e-5)
-    assert math.isinf(found.patch_ratio[0, 1])
+    for branch, (skip, value) in enumerate(((before[0], 3.0), (before[0] + 3, second))):
+        expected = skip.norm(dim=-1) / (value * math.sqrt(16))  # infinite where nothing is added
+        assert found.class_ratio[0, branch] == pytest.approx(float(expected[:, 0].mean()), rel=1e-5)
+        assert found.patch_ratio[0, branch] == pytest.approx(float(expected[:, 1:].mean()), rel=1e-5)
 
 
 def test_cosines_by_pairs() -> None:

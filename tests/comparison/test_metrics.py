@@ -49,6 +49,16 @@ def test_two_models_by_hand() -> None:
     ]
 
 
+def test_the_label_among_the_five_largest_logits_is_a_hit_of_top5() -> None:
+    """Seven classes; to the first model, the rank of an image's label is the image's number."""
+    ranked = -np.arange(7, dtype=np.float32)[None].repeat(7, axis=0)
+    logits, names = (ranked, np.eye(7, dtype=np.float32)), list("abcdefg")
+    one, right = (Predictions(np.arange(7), np.arange(7), each, names, 7, 0) for each in logits)
+    result = comparison_metrics([ModelPredictions("a", one), ModelPredictions("b", right)], FEW)
+    assert [(each["top1"], each["top5"]) for each in result["models"]] == [(1 / 7, 5 / 7), (1, 1)]
+    assert result["pairs"][0]["top5_difference"] == pytest.approx(-2 / 7)
+
+
 def test_identical_models_are_not_told_apart() -> None:
     result = comparison_metrics([ModelPredictions("a", FIRST), ModelPredictions("a (2)", FIRST)], FEW)
     (pair,) = result["pairs"]

@@ -121,20 +121,21 @@ def test_ragged_group_group_of_one_and_weightless_partner() -> None:
     assert torch.equal(with_broken[keep], without[keep])
 
 
-def erased_batch(probability: float, side: int, count: int = 3000) -> Tensor:
-    images = torch.full((count, 3, side, side), 51, dtype=torch.uint8)
+def erased_batch(probability: float, size: tuple[int, int], count: int = 3000) -> Tensor:
+    images = torch.full((count, 3, *size), 51, dtype=torch.uint8)
     config = AugmentConfig(erasing_probability=probability)
-    preprocessing = Preprocessing(image_size=(side, side), mean=(0.2, 0.2, 0.2), std=(0.5, 0.5, 0.5))
+    preprocessing = Preprocessing(image_size=size, mean=(0.2, 0.2, 0.2), std=(0.5, 0.5, 0.5))
     return Augment(config, preprocessing, NUM_CLASSES)(batch_of(images), seed=0, epoch=0)[0]
 
 
-def test_erasing_rate_area_ratio_and_noise() -> None:
-    images = erased_batch(0.4, 40)
+@pytest.mark.parametrize("size", [(40, 40), (40, 60)])
+def test_erasing_rate_area_ratio_and_noise(size: tuple[int, int]) -> None:
+    images = erased_batch(0.4, size)
     erased = (images.abs() > 1e-6).any(dim=1)  # the image itself is 0 after normalisation
     touched = erased.flatten(1).any(dim=1)
     assert abs(touched.float().mean() - 0.4) < 0.04
     rows, columns = erased.any(dim=2).sum(dim=1)[touched], erased.any(dim=1).sum(dim=1)[touched]
-    area = (rows * columns).double() / 1600
+    area = (rows * columns).double() / (size[0] * size[1])
     assert torch.equal(erased.flatten(1).sum(dim=1)[touched], rows * columns)
     assert 0.015 < area.min() < 0.03
     assert 0.30 < area.max() < 0.35
@@ -150,4 +151,4 @@ def test_erasing_rate_area_ratio_and_noise() -> None:
 
 @pytest.mark.parametrize("side", [1, 2, 8])
 def test_erasing_works_on_small_images(side: int) -> None:
-    assert bool(erased_batch(1.0, side, 50).isfinite().all())
+    assert bool(erased_batch(1.0, (side, side), 50).isfinite().all())

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.config import ResNetConfig, ViTConfig
+from vit.data.augmented import AugmentedBatch
+from vit.engine import make_accelerator
 from vit.models import Classifier, ResNet, VisionTransformer
 from vit.models.contrastive import ContrastiveModel, ProjectionConfig
-from vit.tasks.contrastive.metrics import nt_xent_losses
+from vit.randomness import SampleRandom
+from vit.tasks.contrastive.metrics import nt_xent_losses, step_losses
 
 SHAPE = ProjectionConfig(hidden=12, width=6)
 
@@ -60,6 +63,24 @@ def test_broken_images_are_compared_with_none() -> None:
 def test_an_image_alone_has_nothing_to_learn() -> None:
     views = unit_vectors(1)
     assert nt_xent_losses(views, views, torch.ones(1), 0, 0.2).item() == 0
+
+
+def test_each_view_of_an_image_has_the_models_random_numbers_of_its_own() -> None:
+    """Whichever images are in the batch."""
+    states: list[Tensor] = []
+
+    class Remembers(nn.Module):
+        def forward(self, images: Tensor, *, rng: SampleRandom) -> Tensor:
+            states.append(rng.state)
+            return F.normalize(images.flatten(1), dim=1)
+
+    for positions in (torch.tensor([3, 0, 7]), torch.tensor([7, 3])):
+        images = torch.rand(len(positions), 2, 3, 4, 4)
+        batch = AugmentedBatch(images, torch.zeros(len(positions), 3), positions, torch.ones(len(positions)))
+        step_losses(Remembers(), batch, SampleRandom.at(0, 0, positions), 0.2, make_accelerator("cpu", "fp32"))
+    whole, part = (each.view(-1, 2) for each in states)
+    assert whole.unique().numel() == 6
+    assert torch.equal(part, whole[[2, 0]])
 
 
 def vit(**changes: Any) -> VisionTransformer:

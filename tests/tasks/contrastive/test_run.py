@@ -22,12 +22,15 @@ from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import AugmentConfig, DataConfig, ModelConfig, TrainConfig
 from vit.data.images import open_test
+from vit.data.preprocessing import normalize
+from vit.engine import make_accelerator
 from vit.hub import open_model
 from vit.models.contrastive import ContrastiveModel
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks import TASKS
 from vit.tasks.contrastive.config import ContrastiveConfig, ContrastiveRun
+from vit.tasks.contrastive.training import ContrastiveLearning
 from vit.tasks.encoder_report import pictured
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderRun
 from vit.training.interruption import Stopped
@@ -99,6 +102,25 @@ def test_neighbours_are_the_most_similar(run: Path) -> None:
         assert len(similarities) == 7
         assert similarities == sorted(similarities, reverse=True)
         assert max(similarities) <= 1 + 1e-6
+
+
+def test_the_files_beside_the_picture_have_these_similarities(run: Path) -> None:
+    images = json.loads((run / "figures" / "neighbours.json").read_text())["images"]
+    task = ContrastiveLearning(CONTRASTIVE, make_accelerator("cpu", "fp32"))
+    model = open_model(run).model.eval()
+    features: dict[str, torch.Tensor] = {}
+    for loader in (task.evaluator.neighbours.loader, task.eval_loader(open_test(CONTRASTIVE.data))):
+        for batch in loader:
+            with torch.no_grad():
+                rows = torch.nn.functional.normalize(model(normalize(batch.images, loader.preprocessing)), dim=1)
+            features |= dict(zip(map(loader.split.source.name, batch.indices.tolist()), rows, strict=True))
+    train = {name: row for name, row in features.items() if name.startswith("fake/train/")}
+    assert len(train) == len(task.evaluator.neighbours.loader.split) > 20
+    for name, neighbours in images.items():
+        cosines = {each: float(row @ features[name]) for each, row in train.items()}
+        largest = pytest.approx(sorted(cosines.values(), reverse=True)[:7], abs=1e-5)
+        assert [each["similarity"] for each in neighbours] == largest
+        assert [cosines[each["file"]] for each in neighbours] == largest
 
 
 def test_eval_finds_what_training_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,5 +299,6 @@ def test_two_processes_train_the_same_model(run: Path, tmp_path: Path) -> None:
     assert ours["test.loss"] == theirs["test.loss"]
     alone = json.loads((run / "summary.json").read_text())
     assert ours["test.loss"] == pytest.approx(alone["test.loss"], rel=1e-4)
+    assert ours["test.knn"] == theirs["test.knn"] == alone["test.knn"]
     one, two = ([line["train.loss"] for line in read_metrics(each) if "train.loss" in line] for each in (run, tmp_path))
     assert two == pytest.approx(one, rel=1e-4)

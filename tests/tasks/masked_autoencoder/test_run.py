@@ -19,10 +19,14 @@ from tests.training.test_loop import at_step
 from tests.training.tiny import TINY, assert_same_bits, last, tiny
 from vit.cli import main
 from vit.config import AugmentConfig, ModelConfig, TrainConfig
+from vit.engine import make_accelerator
 from vit.hub import create_model, open_model
+from vit.models.masked_autoencoder import MaskedAutoencoder, patch_pixels, pixels_to_images
 from vit.runs import read_metrics
 from vit.settings import dump_run_config
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderConfig, MaskedAutoencoderRun
+from vit.tasks.masked_autoencoder.reconstruction import reconstruct
+from vit.tasks.masked_autoencoder.training import MaskedPrediction
 from vit.training.interruption import Stopped
 from vit.training.loop import train
 
@@ -62,6 +66,30 @@ def test_the_loss_falls_and_everything_is_written(run: Path) -> None:
         assert (run / "figures" / f"{figure}.png").stat().st_size > 1000
         assert f"figures/{figure}.png" in card
     assert len(json.loads((run / "figures" / "reconstructions.json").read_text())["images"]) == 8
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_model_that_knows_the_hidden_patches_restores_the_images(
+    normalized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of patches that were seen, for which it answers nonsense, nothing is taken from it."""
+    hidden: list[torch.Tensor] = []
+
+    def answer(model: MaskedAutoencoder, images: torch.Tensor, kept: torch.Tensor, **_: object) -> torch.Tensor:
+        pixels = patch_pixels(images, model.config.patch_size)
+        hidden.append(torch.ones_like(pixels).scatter(1, kept[..., None].expand(-1, -1, pixels.shape[2]), 0.0))
+        if normalized:
+            pixels = (pixels - pixels.mean(dim=2, keepdim=True)) / pixels.std(dim=2, keepdim=True)
+        return torch.where(hidden[0] > 0, pixels, -9.0)
+
+    config = replace(MAE, mae=replace(MAE.mae, normalize_pixels=normalized))
+    task = MaskedPrediction(config, make_accelerator("cpu", "fp32"))
+    monkeypatch.setattr(MaskedAutoencoder, "forward", answer)
+    found = reconstruct(task.evaluator, task.model, task.val_loader, config.data, task.val_split.indices)
+    assert (found.predicted.int() - found.images.int()).abs().max() <= 1
+    grey = pixels_to_images(hidden[0], (4, 4), (2, 2)).movedim(1, -1) > 0
+    assert 0 < grey.sum() < grey.numel()
+    assert torch.equal(found.seen, found.images.masked_fill(grey, 128))  # the data's mean, 0.5
 
 
 def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:
@@ -221,5 +249,6 @@ def test_two_processes_train_the_same_model(run: Path, tmp_path: Path) -> None:
     assert ours["test.loss"] == theirs["test.loss"]
     alone = json.loads((run / "summary.json").read_text())
     assert ours["test.loss"] == pytest.approx(alone["test.loss"], rel=1e-4)
+    assert ours["test.knn"] == theirs["test.knn"] == alone["test.knn"]
     one, two = ([line["train.loss"] for line in read_metrics(each) if "train.loss" in line] for each in (run, tmp_path))
     assert two == pytest.approx(one, rel=1e-4)

@@ -16,6 +16,7 @@ from PIL import Image
 from torchmetrics.functional.classification import multilabel_average_precision, multilabel_f1_score
 
 from tests.experiments.test_profile import profiled
+from tests.tasks.classification.test_training import Says
 from tests.tasks.multilabel.tiny_run import COLORS, write_config, write_set
 from tests.test_runs import assert_no_pickle
 from tests.training.tiny import tiny
@@ -25,7 +26,9 @@ from vit.analysis.unsupported import Unsupported
 from vit.cli import main
 from vit.config import AugmentConfig, DataConfig, Preprocessing
 from vit.data.augment import Augment
+from vit.data.augmented import AugmentedBatch
 from vit.data.loading import TrainBatch
+from vit.engine import make_accelerator
 from vit.evaluation import evaluate_model
 from vit.hub import open_model
 from vit.prediction import classify_images
@@ -245,6 +248,22 @@ def test_a_run_learns_stores_and_says_what_it_did(run: Path) -> None:
     curves = json.loads((run / "figures" / "learning_curves.json").read_text())
     assert "val.map" in curves["conventions"]
     assert any("val.map" in record for record in curves["history"])
+
+
+def test_losses_are_means_over_the_classes(images: Path) -> None:
+    config = resolve_run(write_config(images), ["--model.dropout_rate", "0.5"]).config
+    assert isinstance(config, MultilabelRun)
+    task = Multilabel(config, make_accelerator("cpu", "fp32"))
+    targets = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.25, 0.75]])
+    batch = AugmentedBatch(torch.rand(2, 3, 8, 8), targets, torch.arange(2), torch.ones(2))
+    right = 1 / (1 + torch.tensor([1.0, 0.0, -2.0]).exp())
+    expected = -(targets * right.log() + (1 - targets) * (1 - right).log()).mean(dim=1)
+    assert task.losses(Says([-1.0, 0.0, 2.0]), batch, 0)[0].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    model: Any = task.model.train()
+    torch.nn.init.normal_(model.head.weight)
+    first, again, later = (task.losses(model, batch, epoch)[0].tolist() for epoch in (0, 0, 1))
+    assert first == again
+    assert all(one != other for one, other in zip(first, later, strict=True))  # dropout by epoch, for every image
 
 
 def test_the_test_takes_the_thresholds_of_the_validation(

@@ -169,18 +169,20 @@ def test_alignment_is_a_distribution_over_the_real_tokens(options: dict[str, Any
     assert weights[0].std() > 0
 
 
+@pytest.mark.parametrize("options", [{}, {"norm": "post"}, {"positions": "rope", "num_heads": 2}])
 @torch.no_grad()
-def test_alignment_is_what_the_last_layer_attends_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build().double()
+def test_alignment_is_what_the_last_layer_attends_to(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(**options).double()
     source, target = sentences()
     expected = model.alignment(source, LENGTHS, target)
     cross = model.decoder[-1].cross_attention
+    scale = (12 / cross.num_heads) ** -0.5
     seen = []
     monkeypatch.setattr(
         cross,
         "attend_to",
         lambda queries, read, mask, rng: (  # noqa: ARG005
-            seen.append((cross._heads(cross.query(queries)) @ read[0].mT * 0.5).masked_fill(~mask, -torch.inf))
+            seen.append((cross._heads(cross.query(queries)) @ read[0].mT * scale).masked_fill(~mask, -torch.inf))
             or queries
         ),
     )
