@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import config as dynamo
 from torch._dynamo.testing import CompileCounter
 
 from tests.tasks.masked_autoencoder.test_run import MAE
@@ -57,6 +58,17 @@ def test_cuda_graphs_are_one_processs(processes: int, refused: bool) -> None:
             session_module._check_cuda_graphs(tiny(train=GRAPHS), device)
     else:
         session_module._check_cuda_graphs(tiny(train=GRAPHS), device)
+
+
+def test_every_size_of_growing_images_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_it = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **_: compile_it(self, backend="eager", dynamic=False))
+    model = nn.Conv2d(3, 4, 3)
+    with dynamo.patch(recompile_limit=8, fail_on_recompile_limit_hit=True):
+        compile_as_configured(model, TrainConfig(compile=True))
+        for side in range(16, 33):
+            for count in (4, 3):  # an epoch's last group has fewer images
+                assert model(torch.rand(count, 3, side, side)).shape == (count, 4, side - 2, side - 2)
 
 
 @pytest.mark.parametrize(("settings", "modes"), [({}, []), ({"compile": True}, [None]), (GRAPHS, ["reduce-overhead"])])

@@ -28,6 +28,9 @@ from vit.training.progress import RunCounters
 from vit.training.schedule import warmup_samples
 from vit.training.trackers import tracker_options
 
+MOST_PROGRAMS = 128
+"""That torch keeps of a compiled model: of each size of images that grow, for whole groups and for the epoch's last."""
+
 
 @dataclass
 class Session:
@@ -163,6 +166,12 @@ def _check_cuda_graphs(config: RunConfig, accelerator: Accelerator) -> None:
 
 
 def compile_as_configured(model: nn.Module, config: TrainConfig) -> None:
+    """Have the model or its blocks compiled at their first call, anew for every size of images and of groups."""
+    if config.compile:
+        from torch._dynamo import config as dynamo  # the compiler takes a second to import
+
+        # beyond torch's own limit, 8 in torch 2.14, images that have grown to another size are computed uncompiled
+        dynamo.recompile_limit = max(dynamo.recompile_limit, MOST_PROGRAMS)
     if config.compile_blocks:
         for block in (module for module in model.modules() if isinstance(module, Block)):
             block.compile()
