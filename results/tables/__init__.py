@@ -49,7 +49,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
             for name in ("vit", "resnet", "vit_all_patches", "vit_growing", "resnet_growing", "vit_earlier_recipe")
         )
     ),
-    "speedrun-seeds": lambda: paired("cifar10_vit_speedrun_cpu", "cifar10_resnet_speedrun_cpu", ("ViT", "ResNet")),
+    "speedrun-seeds": lambda: paired(
+        {
+            "cifar10_vit_speedrun_cpu": "ViT",
+            "cifar10_resnet_speedrun_cpu": "ResNet with SGD",
+            "cifar10_full/resnet_speedrun_muon": "ResNet with Muon",
+        }
+    ),
     "speedrun-wall-time": lambda: whole_processes({"cifar10_speedrun_compiled.json": None}),
     "speedrun-twelve-minutes": lambda: whole_processes(
         {"cifar10_12_minutes_vit.json": "ViT", "cifar10_12_minutes_resnet.json": "ResNet"}

@@ -33,20 +33,20 @@ def trained(names: Sequence[str]) -> str:
     return markdown_table(header, rows)
 
 
-def paired(first: str, second: str, called: tuple[str, str]) -> str:
-    """A row for each seed that both records have: accuracies, how far the first is ahead, minutes of optimizer steps.
+def paired(called: Mapping[str, str]) -> str:
+    """A row for each seed that all records have: accuracies, and how far the first is ahead of each of the others.
 
-    `called`: their names in the header.
+    `called`: their names in the header, by those of the records.
     """
-    runs = [{record.summary["seed"]: record for record in read_records(name)} for name in (first, second)]
+    runs = [{record.summary["seed"]: record.summary["test.top1"] for record in read_records(name)} for name in called]
     rows = []
-    for seed in sorted(runs[0].keys() & runs[1].keys()):
-        both = [own[seed].summary for own in runs]
-        ahead = f"{100 * (both[0]['test.top1'] - both[1]['test.top1']):+.2f}"
-        accuracies = [f"{100 * summary['test.top1']:.2f}" for summary in both]
-        rows.append((str(seed), *accuracies, ahead, *(f"{summary['seconds'] / 60:.0f}" for summary in both)))
-    header = ("seed", *(f"{name}, %" for name in called), "points ahead", *(f"{name}, minutes" for name in called))
-    return markdown_table(header, rows)
+    for seed in sorted(set.intersection(*map(set, runs))):
+        first, *others = (100 * own[seed] for own in runs)
+        accuracies = [f"{each:.2f}" for each in (first, *others)]
+        rows.append((str(seed), *accuracies, *(f"{first - each:+.2f}" for each in others)))
+    names = list(called.values())
+    ahead = (f"{names[0]} ahead of {name}, points" for name in names[1:])
+    return markdown_table(("seed", *(f"{name}, %" for name in names), *ahead), rows)
 
 
 def whole_processes(files: Mapping[str, str | None]) -> str:
