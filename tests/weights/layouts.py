@@ -194,8 +194,8 @@ _STATES = """\
 ## timm's Vision Transformers by name
 
 "Loaded" means that this package computes the model. "Computed by timm" means that `timm:NAME` opens timm's own model,
-which analysis, comparison, transfer and export accept as well (`implementation=theirs` asks for it);
-`implementation=ours` is refused with the reason. "Refused" means by both. On 2026-11-23, before there were rotary
+which analysis, comparison, transfer and export accept as well (`--implementation theirs` asks for it);
+`--implementation ours` is refused with the reason. "Refused" means by both. On 2026-11-23, before there were rotary
 blocks, 145 of 233 names and 299 of 463 pretrained weights were loaded.
 
 If `vit analyze` cannot draw a figure for a model computed by timm, it says so in one line. There are no attention maps
