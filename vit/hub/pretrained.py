@@ -17,9 +17,9 @@ from vit.models import Classifier, build_model, resolve
 from vit.models.zoo import PLAIN, architecture_overrides, is_known, resolve_num_classes
 from vit.runs import holds_checkpoints
 from vit.weights.files import SUFFIXES
-from vit.weights.layout import difference_untold
 from vit.weights.loader import load_weights
 from vit.weights.sources import Source, open_source
+from vit.weights.untold import difference_untold
 
 
 def create_model(name: str | None = None, *, pretrained: str | None = None, **options: Any) -> Classifier:

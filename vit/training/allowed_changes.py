@@ -17,7 +17,7 @@ from vit.runs import last_checkpoint, read_checkpoint
 from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config
 from vit.training.schedule import learning_rate
 from vit.training.session import Session
-from vit.weights.layout import UNTOLD
+from vit.weights.untold import UNTOLD
 
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""

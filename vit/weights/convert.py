@@ -19,19 +19,11 @@ from vit.weights.aimv2 import TIMM_AIMV2, is_aimv2
 from vit.weights.beit import BEIT
 from vit.weights.files import write_tensors
 from vit.weights.huggingface import HowUsed, to_huggingface, write_folder
-from vit.weights.layout import (
-    Architecture,
-    Forward,
-    Layout,
-    Tensors,
-    apply_rules,
-    difference_untold,
-    invert_rules,
-    without_dropped,
-)
+from vit.weights.layout import Architecture, Forward, Layout, Tensors, apply_rules, invert_rules, without_dropped
 from vit.weights.layouts import find_layout, get_layout
 from vit.weights.report import LoadReport
 from vit.weights.sources import Source
+from vit.weights.untold import difference_untold
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
 SUFFIXES = {"timm": (".safetensors", ".pth", ".pt", ".bin"), "torchvision": (".safetensors", ".pth", ".pt", ".bin")}
