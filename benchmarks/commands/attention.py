@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.commands.reporting import benchmark_parser, progress, write_result
-from vit.cli.parsing import Parser, check_file
+from vit.cli.output_paths import check_file
+from vit.cli.parsing import Parser
 from vit.config import check_positive
 
 

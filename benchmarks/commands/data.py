@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.commands.reporting import progress, write_result
-from vit.cli.parsing import check_file, chosen_config, run_parser
+from vit.cli.output_paths import check_file
+from vit.cli.parsing import chosen_config, run_parser
 from vit.tasks.classification import require_classification
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.commands.reporting import benchmark_parser, progress, write_result
-from vit.cli.parsing import Parser, check_file, check_folder
+from vit.cli.output_paths import check_file, check_folder
+from vit.cli.parsing import Parser
 from vit.config import check, check_positive
 
 
@@ -54,7 +55,9 @@ def eight_bits(argv: list[str]) -> None:
 
 
 def deployed(argv: list[str]) -> None:
-    from vit.cli.sources import DATA, MODEL, add_model_options, all_images, model_options, resolve_data, split_settings
+    from vit.cli.images import DATA, all_images, resolve_data
+    from vit.cli.models import MODEL, add_model_options, model_options
+    from vit.cli.parsing import split_settings
 
     settings, rest = split_settings(argv)
     what = "Accuracy of a trained model in bfloat16, in eight bits and as ONNX files, against the model in float32."

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.commands.reporting import benchmark_parser, progress, write_result
-from vit.cli.parsing import Parser, check_file, check_folder
+from vit.cli.output_paths import check_file, check_folder
+from vit.cli.parsing import Parser
 from vit.config import check_positive, nearest
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.commands.reporting import benchmark_parser, progress, write_result
-from vit.cli.parsing import Parser, add_at_once_option, check_file, check_folder
+from vit.cli.output_paths import check_file, check_folder
+from vit.cli.parsing import Parser, add_at_once_option
 from vit.config import check_positive
 
 

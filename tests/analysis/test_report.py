@@ -22,7 +22,7 @@ from vit.analysis.report import STATE, draw_analysis
 from vit.analysis.targets import AnalysisTarget, ImageSet, open_target, read_images
 from vit.analysis.unsupported import Unsupported
 from vit.cli import main
-from vit.cli.sources import resolve_data
+from vit.cli.images import resolve_data
 from vit.config import DataConfig, Preprocessing
 from vit.data.identity import paths_of
 from vit.data.images import Split, open_test

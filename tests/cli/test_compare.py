@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vit.cli import main
-from vit.cli.sources import split_settings
+from vit.cli.parsing import split_settings
 
 
 def test_settings_are_told_from_models_wherever_they_stand() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from tests.training.tiny import tiny
 from vit.cli.compare import baseline_request
-from vit.cli.sources import resolve_data
+from vit.cli.images import resolve_data
 from vit.comparison import costs, predictions, robustness
 from vit.comparison.compare import CompareRequest, Comparison, compare_models
 from vit.comparison.metrics import Resampling

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.parsing import Parser, check_folder, check_no_run, refuse_without_effect
-from vit.cli.sources import (
-    DATA,
-    MODEL,
-    add_model_options,
-    find_images,
-    holds_classes,
-    model_options,
-    note_random_weights,
-    own_test_images,
-    split_settings,
-    task_of_run,
-)
+from vit.cli.images import DATA, find_images, holds_classes, own_test_images
+from vit.cli.models import MODEL, add_model_options, model_options, note_random_weights, task_of_run
+from vit.cli.output_paths import check_folder, check_no_run
+from vit.cli.parsing import Parser, refuse_without_effect, split_settings
 from vit.config import DataConfig, check
 from vit.wording import counted
 

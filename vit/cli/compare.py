@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING
 
 from vit.cli.data_size import train_and_compare
 from vit.cli.finetune import finetune_and_compare
-from vit.cli.parsing import Parser, check_folder, check_no_run, refuse_without_effect
-from vit.cli.sources import (
-    LABELLED,
+from vit.cli.images import LABELLED, all_images, resolve_data
+from vit.cli.models import (
     LEAKY,
     MODEL,
     add_dtype_option,
     add_model_options,
     add_transfer_options,
-    all_images,
     classifier_settings,
     model_options,
-    resolve_data,
-    split_settings,
     task_of_run,
     transfer_options,
 )
+from vit.cli.output_paths import check_folder, check_no_run
+from vit.cli.parsing import Parser, refuse_without_effect, split_settings
 from vit.config import ImageRun, check
 from vit.tasks import TaskFolder
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, add_at_once_option, check_folder, is_main_process, print_once
+from vit.cli.output_paths import check_folder
+from vit.cli.parsing import Parser, add_at_once_option, is_main_process, print_once
 from vit.config import check
 
 

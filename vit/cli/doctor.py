@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_file
-from vit.cli.sources import (
-    DATA,
-    MODEL,
-    add_model_options,
-    find_images,
-    model_options,
-    own_test_images,
-    split_settings,
-)
+from vit.cli.images import DATA, find_images, own_test_images
+from vit.cli.models import MODEL, add_model_options, model_options
+from vit.cli.output_paths import check_file
+from vit.cli.parsing import Parser, split_settings
 from vit.config import check_positive
 
 _DESCRIPTION = """\

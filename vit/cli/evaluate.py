@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from vit.cli.compare import baseline_request, compare_and_report
 from vit.cli.finetune import finetune_and_evaluate
-from vit.cli.parsing import Parser, check_folder, is_main_process
-from vit.cli.sources import (
-    LABELLED,
+from vit.cli.images import LABELLED, all_images, resolve_data, settings_for_all_images
+from vit.cli.models import (
     MODEL,
     add_dtype_option,
     add_model_options,
     add_transfer_options,
-    all_images,
     model_options,
     note_random_weights,
-    resolve_data,
-    settings_for_all_images,
-    split_settings,
     transfer_options,
 )
+from vit.cli.output_paths import check_folder
+from vit.cli.parsing import Parser, is_main_process, split_settings
 from vit.config import check, check_positive
 
 if TYPE_CHECKING:

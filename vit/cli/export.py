@@ -7,19 +7,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.parsing import Parser, check_file
-from vit.cli.sources import (
-    LABELLED,
-    MODEL,
-    add_dtype_option,
-    add_model_options,
-    all_images,
-    check_outside_run,
-    model_options,
-    note_random_weights,
-    resolve_data,
-    split_settings,
-)
+from vit.cli.images import LABELLED, all_images, resolve_data
+from vit.cli.models import MODEL, add_dtype_option, add_model_options, model_options, note_random_weights
+from vit.cli.output_paths import check_file, check_outside_run
+from vit.cli.parsing import Parser, split_settings
 from vit.config import check, check_positive
 from vit.deployment.errors import TOLERANCES
 

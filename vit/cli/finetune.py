@@ -9,8 +9,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit.cli.parsing import Parser, add_at_once_option, check_folder
-from vit.cli.sources import LABELLED, LEAKY, split_settings
+from vit.cli.images import LABELLED
+from vit.cli.models import LEAKY
+from vit.cli.output_paths import check_folder
+from vit.cli.parsing import Parser, add_at_once_option, split_settings
 
 if TYPE_CHECKING:
     from vit.experiments.finetuning import FinetuneRequest

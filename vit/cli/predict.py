@@ -10,8 +10,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.parsing import Parser, check_file, check_picture
-from vit.cli.sources import MODEL, add_dtype_option, add_model_options, model_options, note_random_weights
+from vit.cli.models import MODEL, add_dtype_option, add_model_options, model_options, note_random_weights
+from vit.cli.output_paths import check_file, check_picture
+from vit.cli.parsing import Parser
 from vit.config import check, check_positive
 
 if TYPE_CHECKING:

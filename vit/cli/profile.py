@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from vit.cli.parsing import check_folder, chosen_config, run_parser
+from vit.cli.output_paths import check_folder
+from vit.cli.parsing import chosen_config, run_parser
 from vit.config import check_positive
 
 

@@ -7,8 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_folder
-from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options, note_random_weights
+from vit.cli.models import MODEL, add_model_options, model_options, note_random_weights
+from vit.cli.output_paths import check_folder, check_outside_run
+from vit.cli.parsing import Parser
 from vit.config import check
 
 _DESCRIPTION = """\

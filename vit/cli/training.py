@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vit.cli.parsing import (
-    Parser,
-    check_no_checkpoint,
-    check_picture,
-    check_writable,
-    chosen_config,
-    is_main_process,
-    print_once,
-    run_parser,
-)
+from vit.cli.output_paths import check_no_checkpoint, check_picture, check_writable
+from vit.cli.parsing import Parser, chosen_config, is_main_process, print_once, run_parser
 from vit.progress import duration
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vit.cli.parsing import Parser, check_picture
+from vit.cli.output_paths import check_picture
+from vit.cli.parsing import Parser
 
 
 def translate(argv: list[str]) -> None:

@@ -6,8 +6,9 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from vit.cli.export import FORMATS
-from vit.cli.parsing import Parser, check_folder
-from vit.cli.sources import MODEL, add_model_options, check_outside_run, model_options
+from vit.cli.models import MODEL, add_model_options, model_options
+from vit.cli.output_paths import check_folder, check_outside_run
+from vit.cli.parsing import Parser
 
 TARGETS = ("timm", "torchvision", "hf", "npz")
 
