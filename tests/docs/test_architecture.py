@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names every module."""
+"""ARCHITECTURE.md names every module, and the page of figures every figure."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ def test_the_modules_beside_the_packages_are_named() -> None:
 
 def test_a_module_without_a_name_is_found() -> None:
     assert "zoo" in missing(PARAGRAPHS["vit/models"].replace("`zoo`", ""), "vit/models")
+
+
+def test_the_page_of_figures_lists_all_of_them_in_order_each_with_its_section() -> None:
+    from vit.analysis.figures import FIGURES
+
+    page = (ROOT / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\[`(\w+)`\]\(#([\w-]+)\)", page, re.MULTILINE)
+    assert [name for name, _ in listed] == list(FIGURES)
+    headings = [re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in re.findall(r"^### (.*)", page, re.M)]
+    assert [anchor for _, anchor in listed] == headings
