@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.tiny import tiny
+from vit.runs import read_metrics
 from vit.settings import SHRUNK
 from vit.training import display
 from vit.training.loop import train
@@ -45,6 +46,10 @@ def test_a_log_gets_a_line_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [line.split(":")[0] for line in epochs] == ["epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3"]
     assert ["val.top1" in line for line in epochs] == [False, True, True]
     assert [line.rpartition(" ")[2] for line in epochs] == ["left", "left", "all"]
+    lines = [line for line in read_metrics(tmp_path / "run") if "train.loss" in line]
+    for epoch, shown in enumerate(epochs):  # of 16, 16 and 5 images
+        mean = sum(line["train.loss"] * weight for line, weight in zip(lines[3 * epoch :], (16, 16, 5), strict=False))
+        assert float(shown.partition("loss ")[2].split(",")[0].split()[0]) == pytest.approx(mean / 37, abs=6e-5)
     assert "\r" not in said.out + said.err
 
 

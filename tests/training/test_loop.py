@@ -232,6 +232,12 @@ def test_changed_settings_are_refused_at_resume(
     assert (run / "config.yaml").read_text() == before, "a refused resume must not change what the run says of itself"
 
 
+def test_another_precision_is_refused_at_resume(finished: tuple[Path, dict[str, Any], ClassificationRun]) -> None:
+    run, _, config = finished
+    with pytest.raises(ValueError, match=r"^train\.precision: .* continue in bf16; the run was started in fp32"):
+        train(tiny(config, train={"precision": "bf16"}), run, resume=True)
+
+
 RESNET = {"name": "resnet18_cifar", "width": 4, "patch_size": None, "depth": None, "num_heads": None}
 
 
@@ -674,6 +680,29 @@ def test_a_number_that_is_not_finite_stops_before_the_weights_change(
         assert torch.equal(tensor, kept.tensors["model"][name]), f"{name} changed"
     train(config, tmp_path / "broken", resume=True)
     assert_same_bits(unbroken(config), tmp_path / "broken")
+
+
+def test_samples_of_any_process_are_named_where_the_loss_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes raise and the first to speak is heard, which may not be the one that read them."""
+    session = open_session(tiny(), tmp_path)
+    step = next(session.task.train_loader.epoch(0))
+    monkeypatch.setattr(loop, "gather_object", lambda own: [*own, ", images of another process"])
+    with pytest.raises(NonFinite, match="batch 1 of it, images of another process"):
+        loop._check_finite(session, step, [torch.tensor(1.0)] * len(step.batches), float("nan"), 1.0)
+
+
+def test_an_overflow_that_no_scale_of_fp16_explains_ends_the_run(tmp_path: Path) -> None:
+    session = open_session(tiny(), tmp_path)
+    step = next(session.task.train_loader.epoch(0))
+    losses = [torch.tensor(1.0)] * len(step.batches)
+    for scale in (2.0**16, loop.LEAST_SCALE):  # the scaler skips such a step
+        session.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        loop._check_finite(session, step, losses, 1.0, float("inf"))
+    session.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=loop.LEAST_SCALE / 2)
+    with pytest.raises(NonFinite, match="the gradient is not finite at step 1"):
+        loop._check_finite(session, step, losses, 1.0, float("inf"))
 
 
 def _steep(zero: Tensor) -> Tensor:

@@ -9,10 +9,20 @@ import pytest
 
 from tests.faults.malformed.run_folders import MISSING, in_state
 from tests.training.tiny import tiny
+from vit.data.loading import Step
 from vit.training.loop import train
 from vit.training.progress import RunCounters
 
 A_COMMIT, ANOTHER = "0123abc", "4567def"
+
+
+def test_a_logged_loss_is_the_mean_of_the_steps_samples() -> None:
+    progress = RunCounters()
+    progress.count(Step([], num_samples=3, normalizer=30.0), loss=2.0, accuracy=1.0, seconds=0.5)
+    progress.count(Step([], num_samples=1, normalizer=10.0), loss=4.0, accuracy=0.0, seconds=0.25)
+    closed = progress.close_window()
+    assert closed == {"loss": 100.0, "hits": 30.0, "normalizer": 40.0, "samples": 4, "seconds": 0.75}
+    assert not any(progress.window.values())
 
 
 def test_a_run_of_one_machine_and_commit_names_them() -> None:

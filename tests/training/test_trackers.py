@@ -14,6 +14,7 @@ from tests.test_runs import assert_no_pickle
 from tests.training.tiny import tiny
 from vit.config.run import Tracker
 from vit.runs import read_metrics
+from vit.tasks.task import NonFinite
 from vit.training import trackers
 from vit.training.loop import train
 from vit.training.session import open_session
@@ -93,6 +94,30 @@ class Broken:
         raise ConnectionError("no route\nto host")
 
     finish = log
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_that_fails_closes_its_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next run of the process would find MLflow's entry open, or write into that of Weights & Biases."""
+    ended: list[str] = []
+
+    class Watched(Broken):
+        def log(self, *_: Any, **__: Any) -> None: ...
+
+        def finish(self) -> None:
+            ended.append("run")
+
+    def start(accelerator: Any, *_: Any, **__: Any) -> None:
+        accelerator.trackers = [Watched()]
+
+    def fail(*_: Any) -> None:
+        raise NonFinite("the loss is not finite")
+
+    monkeypatch.setattr("vit.training.starting.start_trackers", start)
+    monkeypatch.setattr("vit.training.loop.validate", fail)
+    with pytest.raises(NonFinite):
+        train(tiny(), tmp_path / "run")
+    assert ended == ["run"]
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(

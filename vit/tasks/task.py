@@ -88,12 +88,16 @@ class Task(Protocol):
     def train_loader(self) -> Loader: ...
 
     def prepare(self, batch: Any, device: torch.device) -> Any:
-        """Move a micro-batch of the loader to the device, and augment it where the task augments."""
+        """Move a micro-batch of the loader to the device, and augment it where the task augments.
+
+        `batch.indices` (b,) are those that `sample_name` takes; what is returned has `weights` (b,), which multiply the
+        samples' losses.
+        """
 
     def losses(self, model: nn.Module, batch: Any, epoch: int) -> tuple[Tensor, Tensor]:
         """Losses and hits (0 without accuracy) of a prepared batch, both (b,).
 
-        The loop sums them over a step and divides by `Step.normalizer`.
+        The loop multiplies them by the batch's `weights`, sums over a step and divides by `Step.normalizer`.
         """
 
     def sample_name(self, index: int) -> str:

@@ -21,6 +21,8 @@ from vit.weights.untold import UNTOLD
 
 OF_THE_WEIGHTS = ("data.mean", "data.std", "model.image_size")
 """Settings that the pretrained weights decide where they are not set (`vit/tasks/image_weights.py`)."""
+_WEIGHTS = ("model.pretrained", "distill.teacher")
+"""Settings that name weights elsewhere, which may have moved: a checkpoint replaces the first, and knows the second."""
 _FREE_TO_CHANGE = (
     *("device", "output_dir"),
     *("data.root", "data.test_folder", "data.test_table", "data.on_broken_image", "data.download"),
@@ -29,8 +31,11 @@ _FREE_TO_CHANGE = (
     *("train.gradient_checkpointing", "train.log_every_steps", "train.trackers"),
     *("train.save_every_epochs", "train.save_every_steps"),
 )
-"""Settings that may differ when a run is continued: they change speed and locations, not results. `train.epochs`,
-which is not among them, may be another number that has not been reached.
+"""Settings that may differ when a run is continued: they change speed and locations, and which images test it at the
+end, not what is learned. `train.epochs`, which is not among them, may be another number that has not been reached.
+
+`train.precision` is among them because `auto` and the precision that it stands for are the same: `check_same` compares
+what they come to.
 
 `train.accumulation_steps` is not among them where a BatchNorm learns: its statistics are those of a micro-batch.
 
@@ -47,13 +52,12 @@ def forbidden_changes(
     changed = differences(before, now)
     left = [name for name in OF_THE_WEIGHTS if (origins or {}).get(name) in (WEIGHTS, DEFAULT)]
     same = [name for name in left if name in changed and changed[name][1] is None]
-    if _were_moved(*changed.get("model.pretrained", (None, None))):
-        same.append("model.pretrained")
+    same += [name for name in _WEIGHTS if _were_moved(*changed.get(name, (None, None)))]
     return {key: pair for key, pair in changed.items() if key not in (*_FREE_TO_CHANGE, *same)}
 
 
 def _were_moved(before: Any, now: Any) -> bool:
-    """Whether pretrained weights of that place may be those of this one: a checkpoint replaces them anyway."""
+    """Whether weights of that place may be those of this one."""
     places = [str(place) for place in (before, now) if place is not None and not library_and_name(str(place))[0]]
     return len(places) == 2 and not Path(places[0]).exists() and Path(places[1]).exists()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -15,6 +16,9 @@ from vit.settings import RESET, SHRUNK, flat_settings
 from vit.training.remaining import RemainingTime
 from vit.training.session import Session
 from vit.wording import counted
+
+if TYPE_CHECKING:
+    from vit.training.loop import StepResult
 
 FEW_STEPS = 200
 _WHY_RESET = "the command line names another model or optimizer than the file"
@@ -99,12 +103,12 @@ class Display:
         self._shown = text
         self._bar.set_postfix_str(f"{self._left()}, {text}{self._validated}")
 
-    def step(self, loss: float, rate: float) -> None:
+    def step(self, taken: StepResult) -> None:
         """Count a step that was taken."""
         self._bar.update(1)
-        self._loss += loss
-        self._steps += 1
-        self._rate = rate
+        self._loss += taken.loss * taken.weight
+        self._weight += taken.weight
+        self._rate = taken.rate
         self._remaining.step_taken()
         if not self._told and self._remaining.measured > SECONDS_BEFORE_ESTIMATE:
             self._told, session = True, self._session
@@ -120,10 +124,10 @@ class Display:
             beside = ((name, metrics[session.goal.removesuffix(info.metric) + name]) for name in info.accuracies)
             self._validated += "".join(f", {name} {accuracy:.2%}" for name, accuracy in beside)
         self._told = True
-        if self._steps:
+        if self._weight:
             shown = self._validated if metrics else ""
             self._print(
-                f"epoch {session.progress.epoch} of {session.config.train.epochs}: loss {self._loss / self._steps:.4f}"
+                f"epoch {session.progress.epoch} of {session.config.train.epochs}: loss {self._loss / self._weight:.4f}"
                 f"{shown}, rate {self._rate:.3g}, {self._speed()}, {self._left()}"
             )
         if self._shown:
@@ -132,7 +136,7 @@ class Display:
 
     def _begin_epoch(self) -> None:
         progress = self._session.progress
-        self._loss, self._steps, self._rate = 0.0, 0, 0.0
+        self._loss, self._weight, self._rate = 0.0, 0.0, 0.0
         self._seconds, self._samples = progress.seconds, progress.samples_seen
         self._remaining.epoch_begun()
 

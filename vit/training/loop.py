@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from vit.config import RunConfig
@@ -37,8 +38,12 @@ from vit.training.records import log_steps
 from vit.training.schedule import learning_rate
 from vit.training.session import Session, open_session, set_training_mode
 from vit.training.starting import broken_images_unlisted, folder_locked, start_run
+from vit.training.trackers import trackers_ended
 from vit.training.validation import validate
 from vit.versions import checkout_commit
+
+LEAST_SCALE = 2.0**-8
+"""Of fp16's loss scaler, which begins at 2¹⁶: a scale below it cannot be why a gradient overflows."""
 
 
 def train(
@@ -53,7 +58,12 @@ def train(
     checkout_commit()  # remembered: what is committed while the session opens is not what runs
     session = open_session(as_begun(config, run) if resume else config, run)
     remedy = f"the last checkpoint stands; {session.how_to_continue}"
-    with terminal_outlived(), ranks_watched(session.accelerator, remedy), folder_locked(session):
+    with (
+        terminal_outlived(),
+        ranks_watched(session.accelerator, remedy),
+        folder_locked(session),
+        trackers_ended(session.accelerator),
+    ):
         if finished := start_run(session, resume, origins or {}):
             return finished
         with (
@@ -77,7 +87,7 @@ def _train_epoch(session: Session, display: Display) -> None:
         # an epoch without a step on the grid has a line at its end
         if off_grid == 0 or (is_last and off_grid >= progress.step_in_epoch):
             display.show(log_steps(session, step.rate))
-        display.step(step.loss, step.rate)
+        display.step(step)
         if is_last and not step.stop_signal:
             continue  # the last step of the epoch is saved after its validation below
         save_every = settings.save_every_steps
@@ -106,6 +116,8 @@ class StepResult(NamedTuple):
     num_samples: int
     """Over all processes."""
     loss: float
+    weight: float
+    """Images or target tokens that `loss` is the mean of, over all processes."""
     rate: float
     stop_signal: int
     """The number of the signal that asked a process to stop, the same on every process; 0 if there was none."""
@@ -164,26 +176,32 @@ def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:
             with timer("average"):
                 session.average.update(session.unwrapped_model, progress.step + 1)
         progress.count(step, step_loss, step_accuracy, time.perf_counter() - started)
-        yield StepResult(step.num_samples, step_loss, rate, stop_signal)
+        yield StepResult(step.num_samples, step_loss, step.normalizer, rate, stop_signal)
 
 
 def _check_finite(session: Session, step: Step, losses: list[Tensor], loss: float, norm: float) -> None:
-    """Raise `NonFinite`, naming samples of this process's first micro-batch whose loss is not finite.
+    """Raise `NonFinite` in every process, naming samples of the first micro-batch whose loss is not finite.
 
-    A gradient that is not finite is no error with fp16's loss scaler: it skips the step and lowers its scale.
+    A gradient that is not finite is no error with fp16's loss scaler, which skips the step and halves its scale, unless
+    there is nothing left to halve.
     """
-    scaled = session.accelerator.scaler is not None
-    if math.isfinite(loss) and (scaled or math.isfinite(norm)):
+    scaler = session.accelerator.scaler
+    if math.isfinite(loss) and (math.isfinite(norm) or (scaler is not None and scaler.get_scale() >= LEAST_SCALE)):
         return
-    progress, task = session.progress, session.task
-    where = ""
-    for micro_batch, micro_loss in zip(step.batches, losses, strict=True):
-        if not torch.isfinite(micro_loss):
-            names = ", ".join(map(task.sample_name, micro_batch.indices[:4].tolist()))
-            where = f", {task.info.unit} {names}{', …' if len(micro_batch.indices) > 4 else ''}"
-            break
+    progress = session.progress
+    where = next(filter(None, gather_object([_where_not_finite(session, step, losses)])), "")
     raise NonFinite(
         f"the {'gradient' if math.isfinite(loss) else 'loss'} is not finite at step {progress.step + 1} (epoch "
         f"{progress.epoch + 1}, batch {progress.step_in_epoch + 1} of it{where}); the weights were not changed and the "
         f"last checkpoint stands. {session.remedy}"
     )
+
+
+def _where_not_finite(session: Session, step: Step, losses: list[Tensor]) -> str:
+    """Samples of this process's first micro-batch whose loss is not finite; empty if all are."""
+    task = session.task
+    for micro_batch, micro_loss in zip(step.batches, losses, strict=True):
+        if not torch.isfinite(micro_loss):
+            names = ", ".join(map(task.sample_name, micro_batch.indices[:4].tolist()))
+            return f", {task.info.unit} {names}{', …' if len(micro_batch.indices) > 4 else ''}"
+    return ""

@@ -89,9 +89,10 @@ def broken_images_unlisted(session: Session) -> Iterator[None]:
 
 
 def start_run(session: Session, resume: bool, origins: dict[str, str]) -> dict[str, Any] | None:
-    """Write `config.yaml` into the run's folder, and continue from the last checkpoint if `resume`.
+    """Make the run's folder ready: settings, list of images, trackers; if `resume`, load the last checkpoint and put
+    the history back to it.
 
-    The summary of a run that was finished already is returned, and nothing is written.
+    The summary of a run that was finished already is returned; of its files, only a history that is cut off is written.
     ValueError, and nothing is touched, if the folder holds a run that this one would overwrite or cannot continue.
     """
     run = session.run

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,15 @@ def log_to_trackers(accelerator: Accelerator, record: Mapping[str, float], step:
                 f"all ({type(error).__name__}: {_one_line(error)})",
                 file=sys.stderr,
             )
+
+
+@contextmanager
+def trackers_ended(accelerator: Accelerator) -> Iterator[None]:
+    """Close the entries when the training ends, however it does: another run in this process begins its own."""
+    try:
+        yield
+    finally:
+        end_trackers(accelerator)
 
 
 def end_trackers(accelerator: Accelerator) -> None:

@@ -13,7 +13,8 @@ from vit import create_model
 from vit.models import VisionTransformer
 from vit.runs import read_metrics
 from vit.tasks.classification.guidance import Guidance, similarity_losses
-from vit.training.loop import train
+from vit.training.loop import steps, train
+from vit.training.session import open_session
 
 
 @pytest.fixture
@@ -78,6 +79,17 @@ def test_blocks_are_spread_over_the_maps_and_only_those_before_the_last_one_watc
                 parameter.sub_(parameter.grad, alpha=0.05)
     student(images)
     assert float(guidance.losses(images).detach().sum()) < before
+
+
+def test_the_loss_is_the_mean_over_the_maps() -> None:
+    student, teacher, images = student_of(), teacher_of(), torch.rand(2, 3, 16, 16)
+    guidance, outputs = Guidance(student, teacher, (16, 16), "T"), list[torch.Tensor]()
+    for block in student.blocks:
+        block.register_forward_hook(lambda _, __, output: outputs.append(output))
+    student(images)
+    maps = guidance.maps(images)
+    each = [similarity_losses(output[:, 1:], one, (4, 4)) for output, one in zip(outputs, maps, strict=True)]
+    torch.testing.assert_close(guidance.losses(images), torch.stack(each).mean(dim=0))
 
 
 @pytest.mark.parametrize("depth", range(1, 7))
@@ -147,8 +159,23 @@ def test_a_guided_run_differs_from_a_plain_one_and_resumes_to_the_bit(tmp_path: 
     guided = tiny(distill=distill, optim=constant)
     train(guided, tmp_path / "whole")
     train(tiny(guided, train={"epochs": 1}), tmp_path / "parts")
-    train(guided, tmp_path / "parts", resume=True)
+    train(tiny(guided, train={"epochs": 1}, seed=1), tmp_path / "another")
+    (tmp_path / "teacher").rename(tmp_path / "moved")
+    (tmp_path / "another").rename(tmp_path / "teacher")
+    with pytest.raises(ValueError, match=r"distill\.teacher: .* are not those that the run was started with"):
+        train(guided, tmp_path / "parts", resume=True)
+    (tmp_path / "teacher").rename(tmp_path / "another")
+    train(tiny(guided, distill={"teacher": str(tmp_path / "moved")}), tmp_path / "parts", resume=True)
     assert_same_bits(tmp_path / "whole", tmp_path / "parts")
+    with_token = tiny(guided, model={"distillation_token": True}, distill={"teacher": str(tmp_path / "moved")})
+    session = open_session(with_token, tmp_path / "token")
+    head = session.unwrapped_model.get_parameter("distillation_head.weight")
+    before = head.detach().clone()
+    next(steps(session))
+    assert not torch.equal(head, before), "no teacher speaks to this head, so it learns from the labels"
+    recomputed = tiny(guided, distill={"teacher": str(tmp_path / "moved")}, train={"gradient_checkpointing": True})
+    train(recomputed, tmp_path / "recomputed")
+    assert_same_bits(tmp_path / "whole", tmp_path / "recomputed")
     train(tiny(optim=constant), tmp_path / "plain")
     guided_losses, plain_losses = (
         [line["train.loss"] for line in read_metrics(tmp_path / name) if "train.loss" in line]

@@ -11,7 +11,9 @@ from vit.config.run import ImageRun, TrainConfig
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig:
-    """Learning from a teacher's predictions (DeiT), through the distillation token where the model has one."""
+    """Learning from a teacher: from its predictions (DeiT), through the distillation token where the model has one, or
+    from its feature maps.
+    """
 
     teacher: str | None = None
     """A run folder, or any other source of a model."""

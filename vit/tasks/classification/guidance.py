@@ -60,7 +60,7 @@ class Guidance:
     def _keep(self, index: int) -> Callable[[nn.Module, Any, Tensor], None]:
         def keep(block: nn.Module, _: Any, output: Tensor) -> None:
             if block.training:
-                self._outputs.setdefault(index, output)  # not what is recomputed in a backward pass
+                self._outputs[index] = output  # one that a backward pass recomputes is replaced before it is used
 
         return keep
 

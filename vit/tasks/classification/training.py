@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
 from vit.hub import open_model
+from vit.hub.identity import weights_digest
 from vit.hub.preprocessing import set_image_size
 from vit.randomness import SampleRandom
 from vit.stopwatch import Timer, untimed
@@ -45,6 +48,16 @@ class Classification(ImageTask[ClassificationRun]):
         weights = class_weights(config.train, self.train_split.labels, len(self.class_names))
         self.class_weights = None if weights is None else weights.to(accelerator.device)
 
+    def state(self) -> dict[str, Any]:
+        return super().state() | ({} if self.teacher is None else {"teacher": self.teacher_digest})
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """As the base class; ValueError for another teacher than the run was started with."""
+        super().load_state(state)
+        if self.teacher is not None and "teacher" in state:  # older runs did not write it down
+            rule = "its weights are not those that the run was started with; put those back, or start another run"
+            check(state["teacher"] == self.teacher_digest, "distill.teacher", self.config.distill.teacher, rule)
+
     def open_splits(self) -> tuple[Split, Split]:
         splits = open_training(self.config.data)
         check_test(self.config.data)
@@ -67,6 +80,7 @@ class Classification(ImageTask[ClassificationRun]):
         check(loaded.num_classes == len(self.class_names), "distill.teacher", name, rule)
         check(same, "distill.teacher", name, "its classes are not the data's")
         check_normalization(self.preprocessing, loaded, name)
+        self.teacher_digest = weights_digest(loaded.model)  # before positions are resized, which rounds
         try:
             if loaded.implementation != "transformers":  # whose convolutional models name a size and take any
                 set_image_size(loaded, self.preprocessing.image_size)
