@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -17,15 +16,18 @@ from vit.evaluation.transfer_evaluation import CONVENTIONS, evaluate_features, l
 from vit.hub import open_model
 from vit.hub.run_checkpoint import read_run
 from vit.runs import keep_earlier, write_json
+from vit.tasks.earlier import is_repeated
 from vit.tasks.encoder_features import Neighbours, neighbours_among
 from vit.tasks.encoder_report import EncoderResult
+from vit.tasks.image_evaluation import warnings_and_notes
 from vit.tasks.task import EvalRequest
 
 
 class EncoderEvaluation:
     """`vit eval` of an encoder: what it is made of, and what is kept of it.
 
-    The neighbours are training images of the run's data. ValueError for more than one process with frozen features.
+    The neighbours are training images of the data that is evaluated. ValueError for more than one process with frozen
+    features.
     """
 
     def __init__(self, request: EvalRequest, config: ImageRun) -> None:
@@ -53,22 +55,20 @@ class EncoderEvaluation:
         request, step = self.request, self.state["progress"]["step"]
         metrics: dict[str, Any] = {"loss": result.loss, "knn": result.knn}
         metrics |= {"n_seen": result.num_images, "n_total": result.num_total}
-        if request.transfer and self._images:
-            evaluated = evaluate_features(self.opened, self._images, request.transfer, request.folder, self.accelerator)
-            metrics |= evaluated.summary() | {"transfer_options": asdict(request.transfer)}
+        data = self.config.data
+        features = None
+        if (options := request.transfer) and (images := self._images):
+            features = images, evaluate_features(self.opened, images, options, request.folder, self.accelerator)
+            metrics |= features[1].summary() | {"transfer_options": asdict(options)}
+        metrics |= warnings_and_notes(self.opened, data, self.split, self.accelerator, features=features)
         if self.accelerator.is_main_process:
             request.folder.mkdir(parents=True, exist_ok=True)
             part = request.transfer.suffix if request.transfer else ""
-            stem = f"{place_name(self.config.data)}_{request.chosen}_{request.weights}{part}"
-            kept = keep_earlier(
-                request.folder,
-                stem,
-                [f"{stem}{ending}" for ending in (".json", f"_{picture}.png", f"_{picture}.json")],
-                partial(_is_same, step, metrics),
-            )
-            metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
+            stem = f"{place_name(data)}_{request.chosen}_{request.weights}{part}"
+            files = [f"{stem}{ending}" for ending in (".json", f"_{picture}.png", f"_{picture}.json")]
+            if kept := keep_earlier(request.folder, stem, files, partial(_is_same, {"step": step, **metrics})):
+                metrics["notes"].append(f"an earlier evaluation, made otherwise, is kept in {kept}")
             result.picture.save(request.folder / f"{stem}_{picture}.png")
-            data = self.config.data
             record = {
                 "checkpoint": str(request.checkpoint),
                 "step": step,
@@ -82,8 +82,7 @@ class EncoderEvaluation:
         return metrics
 
 
-def _is_same(step: int, metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+def _is_same(record: Mapping[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation gave the same results, but for rounding, and has none that this one lacks."""
-    same = [before["step"], before["n_seen"]] == [step, metrics["n_seen"]]
-    same &= all(math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("loss", "knn"))
-    return same and loses_no_transfer(before, metrics.get("transfer_options"))
+    same = is_repeated(before, record, equal=("step", "n_seen"), close=("loss", "knn"))
+    return same and loses_no_transfer(before, record.get("transfer_options"))

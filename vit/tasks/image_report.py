@@ -1,4 +1,4 @@
-"""The part of `Report` that all tasks on images share: data and costs."""
+"""The part of `Report` that all tasks on images share: data, copies in the test set, costs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import Any
 
 import torch
 
+from vit.data.file_source import FileSource
+from vit.data.identity import notes_of_copies
+from vit.data.images import Split, open_test
 from vit.engine import device_memory, precision_of
 from vit.evaluation.cost import multiply_adds, training_memory
 from vit.models import ResNet, build_model
 from vit.models.zoo import architecture_overrides
 from vit.tasks.images import ImageTask
 from vit.wording import in_giga
+
+MOST_COMPARED = 30_000
+"""Images whose files are compared before or after training; more would take longer than a minute or two."""
 
 
 class ImageReport:
@@ -35,8 +41,25 @@ class ImageReport:
         }
 
     def notes(self) -> list[str]:
-        """Lines for the user about the images, and about memory where there is too little."""
-        return [*self._task.data_notes, *self._notes_of_memory()]
+        """Lines for the user about the images, about memory where there is too little, and about test images that are
+        trained on, as far as their files say it before anything is trained.
+        """
+        copies: list[str] = []
+        if (test := self.early_test) is not None:
+            copies = notes_of_copies(test, self._task.train_split, self._task.val_split, most=MOST_COMPARED)
+        return [*self._task.data_notes, *self._notes_of_memory(), *copies]
+
+    @cached_property
+    def early_test(self) -> Split | None:
+        """The names of the test set's files; no image is read. None where it cannot be opened yet: it can come later
+        than training begins, and is checked then.
+        """
+        if not isinstance(self._task.train_split.source, FileSource):
+            return None
+        try:
+            return open_test(self._task.config.data)
+        except (OSError, ValueError):
+            return None
 
     def _notes_of_memory(self) -> list[str]:
         accelerator = self._task.accelerator

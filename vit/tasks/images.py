@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,7 +13,7 @@ from vit.config import ImageRun, Preprocessing, check
 from vit.data.augment import Augment
 from vit.data.augmented import AugmentedBatch, AugmentingLoader, UnaugmentedBatch
 from vit.data.file_source import FileSource
-from vit.data.images import Split, fingerprint
+from vit.data.images import Split, check_test, fingerprint, open_training
 from vit.data.loading import EvalLoader, TrainLoader
 from vit.engine import Accelerator, gather_object, gather_uneven, rank_and_world_size
 from vit.hub import OpenedModel, load_model
@@ -35,7 +34,7 @@ _FEWEST_NORMALIZED = 2
 """Images in a micro-batch over which a trained BatchNorm normalises: one image, or a stand-in, gives no statistics."""
 
 
-class ImageTask(ABC, Generic[Run]):
+class ImageTask(Generic[Run]):
     """The part of a `Task` that all tasks on images share. ValueError for any setting that cannot be honoured."""
 
     metric: str
@@ -97,9 +96,11 @@ class ImageTask(ABC, Generic[Run]):
         """Width of the backbone's head; 0: it has none."""
         return len(self.class_names)
 
-    @abstractmethod
     def open_splits(self) -> tuple[Split, Split]:
         """(train, validation). ValueError where there is no test set either."""
+        splits = open_training(self.config.data)
+        check_test(self.config.data)
+        return splits
 
     def load_teacher(self) -> nn.Module | None:
         """A model that sees the student's images."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -13,12 +12,10 @@ from vit.config import ImageRun
 from vit.evaluation.cost import count_parameters
 from vit.progress import Progress, duration, in_terminal, progress_bar
 from vit.settings import RESET, SHRUNK, flat_settings
+from vit.training.progress import StepResult
 from vit.training.remaining import RemainingTime
 from vit.training.session import Session
 from vit.wording import counted
-
-if TYPE_CHECKING:
-    from vit.training.loop import StepResult
 
 FEW_STEPS = 200
 _WHY_RESET = "the command line names another model or optimizer than the file"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -33,6 +33,7 @@ from vit.training.display import Display, displayed
 from vit.training.finish import finish_run
 from vit.training.interruption import Stopped, stops_at_once
 from vit.training.optim import set_learning_rate
+from vit.training.progress import StepResult as StepResult
 from vit.training.ranks import ranks_watched
 from vit.training.records import log_steps
 from vit.training.schedule import learning_rate
@@ -108,19 +109,6 @@ def _train_epoch(session: Session, display: Display) -> None:
         if not saved:
             save_session(session)
         raise Stopped(stop_signal, progress.step, session.how_to_continue)
-
-
-class StepResult(NamedTuple):
-    """An optimizer step that has been taken."""
-
-    num_samples: int
-    """Over all processes."""
-    loss: float
-    weight: float
-    """Images or target tokens that `loss` is the mean of, over all processes."""
-    rate: float
-    stop_signal: int
-    """The number of the signal that asked a process to stop, the same on every process; 0 if there was none."""
 
 
 def steps(session: Session, timer: Timer = untimed) -> Iterator[StepResult]:

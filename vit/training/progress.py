@@ -1,11 +1,24 @@
-"""The counters of a run, everything that changes from step to step besides tensors, and where it was trained."""
+"""A step that was taken; the counters of a run, all that changes from step to step besides tensors, and where it was trained."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from vit.data.loading import Step
+
+
+class StepResult(NamedTuple):
+    """An optimizer step that has been taken."""
+
+    num_samples: int
+    """Over all processes."""
+    loss: float
+    weight: float
+    """Images or target tokens that `loss` is the mean of, over all processes."""
+    rate: float
+    stop_signal: int
+    """The number of the signal that asked a process to stop, the same on every process; 0 if there was none."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from vit.tasks.encoder_report import pictured
 from vit.tasks.masked_autoencoder.config import MaskedAutoencoderRun
 from vit.training.interruption import Stopped
 from vit.training.loop import train
+from vit.training.plan import make_plan
 
 CONTRASTIVE = ContrastiveRun(
     model=tiny(model={"stochastic_depth_rate": 0.2, "patch_dropout_rate": 0.25, "patch_size": 2}).model,
@@ -229,6 +231,36 @@ def test_only_images_that_can_be_read_are_pictured(
     assert summary["test.n_seen"] in (1, 2), "the one that is broken anyway may be among the others"
     (numbers,) = (file for file in (tmp_path / "run" / "figures").glob("*.json") if "curves" not in file.name)
     assert len(json.loads(numbers.read_text())["images"]) == summary["test.n_seen"]
+
+
+@pytest.mark.parametrize("config", [CONTRASTIVE, MAE], ids=lambda config: str(config.task))
+def test_copies_of_training_images_and_what_could_not_be_read_are_said(
+    config: ContrastiveRun | MaskedAutoencoderRun,
+    photographs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before training and by `vit eval`, as for a classifier."""
+    monkeypatch.setattr("vit.tasks.encoder_report.draw_learning_curves", lambda *_: None)
+    for number in range(2):
+        shutil.copy(photographs / "train" / "cat" / f"{number}.png", photographs / "test" / "cat" / f"{number}.png")
+    (photographs / "test" / "cat" / "more.heic").touch()
+    data = DataConfig(root=str(photographs), on_broken_image="skip", **SMALL)
+    config, run = replace(config, data=data, train=replace(config.train, epochs=1)), tmp_path / "run"
+    said = "2 of the 10 test images are training or validation images too, byte by byte"
+    assert said in make_plan(config).text()
+    train(config, run)
+    capsys.readouterr()
+    assert main(["eval", str(run), "--transfer", "--output_dir", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    copies = f"2 of 10 test images are copies of training or validation images of {run}, byte by byte"
+    lines = (copies, said, "1 image could not be read; features are evaluated on the others")
+    for warning, line in zip(found["warnings"], lines, strict=True):
+        assert warning.startswith(line)
+        assert f"warning: {warning}\n" in printed.err
+    assert found["notes"] == ["not read: 1 .heic file; JPEG or PNG would be"]
 
 
 def test_too_few_images_that_can_be_read_are_named(photographs: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -243,7 +244,9 @@ def test_a_run_learns_stores_and_says_what_it_did(run: Path) -> None:
     precisions = average_precisions(predictions(labels, scores))
     assert None not in precisions
     assert np.mean(np.array(precisions, dtype=float)) == pytest.approx(summary["test.map"])
-    assert "average precision" in (run / "README.md").read_text()
+    card = (run / "README.md").read_text()
+    assert "average precision" in card
+    assert "evaluated after training and chose nothing" in card
     assert (run / "figures" / "average_precision.png").is_file()
     curves = json.loads((run / "figures" / "learning_curves.json").read_text())
     assert "val.map" in curves["conventions"]
@@ -286,6 +289,25 @@ def test_the_test_takes_the_thresholds_of_the_validation(
     assert set(tested) != {0.5}
 
 
+def test_a_checkpoints_thresholds_are_those_of_its_averaged_weights(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the raw weights are validated too; and the average's mAP is shown, in percent."""
+    for figure in ("draw_classes", "draw_learning_curves"):
+        monkeypatch.setattr(f"vit.tasks.multilabel.report.{figure}", lambda *_: None)
+    config = resolve_run(write_config(images), ["--train.epochs", "2", "--train.ema_decay", "0.9"]).config
+    assert isinstance(config, MultilabelRun)
+    train(config, tmp_path / "run")
+    assert re.search(r"ema\.val\.map \d+\.\d\d%", capsys.readouterr().out)
+    checkpoint = read_checkpoint(find_checkpoint(tmp_path / "run", "best"), ["model", "ema"])
+    task, thresholds = Multilabel(config, make_accelerator("cpu", "fp32")), {}
+    for group, tensors in checkpoint.tensors.items():
+        task.model.load_state_dict(tensors)
+        task.validate(task.model)
+        thresholds[group] = task.thresholds
+    assert checkpoint.state["task"]["thresholds"] == thresholds["ema"] != thresholds["model"]
+
+
 def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = json.loads((run / "summary.json").read_text())
     assert main(["eval", str(run), "--output_dir", str(tmp_path)]) == 0
@@ -294,6 +316,20 @@ def test_evaluation_gives_the_summary_s_numbers(run: Path, tmp_path: Path, capsy
         assert metrics[name] == pytest.approx(summary[f"test.{name}"])
     assert list(metrics["classes"]) == ["blue", "green", "red"]
     assert (tmp_path / "test_best_auto.npz").is_file()
+
+
+def test_test_images_that_were_trained_on_are_counted(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(run), "--output_dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert main(["eval", str(run), "--data.test_table", "train.csv", "--output_dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    (warning,) = json.loads(printed.out)["warnings"]
+    assert f"36 of 48 test images are training images of {run}: " in warning
+    assert f"12 of 48 test images are validation images of {run}, " in warning
+    assert f"warning: {warning}\n" in printed.err
+    assert json.loads((tmp_path / "train_best_auto.json").read_text())["warnings"] == [warning]
 
 
 def test_the_labels_of_another_table_may_be_columns(
@@ -312,14 +348,15 @@ def test_the_labels_of_another_table_may_be_columns(
     assert found[0]["map"] == found[1]["map"]
 
 
-def test_an_earlier_evaluation_with_other_numbers_is_kept(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"map": 0.0}, {"step": 1}])
+def test_an_earlier_evaluation_with_other_numbers_is_kept(change: dict[str, float], run: Path, tmp_path: Path) -> None:
     words = ["eval", str(run), "--output_dir", str(tmp_path)]
     assert main(words) == 0
     assert main(words) == 0
     files = {path.name for path in tmp_path.iterdir()}
     assert "earlier-1" not in files
     record = tmp_path / "test_best_auto.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"map": 0.0}))
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
     assert main(words) == 0
     assert {path.name for path in (tmp_path / "earlier-1").iterdir()} == files
 

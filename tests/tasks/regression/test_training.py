@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from vit.tasks.regression.model import load_regressor
 from vit.tasks.regression.training import KernelRegression, snapshot_epochs
 from vit.tasks.task import EvalRequest, NonFinite
 from vit.trained_runs import evaluate_checkpoint
+from vit.training.interruption import Stopped
 from vit.training.loop import train
 from vit.training.plan import make_plan
 
@@ -191,6 +194,43 @@ def test_the_pictures_are_of_the_chosen_widths(tmp_path: Path, monkeypatch: pyte
     assert found[2].metrics["test.mse"] != found[1].metrics["test.mse"]
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_where_an_average_is_kept_all_pictures_are_of_it(
+    stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was stopped at the last step of an epoch validates it when it continues."""
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "vit.tasks.regression.report.save_figure", lambda _, path, numbers: saved.update({path.stem: numbers})
+    )
+    validated: list[list[float]] = []
+    validate = KernelRegression.validate
+
+    def observed(task: KernelRegression, model: Any) -> dict[str, float]:
+        validated.append(task.kernel_of(model).widths.tolist())
+        return validate(task, model)
+
+    monkeypatch.setattr(KernelRegression, "validate", observed)
+    config = changed(train={"ema_decay": 0.9, "epochs": 3})
+    if stopped:
+        with monkeypatch.context() as patch:
+            at_step(patch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+            with pytest.raises(Stopped):
+                train(config, tmp_path)
+        assert validated == []
+    train(config, tmp_path, resume=stopped)
+    assert len(validated) == 6
+    averages = [torch.tensor(widths) for widths in validated[1::2]]
+    test, expected = even_points(17), kernels(config, 1.0, *averages)
+    for epoch, kernel in enumerate(expected):
+        torch.testing.assert_close(saved["estimates"]["estimates"][epoch], kernel(test.x))
+    lines = saved["errors"]["lines"]
+    assert lines["test"][1] == pytest.approx([mean_squared_error(kernel, test, 5) + 0.25 for kernel in expected])
+    history = [record for record in read_metrics(tmp_path) if "ema.val.mse" in record]
+    assert lines["val"][1] == [record["ema.val.mse"] for record in history] != [r["val.mse"] for r in history]
+    assert "ema.val.mse" in saved["errors"]["conventions"]
+
+
 def test_a_resumed_run_has_the_same_bits_and_the_same_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[float]] = []
     monkeypatch.setattr(
@@ -294,14 +334,15 @@ def test_a_checkpoint_is_evaluated_at_other_places(run: Path, tmp_path: Path) ->
     assert metrics["test.mse"] == pytest.approx(mean_squared_error(model.kernel, even_points(5), 5))
 
 
+@pytest.mark.parametrize("change", [{"test.mse": 9.0}, {"step": 1}])
 def test_an_earlier_evaluation_with_other_numbers_is_kept(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: dict[str, float], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["eval", str(run), "--output_dir", str(tmp_path)]
     assert main(words) == 0
     assert main(words) == 0
     (record,) = tmp_path.iterdir()
-    before = json.loads(record.read_text()) | {"test.mse": 9.0}
+    before = json.loads(record.read_text()) | change
     record.write_text(json.dumps(before))
     capsys.readouterr()
     assert main(words) == 0

@@ -125,7 +125,9 @@ def test_the_run_folder_says_what_was_measured(run: Path) -> None:
     best = max(record["ema.val.bleu"] for record in records if "ema.val.bleu" in record)
     assert summary["val.bleu"] == best
     assert len((run / "predictions" / "test.jsonl").read_text().splitlines()) == 7
-    assert "test BLEU" in (run / "README.md").read_text()
+    card = (run / "README.md").read_text()
+    assert "test BLEU" in card
+    assert "evaluated after training and chose nothing" in card
 
 
 def test_the_loss_falls_and_the_logged_loss_is_the_mean_over_tokens(run: Path) -> None:
@@ -232,6 +234,9 @@ def test_evaluation_gives_what_the_summary_says(run: Path, tmp_path: Path) -> No
     assert before.with_suffix(".jsonl").is_file()
     evaluate_checkpoint(EvalRequest(checkpoint=run, output_dir=tmp_path), ["--search.beam_size", "1"])
     assert not (tmp_path / "earlier-2").exists(), "the same search and the same weights"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"step": 1}))
+    evaluate_checkpoint(EvalRequest(checkpoint=run, output_dir=tmp_path), ["--search.beam_size", "1"])
+    assert (tmp_path / "earlier-2" / record.name).is_file(), "of another step, though of the same numbers"
 
 
 def test_a_checkpoint_of_an_earlier_version_is_opened(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from vit.config import DataConfig, Preprocessing, check
-from vit.data.file_source import FileSource, check_outside, notes_of
+from vit.data.file_source import FileSource, check_outside
 from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint, open_test, place_name
 from vit.data.loading import EvalLoader
@@ -23,14 +23,8 @@ from vit.engine import check_one_process, gather_uneven, make_accelerator, preci
 from vit.evaluation.evaluate import predict_all
 from vit.evaluation.metrics import CONVENTIONS, classification_metrics, confusion_matrix, per_class_accuracy
 from vit.evaluation.predictions import Predictions, write_table
-from vit.evaluation.seen_images import seen_images, warnings_of
 from vit.evaluation.transfer_evaluation import CONVENTIONS as TRANSFER_CONVENTIONS
-from vit.evaluation.transfer_evaluation import (
-    evaluate_features,
-    loses_no_transfer,
-    open_transfer_data,
-    warnings_of_copies,
-)
+from vit.evaluation.transfer_evaluation import evaluate_features, loses_no_transfer, open_transfer_data
 from vit.figures.confusion_matrix import plot_confusion_matrix
 from vit.figures.style import save_figure
 from vit.hub import OpenedModel, open_model
@@ -38,6 +32,8 @@ from vit.progress import progress_bar
 from vit.runs import keep_earlier, write_json
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
+from vit.tasks.earlier import is_repeated
+from vit.tasks.image_evaluation import warnings_and_notes
 from vit.tasks.task import EvalRequest
 
 _ENDINGS = (
@@ -83,17 +79,14 @@ def evaluate(request: EvalRequest, config: ClassificationRun) -> dict[str, Any]:
         name: None if math.isnan(recall) else recall
         for name, recall in zip(predictions.class_names, recalls.tolist(), strict=True)
     }
-    warnings: list[str] = []
+    features = None
     if request.transfer and images:
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # its forward pass is autocast's until then
         opened = replace(loaded, stated_preprocessing=preprocessing)
-        evaluated = evaluate_features(opened, images, request.transfer, request.folder, accelerator)
-        metrics |= evaluated.summary()
-        warnings += [*warnings_of_copies(images), *evaluated.warnings()]
+        features = images, evaluate_features(opened, images, request.transfer, request.folder, accelerator)
+        metrics |= features[1].summary()
     metrics |= {"precision": precision_of(accelerator), "dtype": request.dtype}
-    seen = seen_images(loaded, config.data, split) if accelerator.is_main_process else []
-    metrics["warnings"] = [*warnings_of(seen), *warnings]
-    metrics["notes"] = notes_of(split.source)
+    metrics |= warnings_and_notes(loaded, config.data, split, accelerator, features=features)
     if accelerator.is_main_process:
         metrics["file"] = str(_store(request, loaded.state, config.data, split, predictions, metrics))
     accelerator.wait_for_everyone()
@@ -155,18 +148,18 @@ def _store(
     dtype = f"_{request.dtype}" if request.dtype != "auto" else ""
     part = request.transfer.suffix if request.transfer else ""
     stem = f"{place_name(data)}_{request.chosen}_{request.weights}{size}{dtype}{part}"
-    sizes = sizes_digest(split)
+    sizes, step = sizes_digest(split), state["progress"]["step"]
     if request.transfer:
         metrics["transfer_options"] = asdict(request.transfer)
     files = [f"{stem}{ending}" for ending in _ENDINGS]
-    if kept := keep_earlier(folder, stem, files, partial(_is_same, state["progress"]["step"], sizes, metrics)):
+    if kept := keep_earlier(folder, stem, files, partial(_is_same, {"step": step, **metrics}, sizes)):
         metrics["notes"] = [*metrics["notes"], f"an earlier evaluation, made otherwise, is kept in {kept}"]
     predictions.save(folder / f"{stem}.npz")
     write_table(folder / f"{stem}.csv", predictions, split.source)
     counts = confusion_matrix(predictions)
     record = {
         "checkpoint": str(request.checkpoint),
-        "step": state["progress"]["step"],
+        "step": step,
         "data": {"name": data.name, "root": data.root, "fingerprint": predictions.fingerprint, "sizes": sizes},
         **metrics,
         "conventions": CONVENTIONS | {"images_per_second": _SPEED} | (TRANSFER_CONVENTIONS if request.transfer else {}),
@@ -183,11 +176,9 @@ def _store(
     return folder / f"{stem}.json"
 
 
-def _is_same(step: int, sizes: str, metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+def _is_same(record: Mapping[str, Any], sizes: str, before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation gave the same results, unlike one of images that were replaced since then."""
-    same = [before["step"], before["n_seen"], before["top1"]] == [step, metrics["n_seen"], metrics["top1"]]
+    same = is_repeated(before, record, equal=("step", "n_seen", "top1"), close=("nll",))
     same &= before["data"].get("sizes", sizes) == sizes
-    same &= before.get("precision", metrics["precision"]) == metrics["precision"]
-    # the loss is rounded by precision and batches
-    same &= math.isclose(before["nll"], metrics["nll"], rel_tol=1e-3, abs_tol=1e-4)
-    return same and loses_no_transfer(before, metrics.get("transfer_options"))
+    same &= before.get("precision", record["precision"]) == record["precision"]
+    return same and loses_no_transfer(before, record.get("transfer_options"))

@@ -14,7 +14,6 @@ from torch import nn
 
 from vit.data.duplicates import Duplicate, near_duplicates
 from vit.data.file_source import FileSource
-from vit.data.identity import notes_of_copies
 from vit.data.images import Split, fingerprint, open_test
 from vit.data.loading import EvalLoader
 from vit.data.run_images import image_list_path, read_images, with_test, write_images
@@ -27,13 +26,11 @@ from vit.figures.style import save_figure
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.mistakes import draw_mistakes
 from vit.tasks.classification.training import Classification
-from vit.tasks.image_report import ImageReport, notes_of_broken
+from vit.tasks.image_report import MOST_COMPARED, ImageReport, notes_of_broken
 from vit.tasks.learning_curves import draw_learning_curves
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga, markdown_table
 
-MOST_COMPARED = 30_000
-"""Images of a user's own that are searched for near-duplicates; more would take longer than a minute or two."""
 DUPLICATES = Path("predictions") / "near_duplicates.tsv"
 
 
@@ -64,28 +61,13 @@ class ClassificationReport(ImageReport):
         }
 
     def notes(self) -> list[str]:
-        """Also of test images that are trained on, as far as their files say it before anything is trained."""
-        test = self._early_test
-        if test is None:
-            return super().notes()
-        copies = notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_COMPARED)
-        return [*super().notes(), *copies, *self._notes_of_seen(test)]
+        """Also of test images that the run behind the pretrained weights has seen."""
+        test = self.early_test
+        return super().notes() if test is None else [*super().notes(), *self._notes_of_seen(test)]
 
     def num_test_images(self) -> int | None:
-        test = self._early_test
+        test = self.early_test
         return None if test is None else len(test)
-
-    @cached_property
-    def _early_test(self) -> Split | None:
-        """The names of the test set's files; no image is read. None where it cannot be opened yet: it can come later
-        than training begins, and is checked then.
-        """
-        if not isinstance(self.task.train_split.source, FileSource):
-            return None
-        try:
-            return open_test(self.task.config.data)
-        except (OSError, ValueError):
-            return None
 
     @cached_property
     def seen_before(self) -> list[str]:

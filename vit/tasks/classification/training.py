@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.data.augmented import AugmentedBatch
-from vit.data.images import Split, check_test, open_training
 from vit.data.loading import EvalLoader
 from vit.engine import Accelerator
 from vit.evaluation.evaluate import predict_all
@@ -57,11 +56,6 @@ class Classification(ImageTask[ClassificationRun]):
         if self.teacher is not None and "teacher" in state:  # older runs did not write it down
             rule = "its weights are not those that the run was started with; put those back, or start another run"
             check(state["teacher"] == self.teacher_digest, "distill.teacher", self.config.distill.teacher, rule)
-
-    def open_splits(self) -> tuple[Split, Split]:
-        splits = open_training(self.config.data)
-        check_test(self.config.data)
-        return splits
 
     def load_teacher(self) -> nn.Module | None:
         """The frozen teacher, which must have the student's classes and take the student's images."""

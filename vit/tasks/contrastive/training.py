@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.data.augment import TwoViews
 from vit.data.augmented import AugmentedBatch, AugmentingLoader
-from vit.data.images import Split, check_test, open_training
+from vit.data.images import Split
 from vit.engine import Accelerator
 from vit.models.contrastive import ContrastiveModel, ProjectionConfig
 from vit.models.model import ENCODER
@@ -42,11 +42,6 @@ class ContrastiveLearning(ImageTask[ContrastiveRun]):
         neighbours = Neighbours(accelerator, self.eval_loader(searched), _KNN_IMAGES)
         self.evaluator = Evaluator(accelerator, config.contrastive.temperature, neighbours)
         self.val_views = self.views(self.val_split)
-
-    def open_splits(self) -> tuple[Split, Split]:
-        splits = open_training(self.config.data)
-        check_test(self.config.data)
-        return splits
 
     @property
     def model(self) -> ContrastiveModel:

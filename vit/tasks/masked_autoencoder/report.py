@@ -40,9 +40,9 @@ class MaskedAutoencoderReport(EncoderReport):
         decoder = f"decoder {settings.decoder_width} wide, {counted(settings.decoder_depth, 'block')}"
         return {"task": f"masked autoencoder, {settings.mask_ratio:.0%} of the patches hidden, {decoder}", **rows}
 
-    def notes(self) -> list[str]:
-        """Without memory, which is not computed for an encoder that sees a part of the patches."""
-        return list(self.task.data_notes)
+    def _notes_of_memory(self) -> list[str]:
+        """None: memory is not computed for an encoder that sees a part of the patches."""
+        return []
 
     def plan(self, precision: str) -> dict[str, str]:  # noqa: ARG002
         return self._arithmetic()

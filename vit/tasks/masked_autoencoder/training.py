@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from vit.config import check
 from vit.data.augmented import AugmentedBatch
-from vit.data.images import Split, check_test, open_training
 from vit.engine import Accelerator
 from vit.models import VisionTransformer
 from vit.models.masked_autoencoder import DecoderConfig, MaskedAutoencoder
@@ -48,11 +47,6 @@ class MaskedPrediction(ImageTask[MaskedAutoencoderRun]):
         self.evaluator = Evaluator(
             accelerator, config.mae, Neighbours(accelerator, self.eval_loader(searched), "mae.knn_images")
         )
-
-    def open_splits(self) -> tuple[Split, Split]:
-        splits = open_training(self.config.data)
-        check_test(self.config.data)
-        return splits
 
     @property
     def model(self) -> MaskedAutoencoder:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from vit.data.identity import notes_of_copies
+from vit.data.splits import Split
 from vit.figures.average_precision import plot_average_precision
 from vit.figures.style import save_figure
 from vit.tasks.image_report import ImageReport, notes_of_broken
@@ -26,9 +27,6 @@ from vit.tasks.multilabel.training import Multilabel
 from vit.tasks.task import Rates
 from vit.wording import counted, in_giga, markdown_table
 
-MOST_READ = 30_000
-"""Images of a part whose files are compared before training; more would take longer than a minute or two."""
-
 
 class MultilabelReport(ImageReport):
     """The `Report` of a `Multilabel`."""
@@ -42,10 +40,10 @@ class MultilabelReport(ImageReport):
         loader = self.task.eval_loader(open_test(self.task.config.data, self.task.class_names))
         return self.task.predict(model, loader, np.array(state["thresholds"]))
 
-    def notes(self) -> list[str]:
-        """Also of test images that are trained on."""
-        test = open_test(self.task.config.data, self.task.class_names)
-        return [*super().notes(), *notes_of_copies(test, self.task.train_split, self.task.val_split, most=MOST_READ)]
+    @cached_property
+    def early_test(self) -> Split:
+        """The test table, which was checked when the task was opened."""
+        return open_test(self.task.config.data, self.task.class_names)
 
     def summary(self, best: LabelPredictions, last: LabelPredictions) -> dict[str, Any]:
         return {
@@ -106,8 +104,9 @@ def model_card(run: Path, summary: dict[str, Any], predictions: LabelPredictions
     return (
         f"# {summary['model']}, any number of labels an image\n\n{markdown_table(('measured', ''), rows)}\n\n"
         f"{markdown_table(header, classes)}\n\n{broken}"
-        "The test set was read once, after training; weights and thresholds were chosen on a validation split cut from "
-        "the training table. Every setting and its origin: `config.yaml`. Evaluate again with\n\n"
+        "The test set was evaluated after training and chose nothing; weights and thresholds were chosen on a "
+        "validation split cut from the training table. Every setting and its origin: `config.yaml`. Evaluate again "
+        "with\n\n"
         f"    vit eval {shlex.quote(str(run))}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![average precision](figures/average_precision.png)\n"
     )

@@ -32,6 +32,7 @@ class Multilabel(ImageTask[MultilabelRun]):
     """The `Task` of a `MultilabelRun`. ValueError for any setting that cannot be honoured."""
 
     metric = "map"
+    metric_is_fraction = True
 
     def __init__(self, config: MultilabelRun, accelerator: Accelerator, timer: Timer = untimed) -> None:
         super().__init__(config, accelerator, timer)
@@ -55,6 +56,8 @@ class Multilabel(ImageTask[MultilabelRun]):
         if not np.isfinite(predictions.logits).all():
             raise NonFinite("the model's logits of validation images are not finite")
         predictions.thresholds[:] = best_thresholds(predictions)
+        # of several models the last one's are kept: of raw and averaged weights the average, which is what is chosen
+        # and tested, is validated last (`training/validation.py`)
         self.thresholds = predictions.thresholds.tolist()
         return {**ranking_metrics(predictions), **decision_metrics(predictions)}
 

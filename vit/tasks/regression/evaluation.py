@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 from vit.attention.kernel_regression import NadarayaWatson
 from vit.engine import make_accelerator
 from vit.runs import keep_earlier, write_json
+from vit.tasks.earlier import is_repeated
 from vit.tasks.regression.config import RegressionRun
 from vit.tasks.regression.curve import even_points
 from vit.tasks.regression.metrics import CONVENTIONS, evaluate_kernel, regression_metrics
-from vit.tasks.regression.model import load_regressor
+from vit.tasks.regression.model import open_regressor
 from vit.tasks.task import EvalRequest
 
 
@@ -26,7 +26,7 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
     for option, value in asked.items():
         if value:
             raise ValueError(f"{option}: it has no effect here; the checkpoint is a kernel regression's")
-    model = load_regressor(request.checkpoint, request.select, request.weights)
+    model, step = open_regressor(request.checkpoint, request.select, request.weights)
     accelerator = make_accelerator(config.device, "fp32")
     learned = model.to(accelerator.device).kernel
     fixed = NadarayaWatson(learned.keys, learned.values, config.model.initial_width)
@@ -38,15 +38,17 @@ def evaluate(request: EvalRequest, config: RegressionRun) -> dict[str, Any]:
     if accelerator.is_main_process:
         request.folder.mkdir(parents=True, exist_ok=True)
         stem = f"curve_{len(test)}_{request.chosen}_{request.weights}"
-        if kept := keep_earlier(request.folder, stem, [f"{stem}.json"], partial(_is_same, metrics)):
+        if kept := keep_earlier(request.folder, stem, [f"{stem}.json"], partial(_is_same, {"step": step, **metrics})):
             metrics["notes"] = [f"an earlier evaluation gave other numbers; it is kept in {kept}"]
         path = request.folder / f"{stem}.json"
-        write_json(path, metrics | {"conventions": CONVENTIONS})
+        write_json(path, {"step": step, **metrics, "conventions": CONVENTIONS})
         metrics["file"] = str(path)
     accelerator.wait_for_everyone()
     return metrics
 
 
-def _is_same(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def _is_same(record: Mapping[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation gave the same numbers, but for rounding."""
-    return all(math.isclose(before[name], value, rel_tol=1e-3, abs_tol=1e-4) for name, value in metrics.items())
+    before = {"step": record["step"], **before}  # earlier versions did not store it
+    equal = ("step", "test.n_seen")
+    return is_repeated(before, record, equal=equal, close=[name for name in record if name not in equal])

@@ -14,6 +14,8 @@ from vit.tasks.regression.curve import Points
 CONVENTIONS = {
     "test.mse": "mean squared difference between the estimate and the curve itself, which has no noise",
     "val.mse": "the same at fresh points with noise, so it is at least the noise's variance",
+    "ema.val.mse": "val.mse of the averaged widths (train.ema_decay); where there is an average, it chooses the "
+    "checkpoint and is what is tested, and figures show the average alone, of epochs that were validated",
     "train.mse": "at the training points, with noise; each attends to itself too",
     "train.mse_leave_one_out": "the same, but no point attends to itself: what training lowers",
     "fixed": "all widths as they were before training",

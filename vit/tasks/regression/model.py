@@ -27,9 +27,14 @@ class KernelRegressor(Model):
 
 def load_regressor(path: Path, select: str = "best", weights: str = "auto") -> KernelRegressor:
     """A run's kernel regression with the points it was trained on; `select` and `weights` as in `open_model`."""
+    return open_regressor(path, select, weights)[0]
+
+
+def open_regressor(path: Path, select: str, weights: str) -> tuple[KernelRegressor, int]:
+    """As `load_regressor`, with the number of optimizer steps that trained it."""
     tensors, state = read_run(path, select, weights)
     settings = dict(state["task"]["model"])
     check_kind(path, settings.pop("kind"), ("kernel_regression",))
     model = KernelRegressor(tensors["kernel.keys"], tensors["kernel.values"], KernelConfig(**settings))
     model.load_state_dict(tensors)
-    return model
+    return model, state["progress"]["step"]

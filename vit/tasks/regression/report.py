@@ -77,7 +77,8 @@ class RegressionReport:
     def write(self, run: Path, best: Regression, summary: dict[str, Any], _rates: Rates | None) -> None:
         config = self.task.config
         at_epoch = {epoch: self._evaluate_widths(torch.tensor(w)) for epoch, w in self.task.snapshots.items()}
-        last = read_checkpoint(find_checkpoint(run, "last"), ["model"]).tensors["model"]
+        group = "model" if config.train.ema_decay is None else "ema"
+        last = read_checkpoint(find_checkpoint(run, "last"), [group]).tensors[group]
         at_epoch[config.train.epochs] = self._evaluate_widths(last["kernel.widths"])
         best_epoch = summary["best.step"] // config.data.passes
         test = even_points(config.data.test_points)
@@ -196,11 +197,12 @@ def _draw_errors(
     variance = config.data.noise**2
     steps = [float(epoch * config.data.passes) for epoch in found]
     metrics = [result.metrics for result in found.values()]
-    validated = [record for record in history if "val.mse" in record]
+    chooses = "val.mse" if config.train.ema_decay is None else "ema.val.mse"
+    validated = [record for record in history if chooses in record]
     lines: dict[str, tuple[list[float], list[float]]] = {
         "leave_one_out": (steps, [entry["train.mse_leave_one_out"] for entry in metrics]),
         "train": (steps, [entry["train.mse"] for entry in metrics]),
-        "val": ([record["step"] for record in validated], [record["val.mse"] for record in validated]),
+        "val": ([record["step"] for record in validated], [record[chooses] for record in validated]),
         "test": (steps, [entry["test.mse"] + variance for entry in metrics]),
         "noise": ([steps[0], steps[-1]], [variance, variance]),
     }

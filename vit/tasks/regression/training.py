@@ -49,7 +49,8 @@ class KernelRegression:
             **rank_and_world_size(accelerator),
         )
         self.snapshots: dict[int, list[float]] = {}
-        """Epoch → the widths before its first step, for the figures."""
+        """Epoch → the widths before its first step, for the figures; where an average is kept, the average's."""
+        self._epoch = 0
         self._snapshot_epochs = snapshot_epochs(config.train.epochs)
 
     def prepare(self, batch: PointBatch, device: torch.device) -> PointBatch:
@@ -57,7 +58,9 @@ class KernelRegression:
 
     def losses(self, model: nn.Module, batch: PointBatch, epoch: int) -> tuple[Tensor, Tensor]:
         """Squared errors, each point estimated from the others."""
-        if epoch in self._snapshot_epochs and epoch not in self.snapshots:
+        self._epoch = epoch
+        is_shown = epoch == 0 or self.config.train.ema_decay is None
+        if is_shown and epoch in self._snapshot_epochs and epoch not in self.snapshots:
             self.snapshots[epoch] = self.model.kernel.widths.detach().tolist()
         losses = (model(batch.x, batch.indices).float() - batch.y).square()
         return losses, torch.zeros_like(losses)
@@ -68,9 +71,12 @@ class KernelRegression:
     def validate(self, model: nn.Module) -> dict[str, float]:
         """The error at fresh points with noise; every process evaluates all of them."""
         points = self.val.to(self.accelerator.device)
-        error = mean_squared_error(self.kernel_of(model), points, self.config.data.eval_batch_size)
+        kernel = self.kernel_of(model)
+        error = mean_squared_error(kernel, points, self.config.data.eval_batch_size)
         if not math.isfinite(error):
             raise NonFinite("the model's outputs at validation points are not finite")
+        if self.config.train.ema_decay is not None and self._epoch + 1 in self._snapshot_epochs:
+            self.snapshots[self._epoch + 1] = kernel.widths.detach().tolist()  # the average is validated last
         return {"mse": error}
 
     def kernel_of(self, model: nn.Module) -> NadarayaWatson:
@@ -80,10 +86,12 @@ class KernelRegression:
 
     def state(self) -> dict[str, Any]:
         model = {"kind": "kernel_regression", **asdict(self.config.model)}
-        return {"model": model, "widths": {str(epoch): widths for epoch, widths in self.snapshots.items()}}
+        widths = {str(epoch): widths for epoch, widths in self.snapshots.items()}
+        return {"model": model, "widths": widths, "epoch": self._epoch}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.snapshots = {int(epoch): widths for epoch, widths in state["widths"].items()}
+        self._epoch = state.get("epoch", max(self.snapshots, default=0))  # earlier versions did not store it
 
 
 def snapshot_epochs(epochs: int) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from vit.engine import gather_uneven, make_accelerator, rank_and_world_size
 from vit.runs import keep_earlier, write_json
+from vit.tasks.earlier import is_repeated
 from vit.tasks.task import EvalRequest
 from vit.tasks.translation.config import TextDataConfig, TranslationRun
 from vit.tasks.translation.loading import EncodedSplit, TextEvalLoader
@@ -36,6 +36,8 @@ class TranslatorEvaluation:
 
     name: str
     """The parts, and which checkpoint and weights."""
+    step: int
+    """The checkpoint's."""
     translations: Translations
     metrics: dict[str, Any]
     by_length: list[dict[str, float]]
@@ -61,19 +63,20 @@ def evaluate(request: EvalRequest, config: TranslationRun) -> dict[str, Any]:
     if evaluation.is_main_process:
         folder, name = request.folder, evaluation.name
         folder.mkdir(parents=True, exist_ok=True)
-        kept = keep_earlier(folder, name, [f"{name}.json", f"{name}.jsonl"], partial(_is_same, metrics))
+        step = {"step": evaluation.step}
+        kept = keep_earlier(folder, name, [f"{name}.json", f"{name}.jsonl"], partial(_is_same, step | metrics))
         metrics["notes"] = [f"an earlier evaluation, made otherwise, is kept in {kept}"] if kept else []
         evaluation.translations.save(folder / f"{name}.jsonl")
         path = folder / f"{name}.json"
-        write_json(path, metrics | {"conventions": CONVENTIONS})
+        write_json(path, step | metrics | {"conventions": CONVENTIONS})
         metrics["file"] = str(path)
     return metrics
 
 
-def _is_same(metrics: Mapping[str, Any], before: dict[str, Any]) -> bool:
+def _is_same(record: Mapping[str, Any], before: dict[str, Any]) -> bool:
     """Whether an earlier evaluation searched in the same way and gave the same results, but for rounding."""
-    close = (math.isclose(before[name], metrics[name], rel_tol=1e-3, abs_tol=1e-4) for name in ("bleu", "perplexity"))
-    return bool(before["search"] == metrics["search"]) and all(close)
+    before = {"step": record["step"], **before}  # earlier versions did not store it
+    return is_repeated(before, record, equal=("step", "search"), close=("bleu", "perplexity"))
 
 
 def evaluate_translator(request: EvalRequest, config: TranslationRun) -> TranslatorEvaluation:
@@ -109,4 +112,4 @@ def evaluate_translator(request: EvalRequest, config: TranslationRun) -> Transla
         "bleu_by_length": [row for row in by_length if row["sentences"]],
     }
     name = f"{config.data.name}_{'+'.join(loader.split.text.part_sizes)}_{request.chosen}_{request.weights}"
-    return TranslatorEvaluation(name, translations, metrics, by_length, accelerator.is_main_process)
+    return TranslatorEvaluation(name, trained.step, translations, metrics, by_length, accelerator.is_main_process)

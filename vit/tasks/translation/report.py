@@ -115,8 +115,8 @@ def model_card(run: Path, summary: dict[str, Any], data: TextDataConfig) -> str:
     return (
         f"# {summary['model']} on {summary['dataset']}, {task}\n\n"
         f"{markdown_table(('measured', ''), rows)}\n\n"
-        "The test set was read once, after training; the weights were chosen on the validation set. The translations: "
-        "`predictions/test.jsonl`. Every setting and its origin: `config.yaml`. Translate with\n\n"
+        "The test set was evaluated after training and chose nothing; the weights were chosen on the validation set. "
+        "The translations: `predictions/test.jsonl`. Every setting and its origin: `config.yaml`. Translate with\n\n"
         f"    {command}\n\n"
         "![learning curves](figures/learning_curves.png)\n\n![BLEU by length](figures/bleu_by_length.png)\n"
     )

@@ -36,6 +36,8 @@ class TrainedTranslator:
     model: Translator
     vocabularies: Vocabularies
     config: TranslationRun
+    step: int
+    """The number of optimizer steps that trained it."""
 
 
 def load_translator(path: Path, select: str = "best", weights: str = "auto") -> TrainedTranslator:
@@ -49,4 +51,4 @@ def load_translator(path: Path, select: str = "best", weights: str = "auto") -> 
         config.model, source_vocabulary=len(vocabularies.source), target_vocabulary=len(vocabularies.target)
     )
     model.load_state_dict(tensors)
-    return TrainedTranslator(model, vocabularies, config)
+    return TrainedTranslator(model, vocabularies, config, state["progress"]["step"])
