@@ -1,7 +1,7 @@
 """Ablation: the plain recipe with each ingredient, and the best recipe without it (or with it), at equal time.
 
-Every variant trains for as many epochs as fit into the same minutes, measured with its own steps on the machine where
-the ablation begins. The file that is ablated is YAML:
+Every variant trains for as many epochs as fit into the same minutes, at least two, measured with its own steps on the
+machine where the ablation begins. The file that is ablated is YAML:
 
     config: cifar10_vit_small_cpu            # the plain recipe: a file, or a packaged configuration
     settings: {data.root: data/cifar10}      # of every run
@@ -13,7 +13,8 @@ the ablation begins. The file that is ablated is YAML:
 
 The result's file is written after every run, and continued from: what stands in it is not repeated, on whatever machine
 it was measured, and a run that was stopped continues. Steps are timed with nothing beside them, with as many threads as
-a run has; where several are trained at once, all of them take longer than the minutes.
+a run has; where several are trained at once, all of them take longer than the minutes. A run whose loss stops being
+finite is not repeated either: it has a row without an accuracy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,9 +31,17 @@ from typing import Any
 
 import torch
 
-from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs, nearest_epochs
+from benchmarks.epochs import (
+    FEWEST_EPOCHS,
+    TRIED_EPOCHS,
+    as_options,
+    fitting_epochs,
+    nearest_epochs,
+    said_of_fewest,
+)
 from vit.config import check
 from vit.config.yaml_files import read_yaml
+from vit.engine import make_accelerator
 from vit.evaluation.statistics import accuracy_spread
 from vit.experiments.jobs import check_at_once
 from vit.experiments.planned_runs import PlannedRun, train_runs
@@ -41,14 +49,15 @@ from vit.processor import machine
 from vit.runs import write_json
 from vit.settings import flat_settings, resolve_run
 from vit.tasks.classification import require_classification
-from vit.wording import markdown_table
 
 CONVENTIONS = {
     "epochs": "as many as fit into the minutes on the machine `timed_on`, to the nearest, by the seconds of its own "
-    "steps, timed alone, in the fastest of three turns",
+    f"steps, timed alone, in the fastest of three turns; at least {FEWEST_EPOCHS}, whatever they take",
     "seconds": "of training alone: optimizer steps with reading and augmenting, without validation and the test",
-    "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds",
+    "effect": "accuracy with the ingredient less without it, of runs of one seed: mean over seeds; there is none where "
+    "a run of the two has diverged",
     "interval": "95 %, Student's t over the seeds' differences",
+    "diverged": "true of a run whose loss or gradient stopped being finite, which has no accuracy",
 }
 KEPT = (
     *("test.top1", "val.top1", "epochs", "seconds", "images_seen", "params", "gmacs"),
@@ -140,7 +149,8 @@ def ablate(
     """Train every variant with every seed, and return accuracies and effects, which stand in `file` after every run.
 
     What `file` holds already is neither timed nor trained again, wherever that was done: an ablation is continued on
-    another machine from its file alone. `at_once`: how many are trained at the same time. ValueError for a setting that
+    another machine from its file alone. `at_once`: how many are trained at the same time. One whose loss stops being
+    finite has no accuracy and is left out of the effects. ValueError for a setting that
     is not valid, for a `file` of something else or of another ablation, and for a `folder` with runs that no `file`
     tells of.
     """
@@ -159,6 +169,8 @@ def ablate(
 
     def keep(run: PlannedRun, summary: Mapping[str, Any]) -> None:
         row = {"variant": run.recipe, **{name: summary.get(name) for name in KEPT}}
+        if not summary:
+            row |= {"seed": run.config.seed, "epochs": run.config.train.epochs, "diverged": True}
         before = _begun(ablation, minutes, at_once, file)["runs"]  # another process may have added its own
         rows = {(each["seed"], each["variant"]): each for each in (*before, *result["runs"], row)}
         order = sorted(rows, key=lambda key: (key[0], list(variants).index(key[1])))
@@ -166,7 +178,7 @@ def ablate(
         result["effects"] = list(effects(ablation, result["runs"]))
         write_json(file, result)
 
-    train_runs(_missing_runs(ablation, result, seeds, folder), at_once, finished=keep)
+    train_runs(_missing_runs(ablation, result, seeds, folder), at_once, may_diverge=True, finished=keep)
     return result
 
 
@@ -226,7 +238,8 @@ def _read_result(file: Path, empty: Mapping[str, Any]) -> dict[str, Any]:
     try:
         stored = json.loads(file.read_text())
         fits = all(isinstance(stored[key], type(value)) for key, value in empty.items() if value is not None)
-        fits &= all(isinstance(row["test.top1"], float) and row["seed"] >= 0 for row in stored["runs"])
+        fits &= all(isinstance(row["test.top1"], float) or row.get("diverged") is True for row in stored["runs"])
+        fits &= all(row["seed"] >= 0 for row in stored["runs"])
         fits &= all(row["variant"] and set(KEPT) <= row.keys() for row in stored["runs"])
         fits &= all(min(seconds) > 0 for seconds in stored["seconds_an_epoch"].values())
         fits &= "timed_on" in stored
@@ -247,7 +260,7 @@ def _time_variants(
     if all(len(result["seconds_an_epoch"].get(name, [])) >= _TURNS for name in variants):
         return
     with _share_of_threads(at_once):
-        here = machine("cuda" if torch.cuda.is_available() else "cpu")
+        here = machine(_device_type(ablation))
         if result["timed_on"] != here:
             result["timed_on"], result["seconds_an_epoch"] = here, {}
         seconds = result["seconds_an_epoch"]
@@ -257,8 +270,14 @@ def _time_variants(
             settings = ablation.settings_with(variants[name])
             _, found = fitting_epochs(ablation.config, settings, result["minutes"], folder / "timing")
             seconds.setdefault(name, []).append(found)
-            say(f"{name}: {found:.1f} s an epoch")
+            say(f"{name}: {found:.1f} s an epoch{said_of_fewest(result['minutes'], found)}")
             write_json(file, result)
+
+
+def _device_type(ablation: Ablation) -> str:
+    """Where the plain recipe is trained."""
+    config = resolve_run(ablation.config, as_options(ablation.settings, TRIED_EPOCHS), "FILE").config
+    return str(make_accelerator(config.device, config.train.precision).device.type)
 
 
 @contextmanager
@@ -275,13 +294,16 @@ def _share_of_threads(at_once: int) -> Iterator[None]:
 def effects(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The effect of each ingredient on the plain recipe and on the best one, paired by seed.
 
-    Of the seeds with which every variant is trained: none while there is no such seed.
+    Of the seeds with which every variant is trained: none while there is no such seed, nor for a pair of which a run
+    has diverged.
     """
     top1 = {(row["variant"], row["seed"]): row["test.top1"] for row in rows}
     seeds = whole_seeds(ablation, rows)
     if not seeds:
         return
     for name, having, lacking in ablation.pairs():
+        if any(top1[variant, seed] is None for variant in (having, lacking) for seed in seeds):
+            continue
         spread = accuracy_spread({seed: top1[having, seed] - top1[lacking, seed] for seed in seeds})
         variant = lacking if having == "best" else having
         found = {"ingredient": name, "variant": variant, "seeds": seeds, "effect": spread["mean"]}
@@ -294,33 +316,3 @@ def whole_seeds(ablation: Ablation, rows: Sequence[Mapping[str, Any]]) -> list[i
     for row in rows:
         trained.setdefault(row["seed"], set()).add(row["variant"])
     return sorted(seed for seed, names in trained.items() if names >= set(ablation.variants()))
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Markdown: a row for each variant, with its mean accuracy and what its ingredient brings.
-
-    Of the seeds that the effects are of, so that all rows have the same; of all runs while there are no effects.
-    """
-    seeds = {seed for effect in result["effects"] for seed in effect["seeds"]}
-    by_variant: dict[str, list[Mapping[str, Any]]] = {}
-    for row in result["runs"]:
-        if not seeds or row["seed"] in seeds:
-            by_variant.setdefault(row["variant"], []).append(row)
-    told = {effect["variant"]: effect for effect in result["effects"]}
-    lines = []
-    for name, rows in by_variant.items():
-        values = [100 * row["test.top1"] for row in rows]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        accuracy = f"{statistics.fmean(values):.2f}{spread} %"
-        lines.append((name, str(rows[0]["epochs"]), accuracy, _brings(told.get(name))))
-    return markdown_table(("variant", "epochs", "test top-1", "the ingredient brings"), lines)
-
-
-def _brings(effect: Mapping[str, Any] | None) -> str:
-    if effect is None:
-        return ""
-    points = f"{100 * effect['effect']:+.2f} points"
-    if "interval" not in effect:
-        return points
-    low, high = effect["interval"]
-    return f"{points} ({100 * low:+.1f} to {100 * high:+.1f})"

@@ -1,4 +1,5 @@
-"""Trainings of a list, each for as many epochs as its minutes hold, in calls of limited time that continue each other.
+"""Trainings of a list, each for as many epochs as its minutes hold, but at least two, in calls of limited time that
+continue each other.
 
 The list is YAML:
 
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ablation import KEPT
-from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs
+from benchmarks.epochs import TRIED_EPOCHS, as_options, fitting_epochs, said_of_fewest
 from vit.config import check
 from vit.config.yaml_files import read_yaml
 from vit.processor import machine
@@ -48,6 +49,10 @@ class BudgetedRun:
     config: str
     minutes: float
     settings: Mapping[str, Any]
+
+
+class RunFailed(ValueError):
+    """A training ended with an error; it has told of it itself."""
 
 
 def read_list(path: Path, *, rehearse: bool) -> list[BudgetedRun]:
@@ -83,24 +88,30 @@ def _settings(section: Mapping[str, Any], name: str) -> dict[str, Any]:
 def train_list(runs: list[BudgetedRun], folder: Path, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
     """Train for at most so many minutes; `unfinished` are the names of runs that the next call continues or begins.
 
-    ValueError for a run that fails, those before it stay; and, before any is trained, for one of another task and for
-    one that was begun with other settings or minutes.
+    A run that fails is told, and the others are trained before it ends in a ValueError. That is raised too, before any
+    is trained, for one of another task and for one that was begun with other settings or minutes.
     """
     for run in runs:
         resolved = resolve_run(run.config, as_options(run.settings, TRIED_EPOCHS), f"runs.{run.name}.config")
         require_classification(resolved.config, f"runs.{run.name}.config", run.config)
         _check_begun(run, folder)
-    deadline, rows, unfinished = time.monotonic() + 60 * minutes, [], []
+    deadline, rows, unfinished, failed = time.monotonic() + 60 * minutes, [], [], list[str]()
     for run in runs:
         summary = folder / run.name / "summary.json"
         if not summary.is_file() and time.monotonic() < deadline:
-            _train(run, folder, deadline, say)
+            try:
+                _train(run, folder, deadline, say)
+            except RunFailed as error:
+                say(str(error))
+                failed.append(str(error))
         if summary.is_file():
             told = json.loads(summary.read_text())
             rows.append({"run": run.name, "minutes": run.minutes, **{name: told.get(name) for name in KEPT}})
             say(f"{run.name}: {told['test.top1']:.2%} after {told['epochs']} epochs, {told['seconds']:.0f} s of steps")
         else:
             unfinished.append(run.name)
+    if failed:
+        raise ValueError("; ".join(failed))
     return {"runs": rows, "unfinished": unfinished, "machine": machine(rows[0]["device"] if rows else "cpu")}
 
 
@@ -137,7 +148,8 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
         words = ["--resume", str(place)]
     else:
         epochs, seconds = fitting_epochs(run.config, run.settings, run.minutes, place)
-        say(f"{run.name}: {seconds:.2f} s an epoch, {epochs} epochs in {run.minutes:g} minutes")
+        note = said_of_fewest(run.minutes, seconds)
+        say(f"{run.name}: {seconds:.2f} s an epoch, {epochs} epochs in {run.minutes:g} minutes{note}")
         words = ["--config", run.config, *as_options(run.settings, epochs), "--output_dir", str(place)]
         make_folder(folder)
         write_json(_record_of(run, folder), _asked(run))
@@ -154,7 +166,7 @@ def _train(run: BudgetedRun, folder: Path, deadline: float, say: Callable[[str],
                 code = -signal.SIGTERM
                 say(f"{run.name}: killed, as it took more than {_SAVING:g} s to save; its last checkpoint is continued")
     if code not in (0, *_STOPPED):
-        raise ValueError(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
+        raise RunFailed(f"{run.name}: `vit train {' '.join(words)}` ended with exit code {code}")
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from vit.config import check
+from vit.config.validation import setting_types
 from vit.settings import ResolvedRun, resolve_run
+from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.classification.training import Classification
-from vit.training.loop import steps
+from vit.training.loop import StepResult, steps
+from vit.training.optim import parameter_groups
 from vit.training.session import Session, open_session
 
-_SHARE = re.compile(r"\d+/\d+")
+_SHARE = re.compile(r"\d+/0*[1-9]\d*")
 _WARMUP_STEPS, _TIMED_STEPS = 4, 16
-"""Multiples of the steps whose images are augmented together, four of 128 images on a CPU."""
+"""At least; more where the steps whose images are augmented together are not as many."""
 TRIED_EPOCHS = 12
 """Epochs of the run whose steps are timed; divisible by the usual shares."""
+FEWEST_EPOCHS = 2
+"""So that a share of the epochs is not all of them."""
 
 
 def as_options(settings: Mapping[str, Any], epochs: int) -> list[str]:
-    """Settings as `vit train` takes them; a value such as `2/3` is that part of the epochs."""
+    """Settings as `vit train` takes them; the value `2/3` of a number is that part of the epochs."""
 
-    def text(value: Any) -> str:
+    def text(name: str, value: Any) -> str:
         if not isinstance(value, str):
             return json.dumps(value)  # null, true
-        return str(round(Fraction(value) * epochs)) if _SHARE.fullmatch(value) else value
+        is_share = _SHARE.fullmatch(value) and _takes_number(name)
+        return str(round(Fraction(value) * epochs)) if is_share else value
 
-    return [f"--train.epochs={epochs}", *(f"--{name}={text(value)}" for name, value in settings.items())]
+    return [f"--train.epochs={epochs}", *(f"--{name}={text(name, value)}" for name, value in settings.items())]
+
+
+def _takes_number(name: str) -> bool:
+    """Whether a setting, called by its dotted name or by the last part of it, takes a number."""
+    types = setting_types(ClassificationRun).items()
+    hints = (hint for setting, hint in types if name in (setting, setting.rpartition(".")[2]))
+    return any({int, float} & {hint, *get_args(hint)} for hint in hints)
 
 
 def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, folder: Path) -> tuple[int, float]:
@@ -45,8 +59,16 @@ def fitting_epochs(config: str, settings: Mapping[str, Any], minutes: float, fol
 
 
 def nearest_epochs(minutes: float, seconds: float) -> int:
-    """At least two, so that a share of the epochs is not all of them."""
-    return max(2, round(60 * minutes / seconds))
+    """At least `FEWEST_EPOCHS`."""
+    return max(FEWEST_EPOCHS, round(60 * minutes / seconds))
+
+
+def said_of_fewest(minutes: float, seconds: float) -> str:
+    """For the line about an epoch's seconds, where the minutes hold fewer epochs than are trained; else empty."""
+    fitting = 60 * minutes / seconds
+    if round(fitting) >= FEWEST_EPOCHS:
+        return ""
+    return f" (the minutes hold {fitting:.1f} epochs; {FEWEST_EPOCHS} is the fewest)"
 
 
 def seconds_per_epoch(resolved: ResolvedRun, folder: Path) -> float:
@@ -65,21 +87,37 @@ def seconds_of(session: Session) -> float:
     """`seconds_per_epoch` of a run that has been opened."""
     assert isinstance(session.task, Classification)
     check_long_enough(session)
+    for group in parameter_groups(session.optimizers):  # nothing is learned, so that no step can diverge
+        group["lr_scale"] = 0.0
     loader, epoch, total = session.task.train_loader, 0, 0.0
     for count in loader.augment.epochs_by_size(session.config.train.epochs).values():
-        session.progress.epoch, session.progress.step_in_epoch = epoch, 0
-        total += _seconds_per_step(steps(session)) * count
+        total += _seconds_per_step(session, epoch) * count
         epoch += count
     return total * loader.steps_per_epoch / session.config.train.epochs
 
 
-def _seconds_per_step(taken: Iterator[object]) -> float:
-    """The mean, after the first steps, in which the machine warms up and compiles.
+def _seconds_per_step(session: Session, epoch: int) -> float:
+    """The mean over steps of that epoch, after the first ones, in which the machine warms up and compiles.
 
-    Not the median: one step in every few augments the images of the whole group.
+    Not the median: one step in every few augments the images of its whole group. So whole groups are timed; where too
+    few steps are left for one, the epoch begins again and all of it is timed.
     """
-    for _ in islice(taken, _WARMUP_STEPS):
-        pass
+    assert isinstance(session.task, Classification)
+    loader = session.task.train_loader
+    taken = _steps_of(session, epoch)
+    next(taken)
+    group = loader.steps_together  # of the epoch's first group, which no other exceeds
+    warmup, timed = (group * math.ceil(least / group) for least in (_WARMUP_STEPS, _TIMED_STEPS))
+    if loader.steps_per_epoch < warmup + group:
+        sum(1 for _ in taken)
+        taken, timed = _steps_of(session, epoch), loader.steps_per_epoch
+    else:
+        sum(1 for _ in islice(taken, warmup - 1))
     begin = time.perf_counter()
-    count = sum(1 for _ in islice(taken, _TIMED_STEPS))
+    count = sum(1 for _ in islice(taken, timed))
     return (time.perf_counter() - begin) / count
+
+
+def _steps_of(session: Session, epoch: int) -> Iterator[StepResult]:
+    session.progress.epoch, session.progress.step_in_epoch = epoch, 0
+    return steps(session)

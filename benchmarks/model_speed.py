@@ -66,7 +66,7 @@ SHORTEST = 0.25
 OURS = "vit"
 _CODE = (
     *(f"vit/{name}" for name in ("attention", "config", "hub", "layers", "libraries", "models", "weights")),
-    *(f"vit/{name}.py" for name in ("linear", "processor", "randomness", "evaluation/cost")),
+    *(f"vit/{name}.py" for name in ("compiling", "linear", "processor", "randomness", "evaluation/cost")),
     *(f"benchmarks/{name}.py" for name in ("model_speed", "reference_models", "timing")),
 )
 """The timed code, the timing, and the building of the other libraries' models."""

@@ -22,7 +22,7 @@ from benchmarks.whole_process import ProcessFailed
 from vit.config import check
 from vit.evaluation.statistics import p_above
 from vit.processor import machine
-from vit.runs import make_folder, write_json
+from vit.runs import make_folder, put_aside, write_json
 from vit.settings import flat_settings, resolve_run
 from vit.tasks.classification import require_classification
 
@@ -31,7 +31,7 @@ CONVENTIONS = {
     "start": "until the run's folder has its settings: imports, opening the data, building the model",
     "steps": "all optimizer steps, reading and augmenting included (summary.json)",
     "between": "validation and checkpoints, until the history has its last line",
-    "test": "the test set, predictions and pictures",
+    "test": "the last checkpoint, the test set, predictions and pictures",
     "other_load": "share of all cores that other processes, and the host, took meanwhile",
     "p": "one-sided t-test over seeds: the chance of these accuracies if the true mean were at the bar",
 }
@@ -46,23 +46,27 @@ def speedrun(
     config: str, overrides: Sequence[str], seeds: Sequence[int], folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Train and test with each of the seeds, one after another. Finished seeds in `folder` are not repeated, unless the
-    settings in `config` have changed.
+    options or the settings in `config` have changed: then the earlier run and its record are put aside.
 
-    ValueError for another task, and for a damaged record. BusyMachine if other processes take more than
-    `machine_load.MOST_OTHER_LOAD`; ProcessFailed for a run that fails.
+    ValueError for another task, and for a damaged record, before anything is trained. BusyMachine if other processes
+    take more than `machine_load.MOST_OTHER_LOAD`; ProcessFailed for a run that fails.
     """
     rows = []
     asked_run = require_classification(resolve_run(config, list(overrides), "--config").config, "--config", config)
     settings = flat_settings(asked_run)
     make_folder(folder)
     asked = {"words": [config, *overrides], "settings": json.loads(json.dumps(settings))}
-    for seed in seeds:
-        record = folder / f"seed{seed}.json"
-        row = _read_record(record)
+    records = {seed: folder / f"seed{seed}.json" for seed in seeds}
+    measured = {seed: _read_record(record) for seed, record in records.items()}
+    for seed, record in records.items():
+        row, run = measured[seed], folder / f"seed{seed}"
         if row is not None and all(row.get(name, value) == value for name, value in asked.items()):
             say(f"seed {seed}: {describe(row)}, measured before")
         else:
-            row = {**asked, **run_seed(config, overrides, seed, folder / f"seed{seed}")}
+            if row is not None:  # the record last, so that it is never gone before all of its run is aside
+                earlier = put_aside(folder, [*sorted(run.rglob("*")), run.with_suffix(".log"), record])
+                say(f"seed {seed}: measured before with other options or settings; that run is in {earlier} now")
+            row = {**asked, **run_seed(config, overrides, seed, run)}
             write_json(record, row)
             say(f"seed {seed}: {describe(row)}")
         rows.append({name: value for name, value in row.items() if name != "settings"})
@@ -83,7 +87,7 @@ def _read_record(file: Path) -> dict[str, Any] | None:
 
 
 def run_seed(config: str, overrides: Sequence[str], seed: int, run: Path) -> dict[str, Any]:
-    """Accuracy, wall time and its parts, and the machine, of one run; an earlier run in that place is removed."""
+    """Accuracy, wall time and its parts, and the machine, of one run; one in that place that did not end is removed."""
     load = Load()
     time.sleep(_SAMPLE)
     load.refuse()

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from results.records import RESULTS, ROOT, Record, mean_and_spread, percent, read_records
+from results.records import RESULTS, ROOT, Record, mean_and_spread, percent, read_records, shared
 from results.tables import TABLES
 from results.tables.throughput import behind
 from vit.config import nearest
@@ -46,8 +46,8 @@ QUANTITIES: Mapping[str, Callable[[list[Record]], str]] = {
     "bleu": lambda records: mean_and_spread([record.summary["test.bleu"] for record in records], 1),
     "runs": lambda records: str(len(records)),
     "minutes": _minutes,
-    "parameters": lambda records: f"{records[0].summary['params'] / 1e6:.2f} M",
-    "gmacs": lambda records: f"{records[0].summary['gmacs']:.3f} G",
+    "parameters": lambda records: f"{shared(records, 'params') / 1e6:.2f} M",
+    "gmacs": lambda records: f"{shared(records, 'gmacs'):.3f} G",
 }
 
 
@@ -134,7 +134,7 @@ def expected(name: str) -> str:
     quantity = next(name for name in _MEASURED if f"test.{name}" in summary)
     measured = _MEASURED[quantity].format(QUANTITIES[quantity](records))
     places = "; ".join(dict.fromkeys(f"{each.made['machine']}, {each.made['circumstances']}" for each in records))
-    text = f"{measured} ({runs}, {summary['precision']}); {_minutes(records)} minutes on {places}."
+    text = f"{measured} ({runs}, {shared(records, 'precision')}); {_minutes(records)} minutes on {places}."
     return textwrap.fill(text, _WIDTH, initial_indent="# Expected:  ", subsequent_indent="#            ")
 
 

@@ -34,6 +34,8 @@ results → its recipes → what they are called. The first is the one that othe
 """
 ABLATIONS: tuple[str, ...] = ("cifar10_ablation",)
 """Effects of ingredients: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
+RECIPES = {"plain": "added to the plain recipe", "best": "in the best recipe"}
+"""What an ablation's ingredients are added to or left out of, in words."""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",
@@ -86,16 +88,18 @@ def whole_seeds(name: str, result: Mapping[str, Any]) -> list[int]:
 def effects(name: str) -> dict[str, list[dict[str, Any]]]:
     """For each recipe, plain and best, the ingredients with `name`, `value`, `low` and `high`, the largest value first.
 
-    `low` and `high` are None with one seed. Both recipes have the same order, which is that of the last.
+    `low` and `high` are None with one seed. Both recipes have the same ingredients, without one whose effect on either
+    is not known as a run has diverged, in the same order, which is that of the last.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for effect in json.loads((RESULTS / f"{name}.json").read_text())["effects"]:
         ingredient, (low, high) = effect["ingredient"], effect.get("interval", (None, None))
-        recipe = "added to the plain recipe" if effect["variant"].startswith("plain") else "in the best recipe"
+        recipe = RECIPES["plain" if effect["variant"].startswith("plain") else "best"]
         own = {"name": ingredient, "value": effect["effect"], "low": low, "high": high}
         found.setdefault(recipe, {})[ingredient] = own
     last = list(found.values())[-1]
-    order = sorted(last, key=lambda ingredient: -last[ingredient]["value"])
+    known = [ingredient for ingredient in last if all(ingredient in own for own in found.values())]
+    order = sorted(known, key=lambda ingredient: -last[ingredient]["value"])
     return {recipe: [own[ingredient] for ingredient in order] for recipe, own in found.items()}
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
+
 from vit.config import check, nearest
 from vit.runs import make_folder, write_json
 
@@ -26,8 +28,9 @@ _PLACE = "output_dir:"
 
 @dataclass(frozen=True)
 class Record:
-    """One run: its summary, and how it was made."""
+    """One run: the name that it is kept under, its summary, and how it was made."""
 
+    name: str
     summary: dict[str, Any]
     made: dict[str, Any]
 
@@ -43,6 +46,11 @@ def keep(
     summary_file = run / "summary.json"
     check(summary_file.is_file(), "RUN", str(run), "it has no summary.json: give the folder of a finished run")
     summary = json.loads(summary_file.read_text())
+    settings = (run / "config.yaml").read_text()
+    planned = (yaml.safe_load(settings).get("train") or {}).get("epochs")
+    told = summary.get("epochs")  # of fewer, where a finished run was continued and has not ended
+    rule = f"its summary is of {told} epochs and its settings say {planned}: finish it with vit train --resume {run}"
+    check(planned in (None, told), "RUN", str(run), rule)
     made = dict[str, str]()
     for fact, given in (("commit", commit), ("machine", machine)):
         own = summary.get(fact)
@@ -51,14 +59,14 @@ def keep(
         made[fact] = given or own
     folder = RESULTS / name / f"seed{summary['seed']}"
     check(not folder.exists(), "NAME", name, f"{folder} is the record of another run; remove it first")
-    settings = (run / "config.yaml").read_text().splitlines(keepends=True)
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     make_folder(folder.parent)
     with TemporaryDirectory(prefix=".keeping-", dir=folder.parent) as place:
         record = Path(place, "record")
         record.mkdir()
         shutil.copyfile(summary_file, record / "summary.json")
-        (record / "config.yaml").write_text("".join(line for line in settings if not line.startswith(_PLACE)))
+        kept = (line for line in settings.splitlines(keepends=True) if not line.startswith(_PLACE))
+        (record / "config.yaml").write_text("".join(kept))
         (record / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(history)))
         write_json(record / "record.json", {"command": command, **made, "circumstances": circumstances})
         record.rename(folder)
@@ -82,9 +90,19 @@ def read_records(name: str) -> list[Record]:
     if not folders:
         raise ValueError(f"results: there is no record {name!r}; {nearest(name, record_names())}")
     return [
-        Record(*(json.loads((folder / file).read_text()) for file in ("summary.json", "record.json")))
+        Record(name, *(json.loads((folder / file).read_text()) for file in ("summary.json", "record.json")))
         for folder in folders
     ]
+
+
+def shared(records: Sequence[Record], key: str) -> Any:
+    """A number that is told once for all runs kept under a name. ValueError where their summaries differ in it."""
+    first, *others = records
+    for other in others:
+        seeds = f"{key} {first.summary[key]!r} with seed {first.summary['seed']}"
+        rule = f"its runs have {seeds} and {other.summary[key]!r} with seed {other.summary['seed']}; keep them apart"
+        check(other.summary[key] == first.summary[key], "results", first.name, rule)
+    return first.summary[key]
 
 
 def percent(values: Sequence[float], digits: int = 2) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from results import documents, pictures, records
 from results.__main__ import main
-from results.tables import TABLES, ablation, throughput
+from results.tables import TABLES, ablation, accuracy, throughput
 from tests.faults.malformed import __main__ as malformed
 
 MEASURED = re.compile(r"\d[\d,.]*(?: ?±| ?%| ?points| times| images/s| BLEU)|\d\.\d")
@@ -133,6 +133,13 @@ def test_an_ablation_has_a_row_for_each_ingredient_and_a_picture(
     drawn = json.loads((own_results.parent / "docs" / "both.json").read_text())
     assert drawn["seeds"] == ("mean of 2 seeds, 95 % interval" if interval else "one seed")
     assert [[effect["name"] for effect in panel] for panel in drawn["effects"].values()] == [["b", "a"]] * 2
+    without_a = an_ablation(interval=interval)
+    del without_a["effects"][0]  # as where a run of it has diverged
+    (own_results / "both.json").write_text(json.dumps(without_a))
+    assert [line.split(" | ")[0] for line in ablation.ingredient_effects("both").splitlines()[3:]] == ["| b"]
+    without_plain = {"effects": without_a["effects"][::2]}  # as where the plain recipe has diverged
+    (own_results / "both.json").write_text(json.dumps(without_a | without_plain))
+    assert [epochs in ablation.ingredient_effects("both") for epochs in (" 8 epochs", " 12 epochs")] == [False, True]
     (own_results / "both.json").write_text(json.dumps(an_ablation(interval=interval) | {"effects": []}))
     for told in (pictures.draw, ablation.ingredient_effects):
         with pytest.raises(ValueError, match="'both' is not valid: it has no seed with which every variant is trained"):
@@ -271,6 +278,42 @@ def test_what_is_expected_of_a_configuration(metric: str, line: str, tmp_path: P
 def test_a_run_that_is_not_finished_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keep", str(tmp_path), "small", "--command", "a", "--circumstances", "b"]) == 2
     assert "has no summary.json" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_results")
+def test_a_run_that_was_continued_and_has_not_ended_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    summary = json.loads((run / "summary.json").read_text())
+    words = ["keep", str(run), "small", "--command", "a", "--circumstances", "b"]
+    (run / "config.yaml").write_text("train:\n  epochs: 20\n")
+    for told in ({}, {"epochs": 10}):
+        (run / "summary.json").write_text(json.dumps(summary | told))
+        assert main(words) == 2
+        line = f"its summary is of {told.get('epochs')} epochs and its settings say 20: finish it with vit train"
+        assert line in capsys.readouterr().err
+    (run / "summary.json").write_text(json.dumps(summary | {"epochs": 20}))
+    assert main(words) == 0
+
+
+@pytest.mark.usefixtures("own_results")
+@pytest.mark.parametrize("key", ["precision", "params", "gmacs", "epochs", "images_seen"])
+def test_what_is_told_once_for_all_seeds_is_the_same_in_all_of_them(key: str, tmp_path: Path) -> None:
+    told = {"precision": "fp32", "params": 10**6, "gmacs": 0.5, "epochs": 2, "images_seen": 80}
+    for seed, other in enumerate((False, False, True)):
+        run = finished_run(tmp_path / f"run{seed}", seed, 0.5)
+        summary = json.loads((run / "summary.json").read_text()) | told
+        (run / "summary.json").write_text(
+            json.dumps(summary | ({key: "bf16" if key == "precision" else 9} if other else {}))
+        )
+        records.keep(run, "small", "python train.py", "one thread")
+    asked = {"precision": lambda: documents.expected("small"), "params": lambda: documents.text_of("parameters small")}
+    asked["gmacs"] = lambda: documents.text_of("gmacs small")
+    for tell in (asked.get(key), lambda: accuracy.trained(["small"])):
+        if tell is not None:
+            with pytest.raises(ValueError, match=rf"results: 'small' is not valid: its runs have {key} .* with seed 2"):
+                tell()
 
 
 @pytest.mark.usefixtures("own_results")

@@ -32,8 +32,9 @@ def speedrun(argv: list[str]) -> None:
     repeated = [seed for seed, count in Counter(args.seeds).items() if count > 1]
     if repeated:
         raise ValueError(f"--seeds: {repeated[0]} is there twice; name each seed once")
-    for option in ("--seed", "--output_dir", "--resume"):
-        if option in overrides:
+    for word in filter(lambda word: word.startswith("--"), overrides):
+        option = f"--{word[2:].partition('=')[0].replace('-', '_')}"  # as `vit train` reads it
+        if option in ("--seed", "--output_dir", "--resume"):
             raise ValueError(f"{option}: it is not valid here: --seeds and --folder say it for every run")
     from benchmarks.speedrun import CONVENTIONS, above, speedrun
 
@@ -64,7 +65,7 @@ def ablation(argv: list[str]) -> None:
         "training. The same command continues it, on another machine too, where it needs the file of --output alone."
     )
     parser = Parser(prog="python -m benchmarks ablation", description=what)
-    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: config, settings, ingredients")
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: config, settings, ingredients, best")
     parser.add_argument("--minutes", type=float, required=True, help="of training for each run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
     add_at_once_option(parser)
@@ -77,7 +78,8 @@ def ablation(argv: list[str]) -> None:
     check_file("--output", file)
     check_folder("--folder", args.folder)
     check_positive("--minutes", args.minutes)
-    from benchmarks.ablation import Ablation, ablate, table
+    from benchmarks.ablation import Ablation, ablate
+    from benchmarks.ablation_table import table
 
     ablation = Ablation.read(args.file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,8 +88,8 @@ def ablation(argv: list[str]) -> None:
 
 def budgeted(argv: list[str]) -> None:
     what = (
-        "Trainings of a list, each for as many epochs as its minutes hold. A call ends after --minutes; the same "
-        "command continues it."
+        "Trainings of a list, each for as many epochs as its minutes hold, at least two. A call ends after --minutes; "
+        "the same command continues it."
     )
     parser = Parser(prog="python -m benchmarks budgeted", description=what)
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: settings, rehearsal, runs")

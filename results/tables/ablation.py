@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from results.pictures import effects, whole_seeds
+from results.pictures import RECIPES, effects, whole_seeds
 from results.records import RESULTS, percent
 from results.tables.cells import points
 from vit.wording import markdown_table
@@ -19,7 +19,7 @@ def ingredient_effects(name: str) -> str:
     result = json.loads((RESULTS / f"{name}.json").read_text())
     runs = [run for run in result["runs"] if run["seed"] in whole_seeds(name, result)]
     columns = effects(name)
-    own = [[run for run in runs if run["variant"] == recipe] for recipe in ("plain", "best")[: len(columns)]]
+    own = [[run for run in runs if run["variant"] == recipe] for recipe in RECIPES if RECIPES[recipe] in columns]
     accuracies = [f"{percent([run['test.top1'] for run in found])}, {found[0]['epochs']} epochs" for found in own]
     rows = [(cells[0]["name"], *map(_cell, cells)) for cells in zip(*columns.values(), strict=True)]
     return markdown_table(("ingredient", *columns), [("*test top-1 of the recipe*", *accuracies), *rows])

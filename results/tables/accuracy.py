@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from results.records import RESULTS, percent, read_records
+from results.records import RESULTS, percent, read_records, shared
 from results.tables.cells import p_value, points, with_interval
 from vit.wording import markdown_table
 
@@ -24,11 +24,12 @@ def trained(names: Sequence[str]) -> str:
     rows = []
     for name in names:
         records = read_records(name)
-        summary = records[0].summary
+        params, gmacs, epochs, images, precision = (
+            shared(records, key) for key in ("params", "gmacs", "epochs", "images_seen", "precision")
+        )
         top1 = percent([record.summary["test.top1"] for record in records])
-        cost = f"{summary['params'] / 1e6:.2f} M", f"{summary['gmacs'] * 1000:.1f} M"
-        seen = f"{summary['epochs']} × {summary['images_seen'] // summary['epochs']:,}"
-        rows.append((f"`{name}`", top1, str(len(records)), *cost, seen, summary["precision"]))
+        cost = f"{params / 1e6:.2f} M", f"{gmacs * 1000:.1f} M"
+        rows.append((f"`{name}`", top1, str(len(records)), *cost, f"{epochs} × {images // epochs:,}", precision))
     header = ("record", "test top-1", "seeds", "parameters", "multiply-adds", "images seen", "precision")
     return markdown_table(header, rows)
 

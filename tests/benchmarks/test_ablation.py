@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ import torch
 
 from benchmarks import epochs
 from benchmarks.__main__ import main
-from benchmarks.ablation import Ablation, ablate, effects, table
+from benchmarks.ablation import Ablation, ablate, effects
+from benchmarks.ablation_table import table
 from vit.settings import ResolvedRun
 from vit.tasks.classification.config import ClassificationRun
+from vit.tasks.task import NonFinite
 from vit.training.interruption import Stopped
 
 FILE = """
@@ -216,6 +219,50 @@ def test_an_ablation_is_kept_after_every_run_and_continued_from_its_file_alone(
     assert {tuple(effect["seeds"]) for effect in result["effects"]} == {(0, 1)}
     assert {tuple(seconds) for seconds in result["seconds_an_epoch"].values()} == {(30.0,) * 3}
     assert result["timed_on"]["threads"] == torch.get_num_threads()
+
+
+def test_a_variant_that_diverges_has_no_accuracy_and_stops_no_other(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_runs: list[ClassificationRun]
+) -> None:
+    ablation, file = Ablation.read(recipe), tmp_path / "result.json"
+    train = "vit.experiments.planned_runs.train"
+    own = import_module("vit.experiments.planned_runs").train
+
+    def diverging(config: ClassificationRun, folder: Path, **named: Any) -> dict[str, Any]:
+        if folder.parts[-2:] == ("plain_mimetic", "seed0"):
+            raise NonFinite("the loss is not finite at step 3")
+        return own(config, folder, **named)
+
+    monkeypatch.setattr(train, diverging)
+    result = ablate(ablation, 1, [0], tmp_path / "runs", file, print)
+    assert len(fake_runs) == 5
+    row = result["runs"][1]
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "variant": "plain + mimetic",
+        "seed": 0,
+        "epochs": 2,
+        "diverged": True,
+    }
+    told = {effect["variant"] for effect in result["effects"]}
+    assert told == {"plain + averaging", "best - mimetic", "best - averaging"}
+    assert "| plain + mimetic | 2 | loss not finite with seed 0 |  |" in table(result)
+    assert ablate(ablation, 1, [0], tmp_path / "runs", file, print) == result
+    assert len(fake_runs) == 5
+
+
+@pytest.mark.usefixtures("fake_runs")
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "cpu"), ("auto", "cuda")])
+def test_the_machine_that_is_told_is_the_device_of_the_recipe(
+    device: str, expected: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accelerator(asked: str, _: str) -> SimpleNamespace:
+        return SimpleNamespace(device=torch.device("cpu" if asked == "cpu" else "cuda"))
+
+    recipe.write_text(FILE.replace("settings: {", f"settings: {{device: {device}, "))
+    monkeypatch.setattr("benchmarks.ablation.make_accelerator", accelerator)
+    monkeypatch.setattr("benchmarks.ablation.machine", lambda kind: {"device": kind})
+    result = ablate(Ablation.read(recipe), 1, [0], tmp_path / "runs", tmp_path / "result.json", print)
+    assert result["timed_on"] == {"device": expected}
 
 
 def test_a_seed_between_others_is_put_between_them_and_a_process_beside_loses_nothing(

@@ -131,7 +131,20 @@ def test_a_run_that_fails_is_named(file: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "fitting_epochs", lambda *_: (1, 30.0))
     file.write_text(FILE.replace("seed: 3", "model.patch_size: 3"))
     with pytest.raises(ValueError, match=r"first: `vit train .*` ended with exit code 2"):
-        train_list(read_list(file, rehearse=False), tmp_path / "runs", 5, print)
+        train_list(read_list(file, rehearse=False)[:1], tmp_path / "runs", 5, print)
+
+
+def test_a_run_that_fails_holds_up_no_other(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(run: BudgetedRun, *_: object) -> None:
+        begun.append(run.name)
+        raise module.RunFailed(f"{run.name}: it diverged")
+
+    begun, told = list[str](), list[str]()
+    monkeypatch.setattr(module, "_train", train)
+    with pytest.raises(ValueError, match=r"^first: it diverged; second: it diverged$"):
+        train_list(read_list(file, rehearse=False), tmp_path / "runs", 5, told.append)
+    assert begun == ["first", "second"]
+    assert told == ["first: it diverged", "second: it diverged"]
 
 
 def test_the_list_for_a_cuda_device_is_of_settings_that_are_valid() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,13 @@ def test_compared_logits_are_not_those_of_warm_ups(monkeypatch: pytest.MonkeyPat
 
 def test_the_code_that_is_timed_is_there() -> None:
     assert all(Path(place).exists() for place in model_speed._CODE)
+    timed = ("vit/linear.py", *(f"vit/{name}/**/*.py" for name in ("attention", "layers", "models")))
+    files = [file for place in timed for file in Path().glob(place)]
+    imported = {name for file in files for name in re.findall(r"^ *from (vit\.[\w.]+) import", file.read_text(), re.M)}
+    known = tuple(place.removesuffix(".py") for place in model_speed._CODE)
+    assert "vit.linear" in imported
+    others = sorted(name for name in imported - {"vit.exports"} if not name.replace(".", "/").startswith(known))
+    assert others == []
 
 
 def test_the_largest_model_is_timed_where_it_is_asked_for() -> None:

@@ -128,7 +128,7 @@ def test_a_step_is_read_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> Non
         loader.max_images_together = most
         read.clear()
         next(loader.epoch(0))
-        assert len(read) == ahead
+        assert len(read) == loader.steps_together == ahead
     assert counted(loader).calls == []
 
 

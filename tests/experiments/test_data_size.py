@@ -549,6 +549,9 @@ def test_the_expected_end_counts_what_is_left_by_recipe(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "localtime", lambda seconds: (1970, 1, 1, 0, int(seconds // 60), 0, 3, 1, 0))
     text = planned_runs._expected_end({"a": [60.0, 180.0], "b": [30.0]}, ["a", "b", "b", "unknown"])
     assert text == "; about 5 min left, until Thu 00:05"
+    costs = {"a": [360.0], "b": [120.0]}
+    assert planned_runs._expected_end(costs, ["a", "a", "b"], 2) == "; about 7 min left, until Thu 00:07"  # 14 of two
+    assert planned_runs._expected_end(costs, ["a", "b"], 2) == "; about 6 min left, until Thu 00:06"  # one alone
 
 
 def test_a_finished_run_is_not_taken_for_one_of_other_images(write: Callable[..., Path], tmp_path: Path) -> None:

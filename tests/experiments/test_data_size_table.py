@@ -74,6 +74,17 @@ def test_the_table_says_what_was_measured() -> None:
     assert "- net: 1,234 parameters, 0.0034 G multiply-adds an image, 4,000 images seen, 50 steps." in lines
 
 
+@pytest.mark.parametrize(
+    ("parts", "told"), [((), ""), ((0.1,), " (loss not finite with 10 %)"), ((0.1, 1.0), " (loss not finite)")]
+)
+def test_a_rate_that_diverged_is_told_with_its_parts_of_the_data(parts: tuple[float, ...], told: str) -> None:
+    chosen = [{**each, "lr": 0.1, "chosen": True} for each in ROWS]
+    tried = [{**each, "lr": 0.2, "chosen": False} for each in ROWS if each["seed"] == 0 and each["recipe"] == "vit"]
+    tried = [each | ({"test.top1": None} if each["fraction"] in parts else {}) for each in tried]
+    markdown = data_size_markdown(summarize([*chosen, *tried]))
+    assert f"rates tried with the first seed: 0.1, 0.2{told}, best on validation images: 0.1 with 10 %" in markdown
+
+
 @pytest.mark.parametrize(("lr", "is_at_an_end"), [(0.1, True), (0.2, False), (0.3, True)])
 def test_a_best_rate_at_an_end_of_those_tried_is_told(lr: float, is_at_an_end: bool) -> None:
     tried = [{**each, "lr": rate, "chosen": rate == lr} for each in ROWS for rate in (0.1, 0.2, 0.3)]

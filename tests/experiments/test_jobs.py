@@ -63,6 +63,14 @@ def test_two_jobs_are_called_at_once_with_half_of_the_threads_each(
     assert os.getsid(0) not in (results["a"][1], results["b"][1])  # a Ctrl-C in the terminal is this process's alone
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_job_alone_has_its_share_of_the_threads_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    found: dict[int, Any] = {}
+    run_jobs({0: job(tmp_path, facts, tmp_path, "a", "a")}, 2, ended=found.__setitem__)
+    assert found[0][2] == 3
+
+
 def speak(text: str) -> None:
     print(text)
     print(f"{text} went wrong", file=sys.stderr)

@@ -16,11 +16,13 @@ from accelerate import Accelerator
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
+from tests.data.image_folders import make_folder
 from tests.tasks.contrastive.test_run import CONTRASTIVE
 from tests.tasks.regression.test_training import SMALL
 from tests.tasks.translation.test_training import COPYING
 from tests.training.tiny import tiny
 from vit.cli import main
+from vit.config import DataConfig
 from vit.data.augment import Augment
 from vit.data.loading import TrainBatch, TrainLoader
 from vit.experiments import profile
@@ -40,7 +42,6 @@ from vit.experiments.profile import (
 from vit.models import VisionTransformer
 from vit.stopwatch import Stopwatch
 from vit.tasks import images
-from vit.tasks.classification import training as classification
 from vit.tasks.classification.config import ClassificationRun
 from vit.tasks.contrastive.metrics import Evaluator
 from vit.training import loop
@@ -84,13 +85,15 @@ def test_a_sleep_is_found_in_its_stage(
     found = profiled(tiny(train={"ema_decay": 0.9}), tmp_path, monkeypatch)
     assert tuple(found.step_ms) == STAGES
     assert found.step_ms[stage] >= 1e3 * NAP
+    assert found.samples_per_second == pytest.approx(16 / (sum(found.step_ms.values()) / 1e3))  # two steps of 16
+    assert found.samples_per_second <= 16 / NAP
     assert all(found.step_ms[other] < 1e3 * NAP for other in STAGES if other != stage), found.step_ms
 
 
 @pytest.mark.parametrize(
     ("module", "name", "stage"),
     [
-        (classification, "open_training", "open the data"),
+        (images, "open_training", "open the data"),
         (images, "fingerprint", "fingerprint of the data"),
         (images, "load_model", "model"),
     ],
@@ -103,6 +106,19 @@ def test_a_sleep_at_the_start_is_found(
     found = profiled(tiny(), tmp_path, monkeypatch)
     assert found.start_seconds[stage] >= NAP
     assert getattr(module, name) is own
+
+
+def test_loading_is_of_a_batch_of_the_images_that_were_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, count in (("train", 12), ("val", 3)):
+        make_folder(tmp_path / part, {"a": count, "b": count}, size=(8, 8))
+    half = (0.5, 0.5, 0.5)
+    data = DataConfig(name="imagefolder", root=str(tmp_path), batch_size=16, workers=0, mean=half, std=half)
+    session = open_session(tiny(data=data), tmp_path / "run", compiles=False)
+    seconds = iter((0.5, 0.2))  # both, and reading alone
+    monkeypatch.setattr(profile, "_shortest", lambda work: work() and next(seconds))
+    monkeypatch.setattr(profile, "_DECODED", 8)
+    loading, _, _ = profile._loading(session)
+    assert loading == {"read": pytest.approx(400), "decode": pytest.approx(600)}  # 16 images take twice as long
 
 
 def test_nothing_is_learnt_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

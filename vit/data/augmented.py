@@ -55,6 +55,8 @@ class AugmentingLoader:
         self.augment = augment
         self.max_images_together: int | None = None
         """Images to augment at a time, None: as many as suit where they lie; a micro-batch is never divided."""
+        self.steps_together = 1
+        """Steps whose images are augmented at once, of the group that was read last; an epoch's last is smaller."""
         self._seed = seed
 
     @property
@@ -79,6 +81,7 @@ class AugmentingLoader:
             max_images = self._max_images(step.batches[0], epoch)
             num_images = sum(len(batch.labels) for batch in step.batches)
             group = [step, *islice(steps, max(0, max_images // num_images - 1))]
+            self.steps_together = len(group)
             batches = [batch for each in group for batch in each.batches]
             unaugmented = (
                 UnaugmentedBatch(shared, index)

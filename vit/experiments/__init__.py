@@ -1,1 +1,1 @@
-"""Experiments with training runs: accuracy against the number of images, and where a run's time goes."""
+"""Experiments with runs: accuracy against the number of images, fine-tuning alike, and where a run's time goes."""

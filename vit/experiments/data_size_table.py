@@ -134,13 +134,22 @@ def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
     tried = sorted({row["lr"] for row in rows if "lr" in row})
     if len(tried) < 2:
         return f", rate {tried[0]:g}" if tried else ""
-    diverged = {row["lr"] for row in rows if row["test.top1"] is None}
-    each = ", ".join(f"{rate:g}{' (loss not finite)' if rate in diverged else ''}" for rate in tried)
+    each = ", ".join(f"{rate:g}{_diverged([row for row in rows if row.get('lr') == rate])}" for rate in tried)
     at = sorted({(row["fraction"], row["lr"]) for row in _chosen(rows)})
     chosen = ", ".join(f"{rate:g} with {100 * fraction:.4g} %" for fraction, rate in at)
     at_an_end = len(tried) > 2 and bool({tried[0], tried[-1]} & {rate for _, rate in at})
     advice = "; one of them is at an end of those tried, so there may be better ones" if at_an_end else ""
     return f"; rates tried with the first seed: {each}, best on validation images: {chosen}{advice}"
+
+
+def _diverged(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Said of a rate whose loss was not finite, and with which parts of the data, unless with all that are here."""
+    parts = sorted({row["fraction"] for row in rows if row["test.top1"] is None})
+    if not parts:
+        return ""
+    told = ", ".join(f"{100 * fraction:.4g} %" for fraction in parts)
+    is_all = len(parts) == len({row["fraction"] for row in rows})
+    return f" (loss not finite{'' if is_all else f' with {told}'})"
 
 
 def _precisions(rows: Iterable[Mapping[str, Any]]) -> list[str]:

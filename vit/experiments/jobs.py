@@ -74,7 +74,7 @@ def run_jobs(
     its ValueError or `NonFinite` is raised; ChildProcessError after another failure, which the log tells of.
     """
     waiting, running = deque(jobs.items()), list[_Running[Key]]()
-    threads = max(1, torch.get_num_threads() // max(1, min(at_once, len(jobs))))
+    threads = max(1, torch.get_num_threads() // at_once)  # the last one's too, as it may have been timed so
     resource_tracker.ensure_running()  # its own start, within that of the first process, would let signals through
     with StopSignals() as signals:
         try:

@@ -1,4 +1,4 @@
-"""A step that was taken; the counters of a run, all that changes from step to step besides tensors, and where it was trained."""
+"""A step that was taken, and the counters of a run: all that changes from step to step besides tensors."""
 
 from __future__ import annotations
 
