@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from vit.runs import (
     Checkpoint,
     DamagedCheckpoint,
     append_metrics,
+    checkpoints,
     damaged_checkpoints,
     discard_after,
     find_checkpoint,
@@ -99,6 +101,28 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_used(
     if name != "hashes.json":
         assert name in caplog.text
     assert find_checkpoint(tmp_path, "last") == before
+
+
+def test_a_file_that_has_not_changed_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command looks at a run's checkpoint several times, which may be gigabytes."""
+    path = write_checkpoint(tmp_path, 1, made(1.0))
+    hashed: list[str] = []
+    read = checkpoints._sha256
+    monkeypatch.setattr(checkpoints, "_sha256", lambda file: hashed.append(file.name) or read(file))
+    verify_checkpoint(path)
+    verify_checkpoint(path)
+    files = 3
+    assert len(hashed) == 2 * files, "written this moment, they may change within a tick of the clock"
+    monkeypatch.setattr(checkpoints, "_TICK", -1.0)
+    for _ in range(3):
+        verify_checkpoint(path)
+    assert len(hashed) == 3 * files
+    file = path / "model.safetensors"
+    content = file.read_bytes()
+    time.sleep(0.05)
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors is not what was written"):
+        verify_checkpoint(path)
 
 
 def test_a_list_of_hashes_that_lost_an_entry_is_refused(tmp_path: Path) -> None:

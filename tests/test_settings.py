@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from vit.settings import (
     resolve_run,
     run_config_from,
 )
-from vit.settings.files import find_config
-from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig
+from vit.settings.files import find_config, is_dumped
+from vit.tasks.classification.config import ClassificationRun, ClassificationTrainConfig, DistillConfig
 from vit.tasks.translation.config import SearchConfig, TextDataConfig, TranslationRun
 
 RECIPE = """\
@@ -63,6 +63,7 @@ UNUSUAL = ClassificationRun(
     train=ClassificationTrainConfig(ema_decay=0.5, epochs=3, save_every_steps=7),
     seed=3,
     output_dir="2024",
+    distill=DistillConfig(teacher="1e-3"),
 )
 
 
@@ -150,7 +151,27 @@ def test_override_changes_only_what_it_names() -> None:
     assert override(UNUSUAL, [], []) == UNUSUAL
 
 
+def test_a_set_that_is_named_again_keeps_its_settings() -> None:
+    fake = ClassificationRun(data=DataConfig(name="fake", fake_classes=3))
+    assert override(fake, ["--data.name", "fake"], ["data"]) == fake
+    run = ClassificationRun(data=DataConfig(name="imagefolder", root="photos", test_fraction=0.1))
+    named = ["--data.name", "imagefolder"]
+    assert override(run, named, ["data"]) == run
+    assert override(run, [*named, "--data.root", "photos/"], ["data"]).data.test_fraction == 0.1
+    assert override(run, [*named, "--data.root", "others"], ["data"]).data.test_fraction == DataConfig.test_fraction
+
+
+def test_a_long_list_is_one_line(tmp_path: Path) -> None:
+    long = replace(UNUSUAL, train=replace(UNUSUAL.train, class_weights=tuple(0.25 + 1 / 3**n for n in range(300))))
+    origins = dict.fromkeys(flat_settings(long), FILE)
+    (tmp_path / "config.yaml").write_text(dump_run_config(long, origins))
+    assert read_run_config(tmp_path / "config.yaml") == (long, origins)
+    assert is_dumped((tmp_path / "config.yaml").read_text())
+
+
 MISTAKES = {
+    "number in octal": (["--train.epochs", "010"], r"train\.epochs: '010' is not valid: it must be a whole number"),
+    "number of minutes": (["--seed", "1:30"], r"seed: '1:30' is not valid"),
     "unknown key, with the nearest": (
         ["--optim.learning_rat", "1"],
         r"--optim\.learning_rat: there is no such setting",

@@ -37,9 +37,20 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(  # YAML 1.1 asks for a point, and for a sign of the exponent
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that `_Loader` would read as something else."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(  # YAML 1.1 asks for a point, and for a sign of the exponent
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
+
+
+def dump_yaml(value: Any) -> str:
+    """A value in one line, which `load_yaml` reads as the same."""
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=float("inf"))
+    return str(text).replace("\n...", "").strip()
 
 
 def load_yaml(text: str) -> Any:

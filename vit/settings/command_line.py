@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
@@ -17,6 +18,9 @@ from vit.config.validation import our_name, setting_types
 from vit.config.yaml_files import load_yaml
 from vit.settings.by_task import check_known
 from vit.settings.files import find_config, packaged_named
+
+_UNUSUAL_NUMBER = re.compile(r"[-+]?0\d+|[-+]?\d+(:\d+)+(\.\d*)?")
+"""YAML reads 010 as eight, and 1:30 as ninety."""
 
 
 def read_overrides(kind: type[RunConfig], words: Sequence[str]) -> dict[str, Any]:
@@ -118,4 +122,5 @@ def _read_value(word: str, hint: Any) -> Any:
     except yaml.YAMLError:
         return word
     takes_text = str in kinds or (isinstance(value, bool) and bool not in kinds)  # `yes` is no number
+    takes_text |= isinstance(value, (int, float)) and _UNUSUAL_NUMBER.fullmatch(word) is not None
     return word if takes_text and not (value is None and NoneType in kinds) else value

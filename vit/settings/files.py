@@ -9,12 +9,10 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vit.config import RunConfig, nearest
 from vit.config.rules import nearest_path
 from vit.config.validation import flatten, make_settings, setting_types
-from vit.config.yaml_files import packaged_configs, read_yaml
+from vit.config.yaml_files import dump_yaml, packaged_configs, read_yaml
 from vit.settings.by_task import run_class, tasks_with
 
 # where a value is from, as it stands behind it in `config.yaml`
@@ -100,8 +98,7 @@ def flat_settings(config: RunConfig) -> dict[str, Any]:
 
 def _line(name: str, value: Any, origins: Mapping[str, str], indent: str) -> str:
     plain = json.loads(json.dumps(value))
-    text = yaml.safe_dump(plain, default_flow_style=True, width=1000).replace("\n...", "").strip()
-    return f"{indent}{name.split('.')[-1]}: {text}  # {origins.get(name, DEFAULT)}"
+    return f"{indent}{name.split('.')[-1]}: {dump_yaml(plain)}  # {origins.get(name, DEFAULT)}"
 
 
 def _origins_in(text: str) -> dict[str, str]:

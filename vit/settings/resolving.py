@@ -115,12 +115,15 @@ def override(config: Run, overrides: Sequence[str], allowed: Sequence[str]) -> R
 
 
 def _same_images(section: Any, kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether the command line names the folder that the settings have already, or the same set in another place."""
-    places = [settings.get("data.root") for settings in (kept, given)]
-    same_set = kept["data.name"] == given["data.name"]
-    if same_set and getattr(section, "same_in_any_folder", False):
+    """Whether the command line names the set that the settings have already, in their folder or, where that makes no
+    difference, in another one.
+    """
+    if kept["data.name"] != given["data.name"]:
+        return False
+    place, named = kept.get("data.root"), given.get("data.root")
+    if named is None or getattr(section, "same_in_any_folder", False):
         return True
-    return same_set and None not in places and len({Path(str(place)).resolve() for place in places}) == 1
+    return place is not None and Path(str(place)).resolve() == Path(str(named)).resolve()
 
 
 def _shape_of_another_model(kind: type[RunConfig], in_file: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:

@@ -110,8 +110,13 @@ def _check_settings(session: Session, before: RunConfig) -> None:
 
 
 def _check_task(session: Session, stored_task: Mapping[str, Any], path: Path) -> None:
-    """ValueError for another model, preprocessing or classes: as the data are the same, the state was altered."""
+    """ValueError for another teacher, and for another model, preprocessing or classes: as the data are the same, the
+    state was altered.
+    """
     ours = json.loads(json.dumps(session.task.state()))
+    if stored_task.get("teacher", ours.get("teacher")) != ours.get("teacher"):  # older runs did not write it down
+        rule = "is not the teacher that the run was started with: its weights are others; put those back"
+        raise ValueError(f"distill.teacher: {session.config.distill.teacher!r} {rule}")  # type: ignore[attr-defined]
     for name in {"model", "preprocessing", "class_names"} & set(ours):
         stored = stored_task.get(name)
         if isinstance(stored, dict):  # an older version may have had fewer fields

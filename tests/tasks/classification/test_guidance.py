@@ -162,7 +162,7 @@ def test_a_guided_run_differs_from_a_plain_one_and_resumes_to_the_bit(tmp_path: 
     train(tiny(guided, train={"epochs": 1}, seed=1), tmp_path / "another")
     (tmp_path / "teacher").rename(tmp_path / "moved")
     (tmp_path / "another").rename(tmp_path / "teacher")
-    with pytest.raises(ValueError, match=r"distill\.teacher: .* are not those that the run was started with"):
+    with pytest.raises(ValueError, match=r"^distill\.teacher: .* is not the teacher that the run was started with"):
         train(guided, tmp_path / "parts", resume=True)
     (tmp_path / "teacher").rename(tmp_path / "another")
     train(tiny(guided, distill={"teacher": str(tmp_path / "moved")}), tmp_path / "parts", resume=True)

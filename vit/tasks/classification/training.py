@@ -50,13 +50,6 @@ class Classification(ImageTask[ClassificationRun]):
     def state(self) -> dict[str, Any]:
         return super().state() | ({} if self.teacher is None else {"teacher": self.teacher_digest})
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """As the base class; ValueError for another teacher than the run was started with."""
-        super().load_state(state)
-        if self.teacher is not None and "teacher" in state:  # older runs did not write it down
-            rule = "its weights are not those that the run was started with; put those back, or start another run"
-            check(state["teacher"] == self.teacher_digest, "distill.teacher", self.config.distill.teacher, rule)
-
     def load_teacher(self) -> nn.Module | None:
         """The frozen teacher, which must have the student's classes and take the student's images."""
         name = self.config.distill.teacher
