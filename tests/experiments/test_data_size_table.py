@@ -89,3 +89,10 @@ def test_a_rate_that_diverged_is_told_with_its_parts_of_the_data(parts: tuple[fl
 def test_a_best_rate_at_an_end_of_those_tried_is_told(lr: float, is_at_an_end: bool) -> None:
     tried = [{**each, "lr": rate, "chosen": rate == lr} for each in ROWS for rate in (0.1, 0.2, 0.3)]
     assert ("at an end of those tried" in data_size_markdown(summarize(tried))) == is_at_an_end
+
+
+def test_recipes_of_unequal_numbers_of_seeds_say_theirs() -> None:
+    said = data_size_markdown(summarize(ROWS))
+    assert "%: mean over seeds (vit: 2 to 3, net: 1 to 3) ± standard deviation; differences in points" in said
+    alike = data_size_markdown(summarize(ROWS[:6]))
+    assert "mean over 3 seeds ±" in alike

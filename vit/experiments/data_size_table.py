@@ -109,11 +109,13 @@ def data_size_markdown(result: Mapping[str, Any]) -> str:
 def _notes(result: Mapping[str, Any]) -> list[str]:
     rows, curves = _chosen(result["runs"]), result["curves"]
     each = {recipe: next(row for row in rows if row["recipe"] == recipe) for recipe in curves}
-    seeds = len({row["seed"] for row in rows})
+    seeds = {recipe: _range([len(point["by_seed"]) for point in points]) for recipe, points in curves.items()}
+    alike = len(set(seeds.values())) == 1
+    told = f"{next(iter(seeds.values()))} seeds" if alike else f"seeds ({', '.join(map(': '.join, seeds.items()))})"
     spread = (
         "one seed, of which no spread is known; differences in points"
-        if seeds == 1
-        else f"mean over {seeds} seeds ± standard deviation; differences in points, paired by seed, with the 95 % "
+        if {*seeds.values()} == {"1"}
+        else f"mean over {told} ± standard deviation; differences in points, paired by seed, with the 95 % "
         "t-interval of their mean"
     )
     return [

@@ -236,7 +236,8 @@ def _loading(session: Session) -> tuple[dict[str, float], bool, int | None]:
     split, data = task.train_split, task.config.data
     spread = torch.linspace(0, len(split) - 1, min(_DECODED, len(split))).to(torch.int64)
     indices = split.indices[spread].tolist()
-    decoder = CanvasDecoder(split.source, task.train_loader.loader.canvas_size, data.interpolation)
+    canvas = task.train_loader.loader.canvas_size
+    decoder = CanvasDecoder(split.source, canvas, data.interpolation, antialias=data.antialias)
     decoder[indices]  # so that the files are in the system's cache
     together = _shortest(lambda: decoder[indices])
     reading = 0.0
