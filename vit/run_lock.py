@@ -47,6 +47,8 @@ def run_locked(run: Path) -> Iterator[None]:
         "namespace": process_namespace(),
         "process": os.getpid(),
         "started": psutil.Process().create_time(),
+        "booted": psutil.boot_time(),
+        "boot": _boot(),
         "folder": str(run.resolve()),
     }
     with _one_at_a_time(run):  # else one could take away the lock of another that has just taken over a dead one's
@@ -154,9 +156,20 @@ def _runs(holder: dict[str, Any]) -> bool:
     """Whether the process still runs; another one may have got its number since."""
     try:
         process = psutil.Process(holder["process"])
-        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - holder["started"]) < 1
+        # when the clock is set, the times at which the host and its processes were started move with it
+        same_boot = holder.get("boot", "") != "" and holder["boot"] == _boot()  # earlier versions named none
+        moved = psutil.boot_time() - holder["booted"] if same_boot else 0.0
+        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - moved - holder["started"]) < 1
     except (psutil.NoSuchProcess, KeyError, TypeError, ValueError):
         return False
+
+
+def _boot() -> str:
+    """The kernel's name for this boot of the host; empty where it gives none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _name(holder: dict[str, Any]) -> str:

@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.training.tiny import tiny
 from vit.cli import main
 from vit.comparison.leaks import SEEN_ROW
 from vit.config import DataConfig
-from vit.data.identity import count_shared
-from vit.data.images import open_test, open_training
-from vit.evaluation.seen_images import seen_by_run, seen_images
+from vit.data.file_source import FileSource
+from vit.data.identity import count_shared, file_identities
+from vit.data.images import Split, open_test, open_training
+from vit.data.run_images import RunImage
+from vit.evaluation.seen_images import SeenImages, _found_in_list, seen_by_run, seen_images
 from vit.hub import open_model
 from vit.training.loop import train
 
@@ -250,3 +253,21 @@ def test_images_are_the_same_by_bytes_and_across_sources_by_pixels(tmp_path: Pat
     test = open_test(config)
     assert count_shared(test, train_split) + count_shared(test, validation) == len(test) - 1
     assert count_shared(digits, train_split) + count_shared(digits, validation) == 3
+
+
+@pytest.mark.parametrize("in_one_division", [False, True])
+def test_an_image_that_shares_the_end_of_a_training_image_was_not_seen(tmp_path: Path, in_one_division: bool) -> None:
+    """As without compression before one background; the training images are at hand, so that all of them tells."""
+    for name, top in {"one.bmp": 1, "two.bmp": 2, "another.bmp": 3, "copy.bmp": 1}.items():
+        image = Image.new("RGB", (256, 256), "white")
+        image.paste((top, top, top), (0, 240, 256, 256))  # a BMP begins with the last row
+        image.save(tmp_path / name)
+    same = file_identities([tmp_path / "one.bmp"], "images")[0]
+    listed = {"one.bmp": RunImage("train", same), "two.bmp": RunImage("train", same)}
+    source = FileSource(tmp_path, ["another.bmp", "copy.bmp"], torch.zeros(2, dtype=torch.int64), [""])
+    own, test = DataConfig(name="imagefolder", root=str(tmp_path)), Split(source, torch.arange(2))
+    found = _found_in_list(SeenImages("model", "run"), listed, test, own, in_one_division=in_one_division)
+    assert (found.training, found.copies) == ((0, 1) if in_one_division else (1, 0))
+    (tmp_path / "two.bmp").unlink()  # which may have been the other one
+    found = _found_in_list(SeenImages("model", "run"), listed, test, own, in_one_division=in_one_division)
+    assert (found.training, found.copies) == ((1, 1) if in_one_division else (2, 0))

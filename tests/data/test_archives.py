@@ -6,9 +6,11 @@ import io
 import os
 import shutil
 import tarfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +84,52 @@ def test_what_another_process_has_finished_meanwhile_stays(tmp_path: Path, monke
     assert (unpacked(archive) / "in use").exists()
     assert len(calls) == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_another_process_has_made_anew_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 1, "dog": 1})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo"))
+    unpacked(archive)
+    os.utime(archive, (9, 9))  # as if it had changed
+    own, calls = shutil.rmtree, list[str]()
+
+    def rmtree(*arguments: Any, **options: Any) -> None:
+        calls.append("begun")
+        if len(calls) == 1:
+            (unpacked(archive) / "in use").touch()
+        own(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    assert (unpacked(archive) / "in use").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_of_two_at_once_one_puts_its_folder_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path / "zoo", {"cat": 1, "dog": 1})
+    archive = Path(shutil.make_archive(str(tmp_path / "images"), "zip", tmp_path / "zoo"))
+    place = unpacked(archive)
+    os.utime(archive, (9, 9))
+    own, rename, both, put = archives._is_from, Path.rename, threading.Barrier(2), list[Path]()
+
+    def is_from(place: Path, stamp: str) -> bool:
+        answer = own(place, stamp)
+        with suppress(threading.BrokenBarrierError):  # where the other one waits for its turn
+            both.wait(0.2)
+        return answer
+
+    def noted(path: Path, target: Path) -> Path:
+        put.append(target)
+        return rename(path, target)
+
+    monkeypatch.setattr(archives, "_is_from", is_from)
+    monkeypatch.setattr(Path, "rename", noted)
+    threads = [threading.Thread(target=unpacked, args=(archive,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert put.count(place) == 1
+    assert names(place) == {"cat/000.png", "dog/000.png"}
 
 
 def test_the_folder_is_open_to_those_to_whom_the_archive_is(tmp_path: Path) -> None:

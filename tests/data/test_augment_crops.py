@@ -15,8 +15,8 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as V
 
-from tests.data.augment_batches import augmented, batch_of, coded_images, random_batch
-from vit.config import AugmentConfig, Preprocessing
+from tests.data.augment_batches import NUM_CLASSES, PLAIN, augmented, batch_of, coded_images, random_batch
+from vit.config import AugmentConfig, Interpolation, Preprocessing
 from vit.data.augment import Augment
 from vit.data.augment.crops import evaluation_boxes, random_resized_boxes, shift_reflected
 from vit.data.augment.resampling import blur_weights, resample, resize_weights
@@ -171,6 +171,18 @@ def test_without_a_crop_training_sees_what_evaluation_sees(squash: bool, crop_fr
     batch = replace(batch_of(canvas), aspects=torch.ones(1))
     found, _ = Augment(AugmentConfig(), prepared, 2)(batch, seed=0, epoch=0)
     assert (found > 0).sum() == pytest.approx(int((expected > 0).sum()), abs=3 * 32)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("filter", ["bilinear", "bicubic", "nearest"])
+def test_without_a_crop_training_resizes_as_evaluation_does(filter: Interpolation, antialias: bool) -> None:
+    """Not with the filter of a random crop, of which there is none."""
+    prepared = Preprocessing(image_size=(12, 12), crop_fraction=1.0, interpolation=filter, antialias=antialias)
+    images = random_batch(3, 31).images
+    expected = [resize_and_crop(Image.fromarray(image.permute(1, 2, 0).numpy()), prepared) for image in images]
+    found, _ = Augment(AugmentConfig(), replace(prepared, **PLAIN), NUM_CLASSES)(batch_of(images), seed=0, epoch=0)
+    most = 20 if filter == "bicubic" and not antialias else 1.5  # torch's cubic is steeper than Pillow's, which is ours
+    assert (found - torch.stack(expected)).abs().max() < most
 
 
 def test_areas_are_uniform_in_scale() -> None:

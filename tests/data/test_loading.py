@@ -173,6 +173,15 @@ def test_streamed_and_cached_images_are_equal_with_and_without_workers(folder: D
         assert_same_steps(list(streamed.epoch(1, 2)), kept[2:])
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+def test_training_images_are_smoothed_where_those_of_evaluation_are(folder: DataConfig, antialias: bool) -> None:
+    loader = folder_loader(replace(folder, antialias=antialias, canvas_size=9))
+    batch = next(loader.epoch(0)).batches[0]
+    squashed = Preprocessing(image_size=(9, 9), crop_fraction=1.0, squash=True, antialias=antialias)
+    expected = [resize_and_crop(loader.split.source.read(index), squashed) for index in batch.indices.tolist()]
+    assert torch.equal(batch.images, torch.stack(expected))
+
+
 @pytest.mark.parametrize(
     ("device", "num_bytes", "home"),
     [("cuda:1", 800, "cuda:1"), ("cuda:1", 801, "cpu"), ("cpu", 1, "cpu"), ("mps", 1, "cpu")],

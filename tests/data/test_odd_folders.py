@@ -335,6 +335,18 @@ def test_validation_of_its_own(tmp_path: Path) -> None:
     assert "differ: only in train/: 'dog' (1); only in val/: 'eel' (1)" in said_of(tmp_path)
 
 
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_a_class_folder_linked_from_the_training_images(part: str, tmp_path: Path) -> None:
+    root = parts("train", "val", "test")(tmp_path)
+    shutil.rmtree(root / part / "cat")
+    (root / part / "cat").symlink_to(root / "train" / "cat")
+    config = DataConfig(name="imagefolder", root=str(root))
+    said = rf"data\.root: '.*/train/cat' and '.*/{part}/cat' are one folder, by a link, .*; remove the link"
+    for opens in [open_training] if part == "val" else [check_test, open_test]:
+        with pytest.raises(ValueError, match=said):
+            opens(config)
+
+
 def test_validation_images_in_a_list(tmp_path: Path) -> None:
     plain(tmp_path)
     paths = sorted(tmp_path.rglob("*.png"))
@@ -343,6 +355,9 @@ def test_validation_images_in_a_list(tmp_path: Path) -> None:
     for header in ("file,label,split", "File, label ,Split"):
         (tmp_path / "list.csv").write_text("\n".join([header, *rows]))
         assert said_of(tmp_path / "list.csv").startswith("train 6, validation 2, test 2;")
+    for setting, value in {"val_fraction": 0.3, "split_seed": 1}.items():
+        refused = f"data.{setting}: {value} is not valid: it has no effect: "
+        assert refused in said_of(tmp_path / "list.csv", **{setting: value})
     (tmp_path / "list.csv").write_text("\n".join(["file,label,split", *rows]).replace("Test", "train"))
     assert said_of(tmp_path / "list.csv").startswith("train 6, validation 2, test 2;")
 

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 
 from tests.data.image_folders import make_folder, picture, truncate
-from vit.config import DataConfig
+from vit.config import DataConfig, Preprocessing
 from vit.data import streaming
 from vit.data.decoding import BrokenImage, FailedRead
 from vit.data.images import Split, open_training
-from vit.data.preprocessing import to_tensor
+from vit.data.preprocessing import resize_and_crop, to_tensor
 from vit.data.sources import ArraySource
 from vit.data.streaming import CanvasDecoder, ImageStream, canvas_size, decode_all
 
@@ -80,6 +80,9 @@ def test_large_jpegs_are_shrunk_at_decode_with_nearly_the_same_result(tmp_path: 
     whole = to_tensor(source.read(0).resize((32, 32), Image.Resampling.BICUBIC))
     assert (decoded.images[0].int() - whole.int()).abs().float().mean() < 1.5
     assert abs(float(decoded.aspects[0]) - 640 / 410) < 0.02
+    plain = Preprocessing(image_size=(32, 32), crop_fraction=1.0, squash=True, antialias=False)
+    without = CanvasDecoder(source, (32, 32), "bicubic", antialias=False)[[0]]
+    assert torch.equal(without.images[0], resize_and_crop(source.read(0), plain))
 
 
 @pytest.fixture
@@ -120,6 +123,16 @@ def test_an_abandoned_pass_does_not_affect_the_next(decoder: CanvasDecoder) -> N
     next(left)
     found = [len(decoded.images) for decoded in stream.decode(CHUNKS[::-1])]
     assert found == [len(chunk) for chunk in CHUNKS[::-1]]
+    stream.close()
+
+
+def test_a_new_pass_ends_the_one_before_it(decoder: CanvasDecoder) -> None:
+    stream = ImageStream(decoder, 1)
+    left, new = stream.decode(CHUNKS), stream.decode(CHUNKS[::-1])
+    next(left)
+    found = [len(next(new).images)]
+    assert next(left, None) is None
+    assert [*found, *(len(decoded.images) for decoded in new)] == [len(chunk) for chunk in CHUNKS[::-1]]
     stream.close()
 
 

@@ -26,9 +26,10 @@ from vit.data import augmented
 from vit.data.decoding import MissingImages
 from vit.data.duplicates import LEAST_COSINE, near_duplicates
 from vit.data.file_source import FileSource, notes_of
-from vit.data.identity import count_copies, file_identities
+from vit.data.identity import count_copies, count_shared, file_identities
 from vit.data.images import check_test, open_test, open_training
 from vit.data.order import epoch_order
+from vit.data.run_images import RunImage, changes
 from vit.data.splits import Split
 from vit.data.unlabelled import images_below
 from vit.evaluation.seen_images import seen_by_run
@@ -479,6 +480,25 @@ def test_files_that_are_the_same_are_counted(tmp_path: Path) -> None:
     assert count_copies(fake, train) == count_copies(open_test(config_for(tmp_path)), fake) == 0
 
 
+def test_images_that_differ_before_a_common_end_are_no_copies(tmp_path: Path) -> None:
+    """As photographs without compression before one background, whose last 64 KiB are the same."""
+    for part, top in {"train": 1, "test": 2, "test/copied": 1}.items():
+        image = Image.new("RGB", (256, 256), "white")
+        image.paste((top, top, top), (0, 0, 256, 16))  # a BMP begins with the last row
+        image = image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+        (tmp_path / part).mkdir(parents=True, exist_ok=True)
+        image.save(tmp_path / part / "0.bmp")
+    first, other, copied = (
+        Split(FileSource(tmp_path / part, ["0.bmp"], torch.tensor([0]), [""]), torch.tensor([0]))
+        for part in ("train", "test", "test/copied")
+    )
+    paths = [tmp_path / part / "0.bmp" for part in ("train", "test", "test/copied")]
+    assert len(set(file_identities(paths, "images"))) == 1
+    assert (count_shared(other, first), count_shared(copied, first)) == (0, 1)
+    one, two, three = file_identities(paths, "images", whole=True)
+    assert one == three != two
+
+
 def test_test_images_that_the_pretrained_run_has_seen_are_said_in_the_header_and_on_the_card(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,6 +560,21 @@ def test_a_folder_reached_by_a_link_is_read_once(tmp_path: Path) -> None:
     assert said == ["not read: 1 .heic file; JPEG or PNG would be"]
 
 
+def test_a_folder_of_the_disk_that_nobody_may_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path, {"sub": 3, "lost+found": 1})
+    scan = os.scandir
+
+    def fail(path: Any) -> Any:
+        if Path(path).name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    assert len(images_below(tmp_path)[0]) == 3
+
+
 @pytest.mark.parametrize("identities", [True, False])
 def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Path, identities: bool) -> None:
     """A row of the list is gone, or its file; every image that is left was trained on or chose the weights."""
@@ -567,12 +602,13 @@ def test_what_a_run_has_seen_is_told_by_its_list_of_a_csv_list_too(tmp_path: Pat
         (photos / seen[1]).unlink(missing_ok=True)
 
 
-def test_images_stay_in_their_parts_when_others_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_images_stay_in_their_parts_when_others_go(tmp_path: Path, fraction: float) -> None:
     """So a broken file that is removed moves no image of another class, and at most one of its own."""
     make_folder(tmp_path, {"ant": 40, "bee": 25, "cat": 30})
 
     def parts() -> list[set[str]]:
-        config = config_for(tmp_path)
+        config = config_for(tmp_path, fraction=fraction)
         return [*map(names, open_training(config)), names(open_test(config))]
 
     before = parts()
@@ -619,6 +655,20 @@ def test_a_run_lists_its_images_and_names_those_that_change(tmp_path: Path, caps
         patch.setattr("vit.tasks.classification.report.draw_run", lambda *_: None)
         patch.setattr("vit.tasks.classification.analysis.draw_inside", lambda *_: None)
         assert main(["train", "--resume", str(run)]) == 0
+
+
+def test_how_the_images_of_a_run_have_changed_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "left.png").touch()
+    before = {name: RunImage("train", "1") for name in ("left.png", "gone.png", "moved.png", "same.png", "other.png")}
+    now = before | {"moved.png": RunImage("validation", "1"), "other.png": RunImage("train", "2")}
+    now |= {"new.png": RunImage("train", "")}
+    del now["left.png"], now["gone.png"]
+    assert changes(before, now, tmp_path) == (
+        "'gone.png' is gone, 'new.png' is new here, 'left.png' is no training image any more, "
+        "'moved.png' is in the other part, 'other.png' is another image now, or damaged"
+    )
+    both = {name: replace(image, part="validation") for name, image in before.items()}
+    assert changes(before, both, tmp_path) == "'gone.png', 'left.png', 'moved.png' and 2 more are in the other part"
 
 
 def test_a_broken_image_may_be_repaired_before_the_run_goes_on(

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.training.test_loop import at_step
@@ -139,6 +140,31 @@ def test_the_number_of_a_dead_process_may_be_in_use_again(tmp_path: Path) -> Non
     (tmp_path / "lock.json").write_text(json.dumps(content | {"started": content["started"] - 99}))
     with run_locked(tmp_path):
         assert lock_of(tmp_path) == content
+
+
+def test_a_lock_is_still_held_after_the_clock_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_locked(tmp_path):
+        booted = psutil.boot_time()
+        monkeypatch.setattr("psutil._psplatform.boot_time", lambda: booted + 3600)
+        with pytest.raises(ValueError, match=f"is being trained by process {os.getpid()}"), run_locked(tmp_path):
+            pass
+
+
+def test_the_same_number_as_soon_after_another_boot_is_another_process(tmp_path: Path) -> None:
+    with run_locked(tmp_path):
+        content = lock_of(tmp_path)
+    earlier = {"boot": "another", "booted": content["booted"] - 99, "started": content["started"] - 99}
+    (tmp_path / "lock.json").write_text(json.dumps(content | earlier))
+    with run_locked(tmp_path):
+        assert lock_of(tmp_path) == content
+
+
+def test_a_lock_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    with run_locked(tmp_path):
+        content = {name: value for name, value in lock_of(tmp_path).items() if name not in ("boot", "booted")}
+        (tmp_path / "lock.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=f"is being trained by process {os.getpid()}"), run_locked(tmp_path):
+            pass
 
 
 def test_a_lock_of_another_host_is_not_guessed_at(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.training.tiny import tiny
 from vit.cli import main
+from vit.hub import open_model, run_checkpoint
 from vit.runs import last_checkpoint
 from vit.tasks.classification import report
 from vit.training.loop import train
@@ -127,6 +128,18 @@ def test_a_state_that_cannot_be_continued_is_one_line(
     run = altered(trained, tmp_path / "run", TO_CONTINUE[change])
     assert main(["train", "--resume", str(run)]) == 2
     assert "step-0000000" in one_line(capsys)
+
+
+@pytest.mark.parametrize("step", ["build_model", "provenance_of_run"])
+def test_an_error_of_the_machine_or_a_library_is_not_the_states(
+    step: str, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("model: it needs 9 GiB")
+
+    monkeypatch.setattr(run_checkpoint, step, fail)
+    with pytest.raises(ValueError, match=r"step-0\d+: model: it needs 9 GiB$"):
+        open_model(str(trained))
 
 
 def test_what_is_ours_is_taken(trained: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.test_runs import assert_no_pickle
 from tests.training.tiny import RANDOM, assert_same_bits, last, tiny
 from vit.config import DataConfig
 from vit.data.images import open_training
+from vit.data.order import epoch_order
 from vit.evaluation.evaluate import predict_all
 from vit.runs import (
     DamagedCheckpoint,
@@ -740,6 +741,22 @@ def test_broken_training_images_are_in_the_summary(cache_gib: float, tmp_path: P
         truncate(tmp_path / "data" / split.source.name(index))
     assert train(config, tmp_path / "run")["train.n_broken"] == 3
     assert train(config, tmp_path / "run", resume=True)["train.n_broken"] == 3, "also of what was trained before"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_broken_image_before_the_interruption_is_still_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part, count in (("train", 12), ("val", 2)):
+        make_folder(tmp_path / "data" / part, {"a": count, "b": count})
+    config = folder_config(tmp_path / "data", on_broken_image="skip", cache_gib=0.0)
+    config = tiny(config, train={"save_every_steps": 1})
+    split, _ = open_training(config.data)
+    first = epoch_order(config.seed, 0, len(split), 1, len(split))[0]
+    truncate(tmp_path / "data" / split.source.name(int(split.indices[first])))
+    kill_at(2, config, tmp_path / "run", monkeypatch)
+    assert last(tmp_path / "run").state["progress"]["step"] == 1
+    assert train(config, tmp_path / "run", resume=True)["train.n_broken"] == 1
 
 
 @pytest.mark.parametrize("cache_gib", [2.0, 0.0])

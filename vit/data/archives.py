@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import lzma
 import shutil
 import tarfile
@@ -12,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -75,16 +77,28 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
     (unfinished / _STAMP).write_text(stamp)
     unfinished.chmod(archive.parent.stat().st_mode & 0o777)  # mkdtemp's is for its user alone
     # another process may unpack the same archive: what it has finished may be in use already
+    old = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
-        if not _is_from(place, stamp):
-            if place.exists():
-                shutil.rmtree(place)
-            unfinished.rename(place)
+        with _one_at_a_time(archive):
+            if not _is_from(place, stamp):
+                with suppress(FileNotFoundError):
+                    place.rename(old)  # deleted where it is, it could be another process's by then
+                unfinished.rename(place)
     except OSError:
         if not _is_from(place, stamp):
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _one_at_a_time(archive: Path) -> Iterator[None]:
+    """Let one process or thread of this host in at a time, where the file system has such locks."""
+    with archive.open("rb") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _reason(error: Exception) -> str:

@@ -75,7 +75,7 @@ def open_validation_folder(config: DataConfig) -> FileSource | None:
 
 
 def check_test_folder(config: DataConfig) -> None:
-    """ValueError unless the test folder exists, is not the training folder, and has images of every class.
+    """ValueError unless the test folder exists, is apart from the training folder, and has images of every class.
 
     Only names are read, no file is opened. A folder that cannot be listed yet is checked when it is opened.
     """
@@ -85,6 +85,7 @@ def check_test_folder(config: DataConfig) -> None:
     if (classes := _classes_if_readable(folder)) is None:
         return
     _check_same_classes(training, class_folders(training), folder, class_folders(folder))
+    _check_apart(training, folder, classes)
     for name in classes:
         if not any(is_image(path.name) for path in files_below(folder / name, {})):
             raise no_images(folder / name)
@@ -118,6 +119,7 @@ def _open_beside(config: DataConfig, folder: Path) -> FileSource:
     classes = class_folders(folder)
     if training.is_dir():
         _check_same_classes(training, class_folders(training), folder, classes)
+        _check_apart(training, folder, classes)
     return collect(root, folder, classes)
 
 
@@ -164,6 +166,17 @@ def _check_same_classes(training: Path, expected: list[str], folder: Path, found
         f"data.root: the classes of {str(training)!r} and {str(folder)!r} differ: {'; '.join(parts)}; "
         "make both hold the same class folders, or choose another data.test_folder"
     )
+
+
+def _check_apart(training: Path, folder: Path, classes: list[str]) -> None:
+    """ValueError for a class folder of a part that is the one of the training images; the part has the same classes."""
+    for name in classes:
+        first, second = training / name, folder / name
+        if first.samefile(second):
+            raise ValueError(
+                f"data.root: {str(first)!r} and {str(second)!r} are one folder, by a link, and what is trained on is "
+                "no test of it; remove the link, and give images of their own"
+            )
 
 
 def _read_annotated(root: Path, folder: Path, classes: list[str]) -> FileSource:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
 from pathlib import Path
 
+import torch
+
 from vit.data.decoding import BrokenImage
 from vit.data.file_source import FileSource
 from vit.data.splits import Split
@@ -24,23 +26,25 @@ _THREADS = 16
 def count_shared(asked: Split, among: Split) -> int:
     """How many images of the first split are in the second too.
 
-    Two files are one image if they have the same length and the same last 64 KiB; where a source has no files, decoded
-    pixels are compared. So a copy in another size or format is not found (`duplicates` finds most), and what cannot be
-    read is in no split.
+    Two files are one image if they are the same byte by byte; where a source has no files, decoded pixels are compared.
+    So a copy in another size or format is not found (`duplicates` finds most), and what cannot be read is in no split.
     """
-    by_file = isinstance(asked.source, FileSource) and isinstance(among.source, FileSource)
-    identify = _of_file if by_file else _of_pixels
-    wanted = _identities(asked, identify, "test images")
-    found = set(_identities(among, identify, "training images"))
-    return sum(identity in found for identity in wanted)
+    if not (isinstance(asked.source, FileSource) and isinstance(among.source, FileSource)):
+        return len(_in_both(asked, among, _of_pixels)[0])
+    # images without compression that share a border have the same end, so those few are read whole
+    asked, among = _in_both(asked, among, _of_end)
+    return len(_in_both(asked, among, _of_whole)[0])
 
 
-def file_identities(paths: Sequence[Path], what: str) -> list[str]:
-    """Hexadecimal hashes of the length and the last 64 KiB of files; empty for one that cannot be read."""
+def file_identities(paths: Sequence[Path], what: str, *, whole: bool = False) -> list[str]:
+    """Hexadecimal hashes of the length and the last 64 KiB of files; empty for one that cannot be read.
+
+    Images without compression may share these and be different: `whole` hashes all of the files.
+    """
 
     def identify(path: Path) -> str:
         try:
-            return _of_path(path).hex()
+            return (_content(path) if whole else _of_path(path)).hex()
         except OSError:
             return ""
 
@@ -104,19 +108,39 @@ def _content(path: Path) -> bytes:
         return hashlib.file_digest(file, "blake2b").digest()
 
 
-def _identities(split: Split, identify: Callable[[Split, int], bytes], what: str) -> list[bytes]:
-    identities = []
+def _in_both(asked: Split, among: Split, identify: Callable[[Split, int], bytes]) -> tuple[Split, Split]:
+    """The images of each split whose identity is in the other too."""
+    wanted, found = _identities(asked, identify, "test images"), _identities(among, identify, "training images")
+    return _with_identity(asked, wanted, set(found.values())), _with_identity(among, found, set(wanted.values()))
+
+
+def _with_identity(split: Split, identities: dict[int, bytes], wanted: set[bytes]) -> Split:
+    chosen = [index for index, identity in identities.items() if identity in wanted]
+    return Split(split.source, torch.tensor(chosen, dtype=torch.int64))
+
+
+def _identities(split: Split, identify: Callable[[Split, int], bytes], what: str) -> dict[int, bytes]:
+    """By the image's index; without those that cannot be read."""
+    identities = dict[int, bytes]()
     for index in tracked(split.indices.tolist(), f"identifying {what}", len(split), unit="img", leave=False):
         try:
-            identities.append(identify(split, index))
+            identities[index] = identify(split, index)
         except (BrokenImage, OSError):
             continue
     return identities
 
 
-def _of_file(split: Split, index: int) -> bytes:
+def _of_end(split: Split, index: int) -> bytes:
+    return _of_path(_path(split, index))
+
+
+def _of_whole(split: Split, index: int) -> bytes:
+    return _content(_path(split, index))
+
+
+def _path(split: Split, index: int) -> Path:
     assert isinstance(split.source, FileSource)
-    return _of_path(split.source.root / split.source.files[index])
+    return split.source.root / split.source.files[index]
 
 
 def _of_path(path: Path) -> bytes:

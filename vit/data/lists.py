@@ -19,7 +19,7 @@ from vit.data.file_source import FileSource
 
 PARQUET = ".parquet"
 LISTS = (".csv", ".tsv", PARQUET)
-_ARCHIVES = {".gz": "gunzip", ".xz": "unxz", ".7z": "7z x", ".rar": "unrar x"}
+_UNPACKED_BY_HAND = {".gz": "gunzip", ".xz": "unxz", ".7z": "7z x", ".rar": "unrar x"}
 _TABLES = {".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".jsonl": "json"}
 """Endings of tables in other formats, and pandas' names of these."""
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "path")
@@ -92,8 +92,8 @@ def _check_names(columns: list[str], named: str) -> None:
 
 def _rows(path: Path, named: str) -> tuple[list[str], list[dict[str, str]]]:
     ending = path.suffix.lower()
-    if ending in _ARCHIVES:
-        rule = f"images are read from folders, .zip and .tar; unpack it first: {_ARCHIVES[ending]} '{path}'"
+    if ending in _UNPACKED_BY_HAND:
+        rule = f"images are read from folders, .zip and .tar; unpack it first: {_UNPACKED_BY_HAND[ending]} '{path}'"
         raise ValueError(f"{named} {rule}")
     if ending in _TABLES:
         rule = f"a list is CSV here; write one: pandas.read_{_TABLES[ending]}('{path}').to_csv('list.csv', index=False)"

@@ -228,7 +228,9 @@ class TrainLoader:
     def _decode(self, chunks: Iterator[Tensor]) -> Iterator[Decoded]:
         """Yield one `Decoded` for each chunk of rows of the split."""
         if self._cache is None and self._stream is None:
-            decoder = CanvasDecoder(self.split.source, self.canvas_size, self._config.interpolation)
+            decoder = CanvasDecoder(
+                self.split.source, self.canvas_size, self._config.interpolation, antialias=self._config.antialias
+            )
             workers, num_bytes = self._config.workers, decoded_bytes(len(self.split), self.canvas_size)
             if self._fits_cache(num_bytes):
                 report, quiet = self._broken.report, self._rank > 0

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.config import Preprocessing
+from vit.config import Interpolation, Preprocessing
 
 PIL_FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -47,18 +47,24 @@ def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
         height, width = _resized_size(image.height, image.width, preprocessing)
     if (height, width) == (image.height, image.width):
         pixels = to_tensor(image)
-    elif preprocessing.antialias or preprocessing.interpolation == "nearest":
-        pixels = to_tensor(image.resize((width, height), PIL_FILTERS[preprocessing.interpolation]))
     else:
-        # PIL always antialiases; models trained without it need plain interpolation of a tensor
-        from torchvision.transforms.v2 import InterpolationMode, functional
-
-        mode = InterpolationMode(preprocessing.interpolation)
-        pixels = functional.resize(to_tensor(image), [height, width], interpolation=mode, antialias=False)
+        pixels = resized(image, (height, width), preprocessing.interpolation, antialias=preprocessing.antialias)
     crop_height, crop_width = preprocessing.image_size
     corner = round if preprocessing.crop_rounding == "even" else math.floor
     top, left = corner((height - crop_height) / 2), corner((width - crop_width) / 2)
     return pixels[:, top : top + crop_height, left : left + crop_width].contiguous()
+
+
+def resized(image: Image.Image, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool) -> Tensor:
+    """Resize an RGB image to uint8 (3, h, w) of this (h, w)."""
+    if antialias or interpolation == "nearest":
+        return to_tensor(image.resize((size[1], size[0]), PIL_FILTERS[interpolation]))
+    # PIL always antialiases; models trained without it need plain interpolation of a tensor
+    from torchvision.transforms.v2 import InterpolationMode, functional
+
+    mode = InterpolationMode(interpolation)
+    pixels: Tensor = functional.resize(to_tensor(image), list(size), interpolation=mode, antialias=False)
+    return pixels
 
 
 def _middle(image: Image.Image, height: int, width: int, kept: tuple[int, int]) -> Image.Image:

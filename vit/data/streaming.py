@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vit.config import DataConfig, Interpolation, Preprocessing
 from vit.data.decoding import BrokenImage, FailedRead
-from vit.data.preprocessing import PIL_FILTERS, resize_and_crop, to_tensor
+from vit.data.preprocessing import resize_and_crop, resized, to_tensor
 from vit.data.splits import ImageSource, Split
 from vit.data.workers import Workers, dead_workers_named, note_decoding
 from vit.progress import progress_bar
@@ -85,17 +85,21 @@ class CanvasDecoder(Decoder):
     The aspect is the image's width / height relative to the canvas's.
     """
 
-    def __init__(self, source: ImageSource, size: tuple[int, int], interpolation: Interpolation) -> None:
+    def __init__(
+        self, source: ImageSource, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool = True
+    ) -> None:
         super().__init__(source, size)
         self.interpolation = interpolation
+        self.antialias = antialias
 
     def decode(self, index: int) -> tuple[Tensor, float]:
         height, width = self.size
-        image = self.source.read(index, smallest=(2 * width, 2 * height))
+        smallest = (2 * width, 2 * height) if self.antialias else None  # a reduced scale averages pixels too
+        image = self.source.read(index, smallest=smallest)
         if image.size == (width, height):
             return to_tensor(image), 1.0
         aspect = (image.width / image.height) / (width / height)
-        return to_tensor(image.resize((width, height), PIL_FILTERS[self.interpolation])), aspect
+        return resized(image, self.size, self.interpolation, antialias=self.antialias), aspect
 
 
 class EvaluationDecoder(Decoder):
@@ -150,6 +154,7 @@ class ImageStream:
         self._chunks = _Chunks()
         self._loader: DataLoader[Decoded] | None = None
         self._pass: Iterator[Decoded] | None = None
+        self._number = 0
         self._workers: Workers | None = None
         if workers:
             self._workers = Workers(workers, decoder.source.name, self.close)
@@ -166,17 +171,19 @@ class ImageStream:
             )
 
     def decode(self, chunks: Iterable[list[int]]) -> Iterator[Decoded]:
-        """Yield one `Decoded` for each chunk of indices, in order. A new pass ends the one before it."""
+        """Yield one `Decoded` for each chunk of indices, in order. With workers, a new pass ends the one before it."""
         if self._loader is None:
             yield from map(self._decoder.__getitem__, chunks)
             return
         self._pass = None
+        self._number = number = self._number + 1
         self._chunks.chunks = chunks
         with warnings.catch_warnings(), dead_workers_named():
             # Python advises against fork in general; torch's workers take no lock that other threads may hold.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._pass = iter(self._loader)
-        while self._pass is not None:  # until the next pass or `close`
+        # until the next pass, which the loader gives the same iterator, or `close`
+        while self._pass is not None and number == self._number:
             with dead_workers_named():
                 decoded = next(self._pass, None)
             if decoded is None:

@@ -160,7 +160,7 @@ def _seen(
         # a file that could not be read has no identity, and was not trained on; very long lists have none at all
         known = any(image.identity for image in without_test(listed).values())
         if known and isinstance(test.source, FileSource):
-            return _found_in_list(unchecked, listed, test, in_one_division=same_division)
+            return _found_in_list(unchecked, listed, test, own, in_one_division=same_division)
         training, chosen, gone = _trained_images(own, state, open_table, without_test(listed))
     except (OSError, ValueError) as error:
         return replace(unchecked, unchecked=str(error))
@@ -171,27 +171,51 @@ def _seen(
     return replace(found, training=count_shared(test, training), validation=count_shared(test, chosen))
 
 
-def _found_in_list(unchecked: SeenImages, listed: RunImages, test: Split, *, in_one_division: bool) -> SeenImages:
+def _found_in_list(
+    unchecked: SeenImages, listed: RunImages, test: Split, own: DataConfig, *, in_one_division: bool
+) -> SeenImages:
     """How many test images are training and validation images of a run's list, wherever these are now.
 
     In one division of the same images, a copy of a training image that is still there is no image that was seen before
     it became a test image, but a copy in the data; and a test image of another content than before was replaced.
     """
     assert isinstance(test.source, FileSource)
-    named = {image.identity: file for file, image in without_test(listed).items() if image.identity}
-    identities = file_identities(paths_of(test), "test images")
-    matches, copies, replaced = [each for each in identities if each in named], 0, 0
+    paths = paths_of(test)
+    identities = file_identities(paths, "test images")
+    root = test.source.root if in_one_division else Path(own.root)
+    named, theirs = _originals(listed, set(identities), root.parent if root.is_file() else root)
+    hits = [(path, each) for path, each in zip(paths, identities, strict=True) if each in named]
+    contents = file_identities([path for path, _ in hits], "test images", whole=True)
+    parts, copies, replaced = list[str](), 0, 0
+    for (_, identity), content in zip(hits, contents, strict=True):
+        same = next((file for file in named[identity] if theirs.get(file) == content), None)
+        gone = next((file for file in named[identity] if file not in theirs), None)
+        if same is not None and in_one_division:
+            copies += 1
+        elif (file := same or gone) is not None:
+            parts.append(listed[file].part)
     if in_one_division:
-        now = file_identities([test.source.root / named[each] for each in matches], "copies")
-        seen_before = [each for each, is_now in zip(matches, now, strict=True) if each != is_now]
-        matches, copies = seen_before, len(matches) - len(seen_before)
         names = [test.source.name(index) for index in test.indices.tolist()]
         before = {file: image.identity for file, image in listed.items() if image.part == "test" and image.identity}
         replaced = sum(before.get(name, each) != each for name, each in zip(names, identities, strict=True))
-    parts = [listed[named[each]].part for each in matches]
     return replace(
         unchecked, training=parts.count("train"), validation=parts.count("validation"), copies=copies, replaced=replaced
     )
+
+
+def _originals(listed: RunImages, wanted: set[str], root: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The run's files by those of their identities that are `wanted`; and the hashes of all the content of those that
+    are still there, which tells apart images without compression that have the same end.
+    """
+    named = dict[str, list[str]]()
+    for file, image in without_test(listed).items():
+        if image.identity in wanted and image.identity:
+            named.setdefault(image.identity, []).append(file)
+    files = [file for each in named.values() for file in each]
+    now = file_identities([root / file for file in files], "copies")
+    there = [file for file, identity in zip(files, now, strict=True) if identity == listed[file].identity]
+    contents = file_identities([root / file for file in there], "copies", whole=True)
+    return named, dict(zip(there, contents, strict=True))
 
 
 def _trained_images(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
     tensors, state = read_run(checkpoint, select, weights)
     task = state["task"]
     check_kind(Path(source), task["model"]["kind"], ("vit", "resnet"))
-    try:
-        model = build_model(config_from_dict(task["model"]))
+    with _state_read(checkpoint):
+        config = config_from_dict(task["model"])
+    with _state_read(checkpoint, ValueError, RuntimeError):  # as where memory is too small
+        model = build_model(config)
+    with _state_read(checkpoint):
         part = task.get("encoder", "")  # of a model around it, which is left out
         tensors = {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
         model.load_state_dict(tensors)
@@ -34,11 +38,8 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in stored}
         stated = Preprocessing(**values)
         epochs = epochs_of_run(checkpoint, state["config"]["train"]["epochs"]) if "config" in state else None
+    with _state_read(checkpoint, ValueError):  # as where torchvision does not know the weights that it began from
         provenance = provenance_of_run(state, averaged=weights != "raw", epochs=epochs)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        known = "state.json does not describe the tensors beside it, or an older version wrote them"
-        raise ValueError(f"{checkpoint}: {known} ({reason})") from None
     _check_unaltered(checkpoint, state, stated, model)
     return OpenedModel(
         name=short_names([source])[0],
@@ -53,6 +54,19 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
         checkpoint=checkpoint,
         state=state,
     )
+
+
+@contextmanager
+def _state_read(checkpoint: Path, *elsewhere: type[Exception]) -> Iterator[None]:
+    """ValueError with the checkpoint's name for an error inside; kinds of error `elsewhere` do not blame its state."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        if isinstance(error, elsewhere):
+            raise ValueError(f"{checkpoint}: {reason}") from error
+        known = "state.json does not describe the tensors beside it, or an older version wrote them"
+        raise ValueError(f"{checkpoint}: {known} ({reason[:200]})") from None
 
 
 def read_run(path: Path, select: str, weights: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
