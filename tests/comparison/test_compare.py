@@ -21,10 +21,11 @@ from vit.cli.images import resolve_data
 from vit.comparison import costs, predictions, robustness
 from vit.comparison.compare import CompareRequest, Comparison, compare_models
 from vit.comparison.metrics import Resampling
-from vit.comparison.predictions import compute_predictions
+from vit.comparison.predictions import EvalResult, compute_predictions, get_predictions
 from vit.comparison.real_labels import add_real_labels
-from vit.comparison.report import write_report
+from vit.comparison.report import keep_earlier_report, write_report
 from vit.config import DataConfig
+from vit.evaluation.metrics import calibration_curve
 from vit.evaluation.predictions import Predictions
 from vit.evaluation.speed import Speed
 from vit.hub import open_model
@@ -82,7 +83,7 @@ def test_a_runs_predictions_are_used_and_a_stopped_comparison_continues(
 ) -> None:
     first = compare_models(make_request()).result
     assert computed == ["vit val"]  # test predictions are the runs' own
-    assert [model["predictions"] for model in first["models"]] == ["run", "run"]
+    assert [(model["predictions"], model["precision"]) for model in first["models"]] == [("run", "fp32")] * 2
     again = compare_models(make_request()).result
     assert computed == ["vit val"]
     assert again == first
@@ -161,6 +162,25 @@ def test_a_run_that_held_out_other_images_has_no_temperature(make_request: MakeR
     assert "held out other images" in other["calibration"]["reason"]
 
 
+def test_images_that_any_model_could_not_read_are_counted_together(
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, missing = get_predictions, {"vit": 0, "other": 1}
+
+    def without_one(model: Any, *given: Any) -> EvalResult:
+        found = read(model, *given)
+        kept = np.arange(len(found.predictions.labels)) != missing[model.name]
+        seen = {name: getattr(found.predictions, name)[kept] for name in ("indices", "labels", "logits")}
+        return replace(found, predictions=replace(found.predictions, **seen, num_broken=1))
+
+    monkeypatch.setattr("vit.comparison.compare.get_predictions", without_one)
+    result = compare_models(make_request(num_images=6)).result
+    assert "2 images could not be read; the models are compared on the others." in result["warnings"]
+    monkeypatch.setitem(missing, "other", 0)
+    result = compare_models(make_request(num_images=6)).result
+    assert "1 image could not be read; the models are compared on the others." in result["warnings"]
+
+
 def test_identical_models(make_request: MakeRequest, runs: list[str]) -> None:
     result = compare_models(make_request([runs[0], runs[0]])).result
     assert [model["name"] for model in result["models"]] == ["vit (1)", "vit (2)"]
@@ -234,6 +254,42 @@ def test_every_file_is_there_with_its_numbers(written: tuple[Comparison, Path]) 
     assert {"accuracy", "differences", "agreement", "calibration", "only_right"} <= set(pictures)
     for name in pictures:
         assert json.loads((folder / "figures" / f"{name}.json").read_text())["conventions"]
+
+
+def test_the_figure_of_calibration_has_the_points_after_the_temperature_too(
+    written: tuple[Comparison, Path],
+) -> None:
+    comparison, folder = written
+    vit, other = json.loads((folder / "figures" / "calibration.json").read_text())["models"]
+    temperature = comparison.result["models"][0]["calibration"]["temperature"]
+    test = comparison.predictions[0].test
+    for points, divisor in ((vit["before"], 1), (vit["after"], temperature)):
+        scaled = torch.from_numpy(test.logits).double() / divisor
+        sure, predicted = scaled.softmax(dim=1).max(dim=1)
+        expected = calibration_curve(sure.numpy(), predicted.numpy() == test.labels)
+        for values, found in zip(points.values(), expected, strict=True):
+            assert values == pytest.approx(found.tolist())
+    assert vit["after"] != vit["before"]
+    assert other["after"] is None
+
+
+def test_a_report_on_other_images_of_the_same_names_is_put_aside(tmp_path: Path) -> None:
+    """Reports of earlier versions do not tell sizes."""
+    data = {"root": str(tmp_path / "photos"), "fingerprint": "f", "sizes": "1"}
+    first: dict[str, Any] = {"data": data, "models": []}
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, False),
+        ({"root": str(tmp_path / "others")}, True),
+        ({"sizes": "2"}, True),
+        ({"sizes": None}, False),
+    ]
+    for number, (changed, put_aside) in enumerate(cases):
+        folder = tmp_path / str(number)
+        before = {name: value for name, value in (data | changed).items() if value is not None}
+        folder.mkdir()
+        (folder / "comparison.json").write_text(json.dumps({"data": before, "models": []}))
+        keep_earlier_report(folder, "comparison", first)
+        assert (folder / "earlier-1").exists() == put_aside, changed
 
 
 def test_the_page_needs_nothing_beside_it(written: tuple[Comparison, Path]) -> None:
@@ -330,6 +386,30 @@ def test_every_corruption_is_evaluated_once(make_request: MakeRequest, monkeypat
     assert found["mce"]["vit"] == pytest.approx(1)
     means = [sum(values) / 2 for values in found["accuracy"]["other"].values()]
     assert result["models"][1]["corrupted_top1"] == pytest.approx(sum(means) / 2)
+
+
+def test_measured_corruptions_outlast_a_comparison_with_other_options(
+    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those in a file named as by earlier versions."""
+    monkeypatch.setattr(robustness, "KINDS", ("brightness",))
+    monkeypatch.setattr(robustness, "SEVERITIES", (1,))
+    compute, passes = compute_predictions, list[str]()
+
+    def recording(model: Any, eval_set: Any, **options: Any) -> Any:
+        passes.append(model.name)
+        return compute(model, eval_set, **options)
+
+    monkeypatch.setattr(robustness, "compute_predictions", recording)
+    compare_models(make_request(num_images=6, corruptions=True))
+    files = list((tmp_path / "predictions").glob("*_corruptions_*.json"))
+    compare_models(make_request(num_images=3, corruptions=True))
+    assert len(passes) == 8
+    compare_models(make_request(num_images=6, corruptions=True))
+    for file in files:
+        file.rename(file.with_name(re.sub(r"_corruptions_\w+", "_corruptions", file.name)))
+    compare_models(make_request(num_images=6, corruptions=True))
+    assert len(passes) == 8
 
 
 def test_logits_of_corrupted_images_that_are_not_finite_are_an_error(

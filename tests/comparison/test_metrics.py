@@ -47,6 +47,8 @@ def test_two_models_by_hand() -> None:
         ("bee", 3, 0.0),
         ("cat", 1, 1.0),
     ]
+    hits = [(row["first"], row["second"]) for row in result["classes"][0]]
+    assert hits == [(1, pytest.approx(1 / 2)), (pytest.approx(2 / 3),) * 2, (1, 0)]
 
 
 def test_the_label_among_the_five_largest_logits_is_a_hit_of_top5() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import asdict, replace
@@ -18,12 +19,15 @@ from vit.comparison import predictions
 from vit.comparison.predictions import EvalSet, add_validation, get_predictions
 from vit.config import DataConfig, Preprocessing
 from vit.data.file_source import FileSource
+from vit.data.identity import sizes_digest
 from vit.data.images import MissingImages, Split, fingerprint
+from vit.data.run_images import with_test, write_images
 from vit.engine import make_accelerator
 from vit.evaluation.cache_key import cache_key, last_modified
 from vit.evaluation.class_maps import imagenet_wnids
 from vit.evaluation.metrics import classification_metrics
 from vit.evaluation.predictions import Predictions
+from vit.hub import OpenedModel
 
 
 @pytest.fixture
@@ -65,6 +69,75 @@ def test_a_copy_that_keeps_its_time_is_a_change(eval_set: EvalSet, tmp_path: Pat
     os.utime(tmp_path / "new", (1000, 1000))
     (tmp_path / "new").replace(tmp_path / "a.png")
     assert last_modified(eval_set.split) > before
+
+
+def test_a_file_that_is_not_there_has_no_time(eval_set: EvalSet, tmp_path: Path) -> None:
+    (tmp_path / "a.png").unlink()
+    (tmp_path / "a.png").symlink_to(tmp_path / "nowhere.png")
+    assert last_modified(eval_set.split) == (tmp_path / "b.png").stat().st_ctime
+    (tmp_path / "b.png").unlink()
+    assert last_modified(eval_set.split) == 0
+
+
+def images_in(root: Path) -> EvalSet:
+    split = Split(FileSource(root, ["a.png", "b.png"], torch.tensor([0, 1]), ["x", "y"]), torch.arange(2))
+    data = DataConfig(name="imagefolder", root=str(root))
+    return EvalSet("test", split, split, data, root.parent / "out", make_accelerator("cpu", "fp32"))
+
+
+@pytest.fixture(params=["tested", "evaluated"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedModel:
+    """A run with predictions for `photos`, of its end or of `vit eval`; `others` has other images of the same names."""
+    for place, content in (("photos", b"an image"), ("others", b"another image")):
+        (tmp_path / place).mkdir()
+        for name in "ab":
+            (tmp_path / place / f"{name}.png").write_bytes(content + name.encode())
+    split, folder = images_in(tmp_path / "photos").split, tmp_path / "run"
+    data = asdict(DataConfig(name="imagefolder", root=str(tmp_path / "photos")))
+    file, record = folder / "predictions" / "test.npz", folder / "summary.json"
+    facts: dict[str, Any] = {"best.step": 7, "precision": "fp32"}
+    if request.param == "evaluated":
+        file, record = file.with_name("photos_best_auto.npz"), file.with_name("photos_best_auto.json")
+        facts = {"step": 7, "precision": "fp32", "data": {**data, "sizes": sizes_digest(split)}}
+    seen = Predictions(np.arange(2), np.arange(2), np.eye(2, dtype=np.float32), ["x", "y"], 2, 0, fingerprint(split))
+    seen.save(file)
+    os.utime(file, (time.time() + 60,) * 2)  # later than what the tests do to the images
+    record.write_text(json.dumps(facts))
+    write_images(folder / "images.csv", with_test({}, split))
+    monkeypatch.setattr(predictions, "is_opened_by_default", lambda *_: True)
+    monkeypatch.setattr(predictions, "compute_predictions", lambda *_: seen)
+    state: Any = {"progress": {"step": 7}, "config": {"data": data}}
+    return replace(headed(2), checkpoint=folder / "checkpoints" / "step-7", state=state)
+
+
+def test_a_runs_predictions_are_of_its_own_images_and_keep_its_precision(run: OpenedModel, tmp_path: Path) -> None:
+    photos = images_in(tmp_path / "photos")
+    assert get_predictions(run, [0, 1], photos).source == "run"
+    assert get_predictions(run, [0, 1], images_in(tmp_path / "others")).source == "computed"
+    os.utime(tmp_path / "photos" / "a.png", (time.time() + 120,) * 2)
+    assert get_predictions(run, [0, 1], photos).source == "computed"
+    os.utime(tmp_path / "photos" / "a.png")
+    assert get_predictions(run, [0, 1], photos).source == "run"
+    others = images_in(tmp_path / "others")
+    in_bf16 = make_accelerator("cpu", "bf16")
+    for images, source, precision in ((photos, "run", "fp32"), (others, "computed", "bf16")):
+        found = get_predictions(run, [0, 1], replace(images, accelerator=in_bf16))
+        assert (found.source, found.precision) == (source, precision)
+
+
+def test_a_run_knows_the_images_of_its_test_elsewhere_and_those_of_vit_eval_by_size(
+    run: OpenedModel, tmp_path: Path
+) -> None:
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    moved, record = images_in(tmp_path / "moved"), tmp_path / "run" / "predictions" / "photos_best_auto.json"
+    was_tested = not record.exists()
+    assert (predictions._run_predictions(run, moved) is not None) == was_tested
+    (tmp_path / "run" / "images.csv").unlink()
+    assert predictions._run_predictions(run, moved) is None
+    (tmp_path / "moved").rename(tmp_path / "photos")
+    assert predictions._run_predictions(run, images_in(tmp_path / "photos")) is not None
+    (tmp_path / "photos" / "a.png").write_bytes(b"one of another size")
+    assert (predictions._run_predictions(run, images_in(tmp_path / "photos")) is not None) == was_tested
 
 
 @pytest.mark.parametrize(
@@ -183,3 +256,20 @@ def test_a_run_that_began_from_one_which_held_out_other_images(
     (found,) = add_validation([replace(headed(3), state=run)], [[0, 1, 2]], results, eval_set)
     assert found.reason.startswith(reason)
     assert (found.validation is None) == bool(reason)
+
+
+def test_a_run_that_began_from_one_which_cannot_be_read(
+    eval_set: EvalSet, results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been trained on the images that this one held out."""
+    data = asdict(DataConfig(name="imagefolder", root="cats"))
+    config = {"data": data, "model": {"pretrained": str(tmp_path / "gone")}}
+    run: Any = {"config": config, "data_fingerprint": f"trained+{fingerprint(eval_set.split)}"}
+    monkeypatch.setattr(predictions, "open_training", lambda _: (None, eval_set.split))
+    monkeypatch.setattr(predictions, "get_predictions", lambda *_: results[0])
+    (found,) = add_validation([replace(headed(3), state=run)], [[0, 1, 2]], results, eval_set)
+    assert found.validation is None
+    assert found.reason == (
+        f"the run {tmp_path / 'gone'}, which it began from, may have been trained on them, which could not be checked: "
+        "it is not there any more"
+    )

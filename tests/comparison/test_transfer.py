@@ -118,6 +118,12 @@ def test_the_number_of_images_can_be_limited(tmp_path: Path, capsys: pytest.Capt
     assert found["linear_probe"] * 6 == pytest.approx(round(found["linear_probe"] * 6))
     assert "few_shot_10" in found
     assert "few_shot_25" not in found
+    words[words.index("30")] = "15"
+    assert main([*words, "--output_dir", str(tmp_path), "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)["transfer"]["head"]
+    assert found["num_train"] == 15
+    assert "few_shot_5" in found
+    assert "few_shot_10" not in found, "as the answers after other training images have it"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ def test_costs_of_plain_images_by_hand() -> None:
     assert found["blue, green, red"].top1 == 0.25
 
 
+def test_a_model_whose_logits_are_no_numbers_is_refused() -> None:
+    broken = Brightness()
+    torch.nn.init.constant_(broken.factor, torch.nan)
+    images = DoctorImages(Split(Plain(), torch.arange(4)), DataConfig(workers=0), is_labelled=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="4 of 4 samples have logits that are not finite"):
+        measure_mistakes(broken, RIGHT, images, device=CPU, columns=[0, 1, 2])
+
+
 def test_a_multilabel_model_s_symptoms_are_scikit_learn_s() -> None:
     """Label sets at thresholds of each class, and average precision of the classes that an image has."""
 

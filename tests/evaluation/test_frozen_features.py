@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +145,25 @@ def test_a_pooled_map_stands_for_every_kind() -> None:
         with torch.no_grad():
             logits = model.model(normalize(pixels(*model.preprocessing.image_size), model.preprocessing))
             torch.testing.assert_close(head(features), logits, atol=1e-4, rtol=1e-3)
+
+
+def test_the_tokens_of_a_block_are_not_kept_for_the_head() -> None:
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix, self.head, self.is_kept = nn.Linear(3, 4), nn.Linear(4, 3), True
+
+        def forward(self, images: Tensor) -> Tensor:
+            tokens = images.flatten(2).transpose(1, 2)
+            given = weakref.ref(tokens)
+            tokens = self.mix(tokens)
+            self.is_kept = given() is not None
+            logits: Tensor = self.head(tokens.mean(dim=1))
+            return logits
+
+    model = Watched()
+    assert read(opened(model, implementation="function"), "head")["head"].shape == (5, 4)
+    assert not model.is_kept
 
 
 PLAIN = {"hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}

@@ -151,18 +151,36 @@ def test_what_another_call_left_is_not_taken(
     def stop(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(room, "write_table", stop)
-        with pytest.raises(KeyboardInterrupt):
-            predict_to_file(model, images, tmp_path / "out.csv", top_k=2, precision="fp32")
-    for changed in (
+    torch.manual_seed(1)
+    changes: tuple[dict[str, Any], ...] = (
         {"top_k": 1},
         {"opened": replace(model, class_names=["x", "y", "z"])},
-    ):
-        arguments: dict[str, Any] = {"opened": model, "images": images, "top_k": 2} | changed
-        done = predict_to_file(**arguments, output=tmp_path / "out.csv", precision="fp32")
-        assert done.num_before == 0
+        {"opened": replace(model, model=small_vit())},
+        {"opened": replace(model, stated_preprocessing=replace(model.preprocessing, crop_fraction=0.5))},
+        {"precision": "bf16"},
+    )
+    for changed in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(room, "write_table", stop)
+            with pytest.raises(KeyboardInterrupt):
+                predict_to_file(model, images, tmp_path / "out.csv", top_k=2, precision="fp32")
+        arguments: dict[str, Any] = {"opened": model, "images": images, "top_k": 2, "precision": "fp32"} | changed
+        done = predict_to_file(**arguments, output=tmp_path / "out.csv")
+        assert done.num_before == 0, changed
         assert done.num_images == len(arguments["images"])
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_of_classes_with_the_same_logit_the_first_comes_first(model: OpenedModel, multilabel: bool) -> None:
+    """Also of many, and where only the probabilities round to the same number."""
+    names = [str(number) for number in range(200)]
+    state = {"task": {"thresholds": [0.0] * 200}}
+    several = replace(model, multilabel=multilabel, num_classes=200, class_names=names, state=state)
+    logits = torch.zeros(2, 200)
+    logits[1] = 90 + torch.arange(200) % 2 * 10  # the probability 1 of every class, if they are judged one by one
+    equal, odd = rows.likeliest(several, logits, 3)
+    assert [name for name, _ in equal] == ["0", "1", "2"]
+    assert [name for name, _ in odd] == ["1", "3", "5"]
 
 
 def test_a_multi_label_model_gives_the_labels_that_reach_their_threshold(
@@ -231,7 +249,9 @@ def test_another_library_is_computed_by_autocast_and_ours_by_a_copy(
         assert dict(ours.classes) == pytest.approx(found, abs=1e-5 if precision == "fp32" else 0.03)
 
 
-def test_the_contact_sheet_shows_the_least_certain_first(tmp_path: Path, images: list[Path]) -> None:
+def test_the_contact_sheet_shows_the_least_certain_first(
+    tmp_path: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = [0.9, 0.5, 0.0, 0.7, 0.0]
     given = [
         Row(str(path), (("cat", value), ("dog", 0.1))) if value else Row(str(path), error="broken")
@@ -244,6 +264,14 @@ def test_the_contact_sheet_shows_the_least_certain_first(tmp_path: Path, images:
     assert [row["file"] for row in numbers["images"]] == [str(images[1]), str(images[3])]
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 100
+    images[1].unlink()
+    headings, drawn = list[str](), list[Any]()
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.prediction.contact_sheet.plot_contact_sheet", lambda groups, _: headings.extend(groups))
+        patch.setattr("vit.prediction.contact_sheet.save_figure", lambda *given: drawn.append(given[-1]))
+        draw_least_certain(table, tmp_path / "sheet.png", count=2)
+    assert headings[0].startswith("the 1 image with the least certain prediction")
+    assert [row["file"] for row in drawn[0]["images"]] == [str(images[3])], "the other is gone"
     table.write_text(given[2].line())
     with pytest.raises(ValueError, match="it has no image with a class"):
         draw_least_certain(table, tmp_path / "none.png")

@@ -131,7 +131,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
         "precision": precision_of(accelerator),
         **comparison_metrics(predictions, request.resampling),
     }
-    num_broken = max(each.predictions.num_broken for each in evaluated)
+    num_broken = len(test) - len(predictions[0].test.labels)  # that one of the models at least could not read
     result["warnings"] = [
         *warnings_of(opened.seen),
         *comparison_warnings(models, predictions, request.data.name, num_broken),
@@ -142,6 +142,7 @@ def compare_opened(opened: OpenedComparison) -> Comparison:
             "source": model.source,
             "identity": model.identity,
             "predictions": each.source,
+            "precision": each.precision,
             "unrestricted_top1": each.unrestricted_top1,
             **model_facts(model, opened.seen),
         }

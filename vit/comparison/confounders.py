@@ -15,6 +15,7 @@ from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.hub import OpenedModel
 from vit.hub.run_history import data_of_run
 from vit.libraries import NOT_STATED
+from vit.wording import counted
 
 LARGEST_COST_RATIO = 1.5
 """Costs are called equal up to this factor."""
@@ -222,5 +223,5 @@ def comparison_warnings(
     if pretrained:
         lines.append(_SEEN_VALIDATION.format(names=", ".join(pretrained)))
     if num_broken:
-        lines.append(f"{num_broken} images could not be read; the models are compared on the others.")
+        lines.append(f"{counted(num_broken, 'image')} could not be read; the models are compared on the others.")
     return lines

@@ -2,13 +2,14 @@
 
 Computed predictions are stored model by model, so that a stopped comparison continues. They are used again only for the
 same weights, images, labels, preprocessing, precision and device. A run's own predictions are used if they are of the
-same weights and images and no image file has changed since; they keep the run's preprocessing and precision.
+same weights and images and no image file has changed since; names alone do not make images the same, so their place or
+their contents must be the same too. They keep the run's preprocessing and precision.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from vit.comparison.metrics import ModelPredictions
 from vit.config import DataConfig
+from vit.data.identity import file_identities, paths_of, sizes_digest
 from vit.data.images import MissingImages, Split, fingerprint, open_training
+from vit.data.run_images import FILE_NAME, read_images
 from vit.data.splits import balanced_subset
-from vit.engine import Accelerator
+from vit.engine import Accelerator, precision_of
 from vit.evaluation.cache_key import cache_key, file_stem, last_modified
 from vit.evaluation.class_maps import NUM_CLASSES, imagenet_columns
 from vit.evaluation.head_columns import readable_class_names
@@ -28,7 +31,7 @@ from vit.evaluation.model_evaluation import predict_opened
 from vit.evaluation.predictions import Predictions
 from vit.hub import OpenedModel
 from vit.hub.opening import is_opened_by_default
-from vit.hub.run_history import State, data_of_run, lineage
+from vit.hub.run_history import State, data_of_run, lineage, why_unread
 from vit.runs import write_json
 
 
@@ -51,6 +54,8 @@ class EvalResult:
     """Logits of the data's classes only, in the data's order."""
     source: str
     """`run`, `stored` or `computed`."""
+    precision: str | None
+    """That they were computed in; None: of an evaluation by an earlier version, which does not tell."""
     unrestricted_top1: float | None = None
     """Accuracy among all classes of the head, where it has more than the data."""
     imagenet_classes: NDArray[np.int64] | None = None
@@ -66,8 +71,8 @@ def get_predictions(model: OpenedModel, columns: Sequence[int], eval_set: EvalSe
     """
     may_skip = eval_set.data.on_broken_image == "skip"  # else computing raises the error, which names the image
     of_run = _run_predictions(model, eval_set)
-    if of_run is not None and (may_skip or of_run.num_broken == 0):
-        return _restrict(of_run, columns, eval_set, "run")
+    if of_run is not None and (may_skip or of_run[0].num_broken == 0):
+        return replace(_restrict(of_run[0], columns, eval_set, "run"), precision=of_run[1])
     path = eval_set.folder / f"{file_stem(model)}_{eval_set.name}.npz"
     key = cache_key(model, eval_set.split, eval_set.accelerator)
     stored = _load_stored(path, key)
@@ -87,9 +92,9 @@ def _load_stored(path: Path, key: dict[str, Any]) -> Predictions | None:
         return None
 
 
-def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | None:
-    """Read predictions stored by the run at its end or by `vit eval`, if they are of these weights and images, prepared
-    in the same way.
+def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> tuple[Predictions, str | None] | None:
+    """Read predictions stored by the run at its end or by `vit eval`, and their precision, if they are of these weights
+    and images, prepared in the same way.
     """
     if model.checkpoint is None or model.state is None or model.dtype != "auto" or eval_set.name != "test":
         return None
@@ -101,21 +106,45 @@ def _run_predictions(model: OpenedModel, eval_set: EvalSet) -> Predictions | Non
         candidates.append((record, record.with_suffix(".npz"), "step"))
     for record, file, key in candidates:
         try:
-            step = _read_object(record).get(key)
+            content = _read_object(record)
             stored, written = Predictions.load(file), file.stat().st_mtime
         except (OSError, ValueError):
             continue
-        if step is None or step != trained_step or stored.fingerprint != images:
+        if trained_step is None or content.get(key) != trained_step or stored.fingerprint != images:
             continue
-        if last_modified(eval_set.split) <= written and is_opened_by_default(model, model.checkpoint):
+        if last_modified(eval_set.split) > written or not is_opened_by_default(model, model.checkpoint):
+            continue
+        if _evaluated(content, eval_set) if key == "step" else _tested(model.state, run, eval_set):
             chosen, num_total = _select_images(stored, eval_set.split.indices.numpy()), len(eval_set.split)
-            return replace(
-                chosen,
-                num_total=num_total,
-                num_broken=num_total - len(chosen.indices),
-                fingerprint=fingerprint(eval_set.split),
-            )
+            num_broken, images = num_total - len(chosen.indices), fingerprint(eval_set.split)
+            found = replace(chosen, num_total=num_total, num_broken=num_broken, fingerprint=images)
+            return found, content.get("precision")
     return None
+
+
+def _evaluated(record: Mapping[str, Any], eval_set: EvalSet) -> bool:
+    """Whether the record of `vit eval` is of these files: equal names are in other places too, as in ImageNet-C."""
+    data = record.get("data", {})
+    return _is_root(data.get("root"), eval_set) and data.get("sizes") == sizes_digest(eval_set.full_split)
+
+
+def _tested(state: State, run: Path, eval_set: EvalSet) -> bool:
+    """Whether a run was tested with these files, by their place or, if they were moved, by the run's list of them."""
+    split = eval_set.full_split
+    try:
+        data = data_of_run(state)
+        if data is not None and _is_root(data.root, eval_set):
+            return True
+        listed = read_images(run / FILE_NAME)
+    except (OSError, ValueError):
+        return False
+    tested = {file: image.identity for file, image in listed.items() if image.part == "test"}
+    before = [tested.get(split.source.name(index), "") for index in split.indices.tolist()]
+    return all(before) and before == file_identities(paths_of(split), "test images")
+
+
+def _is_root(root: str | None, eval_set: EvalSet) -> bool:
+    return root is not None and Path(root).resolve() == Path(eval_set.data.root).resolve()
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -141,7 +170,8 @@ def _restrict(predictions: Predictions, columns: Sequence[int], eval_set: EvalSe
     is_larger = logits.shape[1] > len(names)
     unrestricted = float((predicted == indices[predictions.labels]).mean()) if is_larger else None
     is_imagenet = logits.shape[1] == NUM_CLASSES and list(columns) == imagenet_columns(names)
-    return EvalResult(restricted, source, unrestricted, predicted if is_imagenet else None)
+    precision = precision_of(eval_set.accelerator)
+    return EvalResult(restricted, source, precision, unrestricted, predicted if is_imagenet else None)
 
 
 def _select_images(predictions: Predictions, indices: NDArray[np.int64]) -> Predictions:
@@ -200,6 +230,8 @@ def _why_not_held_out(state: State, validation: Split) -> str:
             return f"{name} held out other images than these, so it may have been trained on them"
         if "config" in each:
             name = f"the run {each['config']['model']['pretrained']}, which it began from,"
+    if "config" in each and (reason := why_unread(each)):
+        return f"{name} may have been trained on them, which could not be checked: {reason}"
     return ""
 
 

@@ -52,7 +52,12 @@ def write_report(comparison: Comparison, folder: str | Path, first_tables: Seque
 def keep_earlier_report(folder: Path, stem: str, result: dict[str, Any]) -> None:
     """Put the report `stem` in `folder` aside if it is of other models, images or settings, and say so."""
     subject = _subject(json.loads(json.dumps(result)))
-    put_report_aside(folder, stem, lambda before: _subject(before) == subject and not _loses(before, result))
+
+    def is_same(before: dict[str, Any]) -> bool:
+        same_images = _are_same_files(before["data"], result["data"])
+        return same_images and _subject(before) == subject and not _loses(before, result)
+
+    put_report_aside(folder, stem, is_same)
 
 
 def put_report_aside(
@@ -73,6 +78,12 @@ def _subject(result: dict[str, Any]) -> Any:
     models = [[model[name] for name in ("source", "identity", "gmacs", "provenance")] for model in result["models"]]
     data = [result["data"][name] for name in _OF_DATA if name in result["data"]]
     return models, data, result.get("precision"), sorted(result.get("features", ()))
+
+
+def _are_same_files(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether images of equal names are in one place and of the same sizes; reports of earlier versions have none."""
+    same_place = Path(before["root"]).resolve() == Path(now["root"]).resolve()
+    return same_place and before.get("sizes", now["sizes"]) == now["sizes"]
 
 
 def _loses(before: dict[str, Any], result: dict[str, Any]) -> bool:

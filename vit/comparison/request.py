@@ -12,6 +12,7 @@ from vit.comparison.leaks import row_of
 from vit.comparison.metrics import Resampling
 from vit.config import DataConfig, check
 from vit.config.rules import check_seed
+from vit.data.identity import sizes_digest
 from vit.data.images import Split, fingerprint
 from vit.evaluation.cost import count_parameters, multiply_adds
 from vit.evaluation.seen_images import SeenImages
@@ -57,13 +58,14 @@ class ComparisonRequest:
 
 
 def data_facts(data: DataConfig, test: Split) -> dict[str, Any]:
-    """Where the test images are from, how many they are, and their fingerprint."""
+    """Where the test images are from, how many they are, their fingerprint and a digest of their sizes."""
     return {
         "name": data.name,
         "root": data.root,
         "images": len(test),
         "classes": len(test.source.class_names),
         "fingerprint": fingerprint(test),
+        "sizes": sizes_digest(test),
     }
 
 

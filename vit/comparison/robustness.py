@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from vit.comparison.predictions import EvalSet, compute_predictions
@@ -17,6 +18,7 @@ from vit.evaluation.corruptions import CONVENTIONS, KINDS, SEVERITIES
 from vit.evaluation.corruptions.errors import CONVENTIONS as ERROR_CONVENTIONS
 from vit.evaluation.corruptions.errors import mean_accuracy, mean_corruption_error
 from vit.evaluation.corruptions.source import CorruptedSource
+from vit.evaluation.feature_store import hashed
 from vit.evaluation.metrics import check_logits
 from vit.hub import OpenedModel
 from vit.progress import tracked
@@ -59,16 +61,11 @@ def _key(kind: str, severity: int) -> str:
 
 def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, seed: int) -> dict[str, float]:
     """Measure top-1 for each kind/severity, and for clean images of the same size."""
-    path = eval_set.folder / f"{file_stem(model)}_corruptions.json"
     identity = cache_key(model, eval_set.split, eval_set.accelerator) | {"seed": seed, "columns": list(columns)}
     identity["on_broken_image"] = eval_set.data.on_broken_image
-    top1: dict[str, float] = {}
-    try:
-        stored = json.loads(path.read_text())
-        if stored.get("identity") == identity:
-            top1 = dict(stored["top1"])
-    except (OSError, ValueError):  # not measured yet
-        pass
+    before = eval_set.folder / f"{file_stem(model)}_corruptions.json"  # as earlier versions named it
+    path = before.with_name(f"{before.stem}_{hashed(identity)}.json")  # so that another choice does not overwrite it
+    top1 = _read_accuracies(path, identity) or _read_accuracies(before, identity)
     tasks = [(KINDS[0], 0), *((kind, severity) for kind in KINDS for severity in SEVERITIES)]
     missing = [task for task in tasks if _key(*task) not in top1]
     for kind, severity in tracked(missing, f"{model.name}, corruptions", len(missing), unit="corruption"):
@@ -81,3 +78,12 @@ def _accuracies(model: OpenedModel, columns: Sequence[int], eval_set: EvalSet, s
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"identity": identity, "top1": top1})
     return top1
+
+
+def _read_accuracies(path: Path, identity: dict[str, Any]) -> dict[str, float]:
+    """The stored accuracies of these weights, images and options; nothing where there are none yet."""
+    try:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return dict(stored["top1"]) if stored.get("identity") == identity else {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from vit.data.file_source import FileSource
+from vit.data.identity import paths_of
 from vit.data.images import Split, fingerprint
 from vit.engine import Accelerator
 from vit.hub import OpenedModel
@@ -38,9 +39,15 @@ def cache_key(model: OpenedModel, split: Split, accelerator: Accelerator) -> dic
 def last_modified(split: Split) -> float:
     """Return when an image file was last written or put there, in seconds; 0 for images that are not files.
 
-    The change time counts too: a copy that keeps the time of its original is newer than that.
+    The change time counts too: a copy that keeps the time of its original is newer than that. A file that is not there,
+    as behind a dangling link, is a broken image, and has no time.
     """
-    if not isinstance(split.source, FileSource):
+    return max(map(_last_change, paths_of(split)), default=0.0)
+
+
+def _last_change(path: Path) -> float:
+    try:
+        found = path.stat()
+    except OSError:
         return 0.0
-    found = ((split.source.root / split.source.files[i]).stat() for i in split.indices.tolist())
-    return max(max(each.st_mtime, each.st_ctime) for each in found)
+    return max(found.st_mtime, found.st_ctime)

@@ -192,11 +192,14 @@ def measure_mistakes(
     symptom, by descending change of the logits.
 
     `columns[k]`: the index of the data's class k in the head; None: there are no labels to compare with. The score is
-    top-1, or, of a multi-label model, whose `thresholds` (k,) are given, mean average precision.
+    top-1, or, of a multi-label model, whose `thresholds` (k,) are given, mean average precision. ValueError for a model
+    whose logits under the right preprocessing are not finite, which nothing could change.
     """
     model = model.to(device)
     score = _top1 if thresholds is None else _map
     labels, expected = _predict(model, Mistake("", right), images, device)
+    if broken := int((~expected.isfinite().all(dim=1)).sum()):
+        raise ValueError(f"{broken} of {counted(len(expected), 'sample')} have logits that are not finite")
     spread, decided = float(expected.std()), _decisions(expected, thresholds)
     symptoms = []
     for mistake in mistakes_for(right):

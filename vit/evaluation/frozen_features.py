@@ -185,14 +185,18 @@ def head_input(model: nn.Module, images: Tensor) -> Tensor:
     The head is the last linear layer whose output is the model's.
     """
     calls: list[tuple[Tensor, Tensor]] = []
-    heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    hooks = [head.register_forward_hook(lambda _, args, out: calls.append((args[0], out))) for head in heads]
+
+    def keep(_: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        if args[0].dim() == 2:  # the tokens of every block would fill the memory
+            calls.append((args[0], out))
+
+    hooks = [module.register_forward_hook(keep) for module in model.modules() if isinstance(module, nn.Linear)]
     try:
         output: Tensor = model(images)
     finally:
         for hook in hooks:
             hook.remove()
-    return next((given for given, out in reversed(calls) if out is output and given.dim() == 2), output)
+    return next((given for given, out in reversed(calls) if out is output), output)
 
 
 def _has_tokens(model: nn.Module) -> bool:

@@ -12,6 +12,7 @@ from vit.figures.contact_sheet import COLUMNS, CaptionedImage, plot_contact_shee
 from vit.figures.style import save_figure
 from vit.prediction.rows import Row
 from vit.prediction.tables import read_table
+from vit.wording import counted
 
 CONVENTIONS = {"images": "in ascending order of the probability of the most likely class"}
 
@@ -23,10 +24,11 @@ def draw_least_certain(table: Path, picture: Path, count: int = 4 * COLUMNS) -> 
     """
     rows = heapq.nsmallest(count, (row for row in read_table(table) if row.classes), key=lambda row: row.classes[0][1])
     check(bool(rows), "table", str(table), "it has no image with a class")
-    sheet = [shown for row in rows if (shown := _shown(row)) is not None]
-    heading = f"the {len(sheet)} images with the least certain prediction: file above, most likely class below"
-    numbers = {"images": [row.as_dict() for row in rows], "conventions": CONVENTIONS}
-    save_figure(plot_contact_sheet({heading: sheet}, "none"), picture, numbers)
+    shown = [(row, image) for row in rows if (image := _shown(row)) is not None]
+    images = counted(len(shown), "image")
+    heading = f"the {images} with the least certain prediction: file above, most likely class below"
+    numbers = {"images": [row.as_dict() for row, _ in shown], "conventions": CONVENTIONS}
+    save_figure(plot_contact_sheet({heading: [image for _, image in shown]}, "none"), picture, numbers)
 
 
 def _shown(row: Row) -> CaptionedImage | None:

@@ -56,7 +56,8 @@ def most_classes(opened: OpenedModel, top_k: int | None) -> int:
 
 
 def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[Classes]:
-    """For each image, logits (n, k), at most so many classes with their probabilities, likeliest first.
+    """For each image, logits (n, k), at most so many classes with their probabilities, likeliest first; of classes with
+    the same logit, the one of the lower number.
 
     A softmax over the classes; of a multi-label model, the classes whose own probability reaches their threshold.
     """
@@ -65,7 +66,10 @@ def likeliest(opened: OpenedModel, logits: Tensor, top_k: int) -> list[Classes]:
     if opened.multilabel:
         reached = probabilities >= torch.tensor(opened.thresholds, dtype=torch.float64)
         probabilities = probabilities.where(reached, -1.0)
-    values, indices = probabilities.topk(top_k, dim=1)
+        logits = logits.where(reached, -torch.inf)
+    # probabilities of different logits may round to the same number, and `topk` leaves the order of equal ones open
+    indices = logits.sort(dim=1, descending=True, stable=True).indices[:, :top_k]
+    values = probabilities.gather(1, indices)
     return [
         tuple((names[index], value) for value, index in zip(row, order, strict=True) if value >= 0.0)
         for row, order in zip(values.tolist(), indices.tolist(), strict=True)
