@@ -35,7 +35,7 @@ results → its recipes → what they are called. The first is the one that othe
 ABLATIONS: tuple[str, ...] = ("cifar10_ablation",)
 """Effects of ingredients: name of the picture, and of the JSON of `python -m benchmarks ablation` among the results."""
 RECIPES = {"plain": "added to the plain recipe", "best": "in the best recipe"}
-"""What an ablation's ingredients are added to or left out of, in words."""
+"""The recipes that an ablation's ingredients are added to or left out of, in words."""
 CONVENTIONS = {
     "curves": "recipe → runs → [minutes of training, accuracy on the validation images] at every validation",
     "minutes": "of optimizer steps, with reading and augmenting, on the machine that the record names",

@@ -44,7 +44,7 @@ from vit.training.validation import validate
 from vit.versions import checkout_commit
 
 LEAST_SCALE = 2.0**-8
-"""Of fp16's loss scaler, which begins at 2¹⁶: a scale below it cannot be why a gradient overflows."""
+"""Scale of fp16's losses, which begins at 2¹⁶, below which it cannot be why a gradient overflows."""
 
 
 def train(
