@@ -82,7 +82,7 @@ def _unpack(archive: Path, place: Path, stamp: str) -> None:
         with _one_at_a_time(archive):
             if not _is_from(place, stamp):
                 with suppress(FileNotFoundError):
-                    place.rename(old)  # deleted where it is, it could be another process's by then
+                    place.rename(old)  # if it were deleted in place, it could by then be another process's
                 unfinished.rename(place)
     except OSError:
         if not _is_from(place, stamp):

@@ -174,8 +174,8 @@ def _check_apart(training: Path, folder: Path, classes: list[str]) -> None:
         first, second = training / name, folder / name
         if first.samefile(second):
             raise ValueError(
-                f"data.root: {str(first)!r} and {str(second)!r} are one folder, by a link, and what is trained on is "
-                "no test of it; remove the link, and give images of their own"
+                f"data.root: {str(first)!r} and {str(second)!r} are one folder, by a link, and images that are "
+                "trained on cannot test or validate it; remove the link, and give images of their own"
             )
 
 

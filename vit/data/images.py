@@ -57,7 +57,8 @@ def check_test(config: DataConfig) -> None:
         return
     if not is_undivided(config):  # else it is split off the training images
         check_test_folder(config)
-    seeded = config.split_seed != DataConfig.split_seed
+    # in a list it was always taken without effect, and runs that were begun so are continued
+    seeded = config.split_seed != DataConfig.split_seed and not is_undivided(config)
     cuts = ["val_fraction"] * (config.val_fraction != DataConfig.val_fraction) + ["split_seed"] * seeded
     if cuts and open_validation(config) is not None:
         rule = f"it has no effect: {config.root} has a validation set beside its test set"

@@ -28,7 +28,7 @@ def open_run(source: str, select: str, weights: str) -> OpenedModel[Classifier]:
     check_kind(Path(source), task["model"]["kind"], ("vit", "resnet"))
     with _state_read(checkpoint):
         config = config_from_dict(task["model"])
-    with _state_read(checkpoint, ValueError, RuntimeError):  # as where memory is too small
+    with _state_read(checkpoint, ValueError, RuntimeError):  # for example, too little memory
         model = build_model(config)
     with _state_read(checkpoint):
         part = task.get("encoder", "")  # of a model around it, which is left out

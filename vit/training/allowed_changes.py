@@ -14,7 +14,7 @@ from vit.data.run_images import RunImages, changes, image_list_path, list_images
 from vit.libraries import library_and_name
 from vit.models.model import normalizes_micro_batches
 from vit.runs import last_checkpoint, read_checkpoint
-from vit.settings import DEFAULT, WEIGHTS, differences, read_run_config
+from vit.settings import DEFAULT, WEIGHTS, differences, flat_settings, read_run_config
 from vit.training.schedule import learning_rate
 from vit.training.session import Session
 from vit.weights.untold import UNTOLD
@@ -78,6 +78,7 @@ def check_same(session: Session, before: RunConfig, state: dict[str, Any], path:
     if state["data_fingerprint"] != session.task.info.fingerprint:
         said = _what_data_changed(session)
         raise ValueError(f"data.root: the training or validation data are not those that {path} was trained on{said}")
+    _check_teacher(session, before, state["task"])
     _check_task(session, state["task"], path)
     if normalizes_micro_batches(session.model):
         _check_micro_batches(session, before, state["processes"])
@@ -109,14 +110,23 @@ def _check_settings(session: Session, before: RunConfig) -> None:
         )
 
 
-def _check_task(session: Session, stored_task: Mapping[str, Any], path: Path) -> None:
-    """ValueError for another teacher, and for another model, preprocessing or classes: as the data are the same, the
-    state was altered.
+def _check_teacher(session: Session, before: RunConfig, stored_task: Mapping[str, Any]) -> None:
+    """ValueError for another teacher than the run was started with, and for one that has moved if the checkpoint does
+    not tell its weights: earlier versions did not write them down.
     """
+    old, new = differences(before, session.config).get("distill.teacher", (None, None))
+    if "teacher" not in stored_task:
+        check(old == new, "distill.teacher", new, f"the run was started with {old!r}; put it back there")
+        return
+    if session.task.state().get("teacher") != stored_task["teacher"]:
+        teacher = flat_settings(session.config)["distill.teacher"]
+        rule = "its weights are others, or have other names in this version of their library; put those back"
+        raise ValueError(f"distill.teacher: {teacher!r} is not the teacher that the run was started with: {rule}")
+
+
+def _check_task(session: Session, stored_task: Mapping[str, Any], path: Path) -> None:
+    """ValueError for another model, preprocessing or classes: as the data are the same, the state was altered."""
     ours = json.loads(json.dumps(session.task.state()))
-    if stored_task.get("teacher", ours.get("teacher")) != ours.get("teacher"):  # older runs did not write it down
-        rule = "is not the teacher that the run was started with: its weights are others; put those back"
-        raise ValueError(f"distill.teacher: {session.config.distill.teacher!r} {rule}")  # type: ignore[attr-defined]
     for name in {"model", "preprocessing", "class_names"} & set(ours):
         stored = stored_task.get(name)
         if isinstance(stored, dict):  # an older version may have had fewer fields

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.faults.malformed.run_folders import MISSING, in_state
 from tests.training.tiny import assert_same_bits, tiny
 from vit import create_model
 from vit.models import VisionTransformer
@@ -165,6 +167,10 @@ def test_a_guided_run_differs_from_a_plain_one_and_resumes_to_the_bit(tmp_path: 
     with pytest.raises(ValueError, match=r"^distill\.teacher: .* is not the teacher that the run was started with"):
         train(guided, tmp_path / "parts", resume=True)
     (tmp_path / "teacher").rename(tmp_path / "another")
+    shutil.copytree(tmp_path / "parts", tmp_path / "older")
+    in_state("task", "teacher", value=MISSING)(tmp_path / "older")  # so that nobody knows what the teacher was
+    with pytest.raises(ValueError, match=r"^distill\.teacher: .*moved' is not valid: the run was started with"):
+        train(tiny(guided, distill={"teacher": str(tmp_path / "moved")}), tmp_path / "older", resume=True)
     train(tiny(guided, distill={"teacher": str(tmp_path / "moved")}), tmp_path / "parts", resume=True)
     assert_same_bits(tmp_path / "whole", tmp_path / "parts")
     with_token = tiny(guided, model={"distillation_token": True}, distill={"teacher": str(tmp_path / "moved")})

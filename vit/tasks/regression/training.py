@@ -91,7 +91,9 @@ class KernelRegression:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.snapshots = {int(epoch): widths for epoch, widths in state["widths"].items()}
-        self._epoch = state.get("epoch", max(self.snapshots, default=0))  # earlier versions did not store it
+        self._epoch = state.get("epoch", max(self.snapshots, default=0))
+        if "epoch" not in state and self.config.train.ema_decay is not None:  # an earlier version kept raw widths
+            self.snapshots = {epoch: widths for epoch, widths in self.snapshots.items() if epoch == 0}
 
 
 def snapshot_epochs(epochs: int) -> set[int]:
