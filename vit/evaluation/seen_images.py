@@ -182,7 +182,7 @@ def _found_in_list(
     assert isinstance(test.source, FileSource)
     paths = paths_of(test)
     identities = file_identities(paths, "test images")
-    root = test.source.root if in_one_division else image_root(own) if Path(own.root).exists() else Path(own.root)
+    root = test.source.root if in_one_division else image_root(own)
     named, theirs = _originals(listed, set(identities), root.parent if root.is_file() else root)
     hits = [(path, each) for path, each in zip(paths, identities, strict=True) if each in named]
     contents = file_identities([path for path, _ in hits], "test images", whole=True)
